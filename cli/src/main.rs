@@ -1,0 +1,2 @@
+//! zagros
+fn main() {}

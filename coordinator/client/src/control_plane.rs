@@ -1,0 +1,34 @@
+//! The coordinator as its caller sees it: across gRPC, or in the same process with no socket.
+
+use futures::future::BoxFuture;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse,
+};
+
+/// What a call answers.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
+
+/// The coordinator's calls, one for one as in `control/v1/coordinator.proto`.
+pub trait ControlPlane: Send + Sync {
+    /// For messages: `coordinator (127.0.0.1:7700)`.
+    fn name(&self) -> &str;
+    /// Enter the run.
+    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse>;
+    /// Renew the lease; tell progress.
+    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse>;
+    /// Leave the run, with the outcome.
+    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse>;
+    /// Which server owns which bucket.
+    fn placement(&self, request: PlacementRequest) -> Answer<'_, PlacementResponse>;
+    /// The next split to read.
+    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse>;
+    /// Splits whose every gradient is acknowledged.
+    fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse>;
+    /// Test measures.
+    fn report_evaluation(&self, request: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse>;
+    /// Everything a person wants to see.
+    fn status(&self, request: StatusRequest) -> Answer<'_, StatusResponse>;
+}

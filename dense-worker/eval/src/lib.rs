@@ -1,0 +1,1 @@
+//! Measures of a click model: AUC, logloss, calibration. Pure.

@@ -1,0 +1,1 @@
+//! The trainer process: reads, looks up, steps, pushes.

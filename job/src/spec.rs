@@ -1,0 +1,341 @@
+//! The validated job: what every role works from. Made by the loader only; the resolved form is
+//! serialised into the run folder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// A whole job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Job {
+    /// Name of the run, used in messages and metrics.
+    pub name: String,
+    /// Where samples come from.
+    pub data: Data,
+    /// What a sample is made of.
+    pub features: Features,
+    /// The embedding tables, in the order of their ids.
+    pub tables: Vec<Table>,
+    /// The dense network.
+    pub model: Model,
+    /// Optimiser of the dense network.
+    pub dense_optimizer: DenseOptimizer,
+    /// How training runs.
+    pub train: Train,
+    /// Who takes part.
+    pub cluster: Cluster,
+    /// What is written.
+    pub output: Output,
+}
+
+/// Where samples come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Data {
+    /// Layout of a line.
+    pub format: Format,
+    /// Training files, in reading order. Gzip is recognised by its magic bytes.
+    pub train: Vec<PathBuf>,
+    /// Held-out part.
+    pub test: TestPart,
+    /// How many malformed rows are skipped (and counted) before the run stops.
+    pub max_bad_rows: u64,
+    /// Longest line accepted, bytes.
+    pub max_line_bytes: usize,
+    /// Parser threads.
+    pub threads: usize,
+    /// Rows in the shuffle window; 0 keeps file order.
+    pub shuffle_rows: usize,
+}
+
+/// Where the held-out samples come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum TestPart {
+    /// Files of their own.
+    Files(Vec<PathBuf>),
+    /// This share (0..1) of the training files' rows, chosen by a hash of the line.
+    Fraction(f64),
+    /// None: nothing is evaluated.
+    None,
+}
+
+/// Layout of a line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Format {
+    /// Criteo's TSV: label, 13 integers, 26 categories, tab-separated, no header.
+    Criteo,
+    /// Columns by name or position, quoted fields as in RFC 4180.
+    Delimited(Delimited),
+}
+
+/// A generic CSV or TSV.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Delimited {
+    /// Field separator, one ASCII byte.
+    pub delimiter: u8,
+    /// Whether files start with a line of column names.
+    pub header: bool,
+    /// Column names, in order; from the header when the job gives none.
+    pub columns: Vec<String>,
+    /// Lines that start with this are skipped.
+    pub comment: Option<String>,
+    /// Whether blanks around a field are cut.
+    pub trim: bool,
+    /// Field texts that mean "missing", besides the empty one.
+    pub missing: Vec<String>,
+}
+
+/// What a sample is made of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Features {
+    /// The column that is learned.
+    pub label: Label,
+    /// Numeric columns, in order.
+    pub numeric: Vec<Numeric>,
+    /// Categorical columns, in order.
+    pub categorical: Vec<Categorical>,
+}
+
+/// The column that is learned.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Label {
+    /// Column name.
+    pub column: String,
+    /// Texts that mean a positive sample.
+    pub positive: Vec<String>,
+    /// Texts that mean a negative sample; any other text is a bad row.
+    pub negative: Vec<String>,
+}
+
+/// A numeric column.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Numeric {
+    /// Column name.
+    pub column: String,
+    /// Applied first.
+    pub log: bool,
+    /// Applied after the logarithm.
+    pub standardise: Standardise,
+    /// Value (after the transforms) that stands for a missing one.
+    pub missing: f32,
+}
+
+/// `(x − mean) / deviation`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum Standardise {
+    /// Left as it is.
+    No,
+    /// Mean and deviation measured by a pass over the training rows before training.
+    Fit,
+    /// Given.
+    Given {
+        /// Subtracted.
+        mean: f64,
+        /// Divided by; positive.
+        deviation: f64,
+    },
+}
+
+/// A categorical column.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Categorical {
+    /// Column name.
+    pub column: String,
+    /// Index into [`Job::tables`].
+    pub table: usize,
+    /// How many values a cell holds.
+    pub values: Values,
+}
+
+/// How many values a cell of a categorical column holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Values {
+    /// Exactly one; a missing value is a category of its own.
+    One,
+    /// Any number, split at a separator, pooled to one vector; none is the zero vector.
+    Many {
+        /// Text between two values.
+        separator: String,
+        /// How rows become one vector.
+        pooling: Pooling,
+    },
+}
+
+/// How the rows of a multi-valued feature become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Pooling {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+}
+
+/// An embedding table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// Unique name.
+    pub name: String,
+    /// Values per row.
+    pub dim: usize,
+    /// First value of a row.
+    pub init: Init,
+    /// How gradients are applied.
+    pub optimizer: TableOptimizer,
+}
+
+/// First value of a row, a function of (seed, table, id) alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum Init {
+    /// All zero.
+    Zero,
+    /// Uniform in `[-bound, bound)`.
+    Uniform {
+        /// Half width.
+        bound: f32,
+    },
+    /// Normal around zero.
+    Normal {
+        /// Standard deviation.
+        deviation: f32,
+    },
+}
+
+/// How an embedding row learns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum TableOptimizer {
+    /// w ← w − lr·g
+    Sgd {
+        /// Learning rate.
+        lr: f32,
+        /// L2 penalty added to the gradient.
+        l2: f32,
+    },
+    /// a ← a + g²; w ← w − lr·g / (√a + ε), element-wise (Duchi et al. 2011).
+    Adagrad {
+        /// Learning rate.
+        lr: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// First value of the accumulator.
+        initial_accumulator: f32,
+        /// L2 penalty added to the gradient.
+        l2: f32,
+    },
+}
+
+/// The dense network.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Model {
+    /// Naumov et al. 2019: bottom MLP, dot interactions, top MLP. All tables share one dim.
+    Dlrm {
+        /// Hidden widths of the bottom MLP; the table dim is appended.
+        bottom: Vec<i64>,
+        /// Hidden widths of the top MLP; 1 is appended.
+        top: Vec<i64>,
+        /// Share of hidden units of the top MLP dropped in training.
+        dropout: f64,
+    },
+    /// Feed-forward network over all features side by side.
+    Ffnn {
+        /// Hidden widths; 1 is appended.
+        hidden: Vec<i64>,
+        /// Share of hidden units dropped in training.
+        dropout: f64,
+    },
+}
+
+/// Optimiser of the dense network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum DenseOptimizer {
+    /// Kingma & Ba 2015.
+    Adam {
+        /// Learning rate.
+        lr: f64,
+        /// L2 penalty added to the gradient.
+        weight_decay: f64,
+    },
+    /// Plain gradient descent.
+    Sgd {
+        /// Learning rate.
+        lr: f64,
+        /// Momentum, 0 for none.
+        momentum: f64,
+        /// L2 penalty added to the gradient.
+        weight_decay: f64,
+    },
+}
+
+/// How training runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Train {
+    /// Samples per step.
+    pub batch_size: usize,
+    /// Passes over the training files.
+    pub epochs: u32,
+    /// Consistency between embeddings and the dense network.
+    pub mode: Mode,
+    /// τ: batches whose gradients may be unacknowledged when a lookup is made. 0 is sequential.
+    pub staleness: usize,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Torch threads inside a step.
+    pub threads: usize,
+    /// Stop after this many steps.
+    pub max_steps: Option<u64>,
+    /// Besides after each epoch, evaluate every so many steps.
+    pub evaluate_every: Option<u64>,
+}
+
+/// Consistency between embeddings and the dense network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Mode {
+    /// Embeddings lag by at most `staleness` batches.
+    Hybrid,
+    /// τ = 0: bit-exact from run to run.
+    Sync,
+}
+
+/// Who takes part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cluster {
+    /// Embedding servers.
+    pub servers: u32,
+    /// Dense workers.
+    pub workers: u32,
+    /// Buckets that rows are placed by; fixed for the life of a model.
+    pub buckets: u32,
+    /// `host:port` of the coordinator's gRPC; port 0 lets the system choose.
+    pub coordinator: String,
+    /// Where embedding servers listen, one per server or one for all with port 0.
+    pub server_addresses: Vec<String>,
+    /// `host:port` of each role's HTTP admin port; port 0 lets the system choose.
+    pub admin: String,
+    /// How long any wait for another process may last.
+    pub patience: Duration,
+    /// How long a member may be silent.
+    pub lease: Duration,
+    /// Values of rows and gradients on the wire.
+    pub wire: Wire,
+}
+
+/// Values of rows and gradients on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Wire {
+    /// Exact.
+    F32,
+    /// Half the bytes, 11 significant bits, small range.
+    F16,
+    /// Half the bytes, 8 significant bits, full range.
+    Bf16,
+}
+
+/// What is written.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Output {
+    /// Parent of run folders.
+    pub folder: PathBuf,
+    /// Whether the trained model is saved at the end.
+    pub save_model: bool,
+    /// Whether TensorBoard events are written.
+    pub tensorboard: bool,
+}

@@ -1,0 +1,130 @@
+//! Waiting between tries, and never longer than a deadline that was stated up front.
+
+use std::future::Future;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+/// A point in time after which nobody waits any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    started: Instant,
+    patience: Duration,
+}
+
+impl Deadline {
+    /// `patience` from now.
+    #[must_use]
+    pub fn after(patience: Duration) -> Self {
+        Self { started: Instant::now(), patience }
+    }
+
+    /// Time left, zero when passed.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.patience.saturating_sub(self.started.elapsed())
+    }
+
+    /// Whether it has passed.
+    #[must_use]
+    pub fn is_past(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// How long was waited so far.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// Exponential backoff with full jitter, so that many clients do not come back together.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// Upper bound of the first pause.
+    pub first: Duration,
+    /// Upper bound of any pause.
+    pub most: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(50), most: Duration::from_secs(2) }
+    }
+}
+
+impl Backoff {
+    /// The pause before try `attempt` (0 is the first retry).
+    #[must_use]
+    pub fn pause(&self, attempt: u32) -> Duration {
+        let ceiling = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.most);
+        // At least half of the ceiling: a random zero would hammer a peer that is starting.
+        ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
+    }
+
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes.
+    ///
+    /// # Errors
+    /// The last error, whether final or not.
+    pub async fn retry<T, E, F>(
+        &self,
+        deadline: Deadline,
+        is_retryable: impl Fn(&E) -> bool,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut tries = 0;
+        loop {
+            match attempt().await {
+                Err(error) if is_retryable(&error) && !deadline.is_past() => {
+                    tokio::time::sleep(self.pause(tries).min(deadline.left())).await;
+                    tries += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_stops_at_the_deadline_with_the_last_error() {
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let mut tries = 0;
+        let failed: Result<(), u32> = Backoff::default()
+            .retry(deadline, |_| true, || {
+                tries += 1;
+                std::future::ready(Err(tries))
+            })
+            .await;
+        assert_eq!(failed, Err(tries));
+        assert!(deadline.is_past() && tries > 5, "{tries} tries");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_final_error_is_not_retried() {
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let mut tries = 0;
+        let failed: Result<(), &str> = Backoff::default()
+            .retry(deadline, |error| *error != "final", || {
+                tries += 1;
+                std::future::ready(Err(if tries == 3 { "final" } else { "passing" }))
+            })
+            .await;
+        assert_eq!((failed, tries), (Err("final"), 3));
+    }
+
+    #[test]
+    fn pauses_grow_and_stay_bounded() {
+        let backoff = Backoff { first: Duration::from_millis(10), most: Duration::from_millis(100) };
+        assert!(backoff.pause(0) <= Duration::from_millis(10));
+        assert!(backoff.pause(40) <= Duration::from_millis(100));
+        assert!(backoff.pause(40) >= Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,77 @@
+//! The one way a file that matters is written: temporary name → fsync → rename → fsync of the folder.
+//!
+//! A reader finds the old content or the new, never a part (invariant CK-1).
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Writes `content` so that `path` holds all of it or is unchanged.
+///
+/// # Errors
+/// Any I/O error, with the path in its message; the temporary file is removed.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    write_with(path, |file| file.write_all(content))
+}
+
+/// As [`write`], streaming.
+///
+/// # Errors
+/// As [`write`], and whatever `fill` returns.
+pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let temporary = temporary_name(path);
+    let written = fill_and_sync(&temporary, fill)
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| sync_folder(path));
+    written.map_err(|error| {
+        // The error that matters is the first one; a left-over temporary file is only untidy.
+        let _ = fs::remove_file(&temporary);
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    })
+}
+
+fn fill_and_sync(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    fill(&mut file)?;
+    file.flush()?;
+    file.get_ref().sync_all()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_litter() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest.json");
+        write(&path, b"old").unwrap();
+        let failed = write_with(&path, |file| {
+            file.write_all(b"half of the ne")?;
+            Err(io::Error::other("disk full"))
+        });
+        assert!(failed.unwrap_err().to_string().contains("manifest.json: disk full"));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_new_content_replaces_the_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manifest.json");
+        write(&path, b"old").unwrap();
+        write(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+}

@@ -1,0 +1,53 @@
+//! One place for the connection settings of both ends: windows, keep-alive, limits, deadlines.
+
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint, Server};
+
+/// A batch of 4096 samples × 64 features × 64 values in f32 is 64 MiB; leave room above it.
+pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
+/// HTTP/2's 64 KiB default window stalls on every few rows; one batch should fit in flight.
+const STREAM_WINDOW: u32 = 16 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A server with our settings.
+#[must_use]
+pub fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
+        .tcp_nodelay(true)
+}
+
+/// A lazily connected channel to `host:port` whose every call ends within `call_timeout`.
+///
+/// # Errors
+/// When the address does not parse.
+pub fn channel(address: &str, call_timeout: Duration) -> Result<Channel, BadAddress> {
+    let bad = |_| BadAddress { address: address.to_owned() };
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;
+    Ok(endpoint
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(call_timeout)
+        .tcp_nodelay(true)
+        .connect_lazy())
+}
+
+/// Text that is no `host:port`.
+#[derive(Debug, thiserror::Error)]
+#[error("{address:?} is not an address; expected host:port, such as 127.0.0.1:7700")]
+pub struct BadAddress {
+    /// What was given.
+    pub address: String,
+}

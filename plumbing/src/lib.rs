@@ -1,0 +1,12 @@
+//! What any process needs, with no word of recommenders in it.
+
+pub mod admin;
+pub mod backoff;
+pub mod durable;
+pub mod grpc;
+pub mod lifecycle;
+pub mod metrics;
+pub mod telemetry;
+
+pub use backoff::{Backoff, Deadline};
+pub use lifecycle::{Lifecycle, Shutdown};

@@ -1,0 +1,196 @@
+//! How a process ends: a token to ask, a tracker to wait, a deadline that names who is late.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking::Names;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Cloned into everything that must notice the end. Also readable from plain threads.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown(CancellationToken);
+
+impl Shutdown {
+    /// A token nobody has pulled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks everyone to finish; asking twice is the same as once.
+    pub fn request(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether the end was asked for.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Resolves once the end was asked for.
+    pub async fn requested(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// Tasks that must end before the process does, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Lifecycle {
+    shutdown: Shutdown,
+    tracker: TaskTracker,
+    names: Names,
+}
+
+impl Lifecycle {
+    /// Tasks that end when `shutdown` is requested.
+    #[must_use]
+    pub fn new(shutdown: Shutdown) -> Self {
+        Self { shutdown, ..Self::default() }
+    }
+
+    /// The token.
+    #[must_use]
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Runs a task that [`Self::finish`] waits for.
+    pub fn spawn<F>(&self, name: &'static str, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let running = self.names.enter(name);
+        self.tracker.spawn(async move {
+            task.await;
+            drop(running);
+        });
+    }
+
+    /// Requests the end and waits for every task.
+    ///
+    /// # Errors
+    /// The names of the tasks still running after `patience`.
+    pub async fn finish(self, patience: Duration) -> Result<(), Late> {
+        self.shutdown.request();
+        self.tracker.close();
+        match tokio::time::timeout(patience, self.tracker.wait()).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Late { patience, tasks: self.names.list() }),
+        }
+    }
+}
+
+/// Tasks that did not end in time.
+#[derive(Debug, thiserror::Error)]
+#[error("still running {patience:?} after shutdown was requested: {}", tasks.join(", "))]
+pub struct Late {
+    /// How long was waited.
+    pub patience: Duration,
+    /// Who was waited for.
+    pub tasks: Vec<&'static str>,
+}
+
+/// Which signal asked the process to end.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Pulls `shutdown` at the first SIGINT or SIGTERM; a second one exits at once with
+    /// `exit` (130 or 143), for someone who will not wait.
+    ///
+    /// # Errors
+    /// When the handlers cannot be installed.
+    pub fn install(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {
+        let signals = Self::default();
+        let caught = signals.clone();
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::spawn(async move {
+            loop {
+                let flag = tokio::select! {
+                    _ = interrupt.recv() => &caught.interrupted,
+                    _ = terminate.recv() => &caught.terminated,
+                };
+                if caught.exit_code().is_some() {
+                    exit(caught.exit_code().unwrap_or(130));
+                }
+                flag.store(true, Ordering::Release);
+                shutdown.request();
+            }
+        });
+        Ok(signals)
+    }
+
+    /// 130 after SIGINT, 143 after SIGTERM (128 + signal number), `None` before either.
+    #[must_use]
+    pub fn exit_code(&self) -> Option<i32> {
+        if self.interrupted.load(Ordering::Acquire) {
+            return Some(130);
+        }
+        self.terminated.load(Ordering::Acquire).then_some(143)
+    }
+}
+
+/// Names of what is running now.
+mod parking {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    #[derive(Clone, Debug, Default)]
+    pub(super) struct Names(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Names {
+        pub(super) fn enter(&self, name: &'static str) -> Entered {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            Entered { names: self.clone(), name }
+        }
+
+        pub(super) fn list(&self) -> Vec<&'static str> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        }
+    }
+
+    pub(super) struct Entered {
+        names: Names,
+        name: &'static str,
+    }
+
+    impl Drop for Entered {
+        fn drop(&mut self) {
+            let mut names = self.names.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(index) = names.iter().position(|name| *name == self.name) {
+                names.swap_remove(index);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_task_is_named() {
+        let life = Lifecycle::new(Shutdown::new());
+        let shutdown = life.shutdown().clone();
+        life.spawn("prompt", async move { shutdown.requested().await });
+        life.spawn("sleeper", std::future::pending());
+        let late = life.finish(Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(late.to_string(), "still running 5s after shutdown was requested: sleeper");
+    }
+
+    #[tokio::test]
+    async fn tasks_that_listen_end() {
+        let life = Lifecycle::new(Shutdown::new());
+        let shutdown = life.shutdown().clone();
+        life.spawn("listener", async move { shutdown.requested().await });
+        life.finish(Duration::from_secs(60)).await.unwrap();
+    }
+}

@@ -1,0 +1,16 @@
+//! Generates the wire types. protox is a protobuf compiler in Rust: no `protoc` on the machine.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let protos = [
+        "proto/zagros/datapath/v1/embedding.proto",
+        "proto/zagros/control/v1/coordinator.proto",
+        "proto/zagros/control/v1/storage.proto",
+    ];
+    let descriptors = protox::compile(protos, ["proto"])?;
+    tonic_prost_build::configure()
+        // Payloads arrive as slices of the receive buffer instead of copies.
+        .bytes(".")
+        .compile_fds(descriptors)?;
+    println!("cargo::rerun-if-changed=proto");
+    Ok(())
+}

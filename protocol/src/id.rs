@@ -1,0 +1,48 @@
+//! Identities: which table, which row, which server, which placement.
+
+use std::fmt;
+
+/// A table's position in the job file (0, 1, …).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u32);
+
+/// An embedding server's position among the servers of a run (0, 1, …).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerIndex(pub u32);
+
+/// A row is known by its table and a 64-bit id; the two are never mixed into one number,
+/// so two features can collide only where they share a table on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey {
+    /// The table.
+    pub table: TableId,
+    /// The id within the table.
+    pub id: u64,
+}
+
+/// Counts up with every change of the bucket map. Carried in each request and checked by
+/// the receiver, so that a sender with an old map is told so instead of served (invariant PL-2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// Before the first placement.
+    pub const NONE: Self = Self(0);
+
+    /// The generation after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+macro_rules! display_inner {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+display_inner!(TableId, ServerIndex, Generation);

@@ -1,0 +1,27 @@
+//! Words that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
+
+pub mod bucket;
+pub mod id;
+pub mod packed;
+pub mod refusal;
+
+/// Generated from `proto/zagros/datapath/v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+pub mod datapath {
+    tonic::include_proto!("zagros.datapath.v1");
+}
+
+/// Generated from `proto/zagros/control/v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+pub mod control {
+    tonic::include_proto!("zagros.control.v1");
+}
+
+pub use bucket::{BucketMap, bucket_of};
+pub use id::{Generation, RowKey, ServerIndex, TableId};
+pub use packed::{PackError, Segment, Segments};
+pub use refusal::{Refusal, RefusalKind};
+
+/// Version of the messages and of every pinned constant in this crate. Both ends of a
+/// connection must be equal; the coordinator checks it at join.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,1 @@
+//! Harness, integration and tidy tests.
