@@ -1,1 +1,6 @@
-//! Measures of a click model: AUC, logloss, calibration. Pure.
+//! Measures of a click model: AUC, logloss, normalised entropy, calibration. Pure, exact, mergeable.
+
+pub mod measure;
+pub mod scores;
+
+pub use scores::{LengthsDiffer, Report, Scores};
