@@ -1,0 +1,75 @@
+//! Why a role is not, or is no longer, part of a run.
+
+use std::time::Duration;
+
+use zagros_protocol::Refusal;
+
+/// Why a role is not part of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberError {
+    /// The coordinator did not let anyone in while the caller had patience.
+    #[error(
+        "could not {what} for {waited:.1?}: {last}; check that {coordinator} runs at this address \
+         (a longer `cluster.patience_seconds` waits longer)"
+    )]
+    Unreachable {
+        /// Who was asked.
+        coordinator: String,
+        /// What was asked: `join the run`.
+        what: &'static str,
+        /// How long it was tried.
+        waited: Duration,
+        /// The last answer.
+        last: Refusal,
+    },
+    /// The coordinator said no, and will say no again.
+    #[error("{coordinator} refused to {what}: {refusal}")]
+    Refused {
+        /// Who was asked.
+        coordinator: String,
+        /// What was asked.
+        what: &'static str,
+        /// Its answer.
+        refusal: Refusal,
+    },
+    /// The run did not become ready while the caller had patience.
+    #[error(
+        "{coordinator} has no placement after {waited:.1?}: {waiting_for}; start what is missing, or look at its log"
+    )]
+    NotReady {
+        /// Who was asked.
+        coordinator: String,
+        /// How long it was waited.
+        waited: Duration,
+        /// What the coordinator waits for, in its words.
+        waiting_for: String,
+    },
+    /// Shutdown was requested during the wait.
+    #[error("stopped while waiting to {what} ({coordinator})")]
+    Stopped {
+        /// Who was asked.
+        coordinator: String,
+        /// What was asked.
+        what: &'static str,
+    },
+}
+
+impl MemberError {
+    /// The error that a refusal which outlasted `waited` stands for.
+    pub(crate) fn from_refusal(coordinator: &str, what: &'static str, waited: Duration, refusal: Refusal) -> Self {
+        let coordinator = coordinator.to_owned();
+        if refusal.kind.is_retryable() {
+            return Self::Unreachable { coordinator, what, waited, last: refusal };
+        }
+        Self::Refused { coordinator, what, refusal }
+    }
+
+    /// The coordinator's refusal, where one is the cause.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Unreachable { last: refusal, .. } | Self::Refused { refusal, .. } => Some(refusal),
+            Self::NotReady { .. } | Self::Stopped { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The coordinator across gRPC: every call has a deadline, every failure says who was asked.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+use zagros_plumbing::grpc::{self, BadAddress};
+use zagros_protocol::control::coordinator_client::CoordinatorClient;
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse,
+};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use crate::control_plane::{Answer, ControlPlane};
+
+/// A coordinator in another process.
+#[derive(Clone, Debug)]
+pub struct GrpcControlPlane {
+    name: String,
+    call_timeout: Duration,
+    client: CoordinatorClient<Channel>,
+}
+
+impl GrpcControlPlane {
+    /// Prepares calls to `address` (`host:port`), each ended after `call_timeout`. The connection is made by the
+    /// first call and made again when it breaks.
+    ///
+    /// # Errors
+    /// When the address does not parse.
+    pub fn connect(address: &str, call_timeout: Duration) -> Result<Self, BadAddress> {
+        let channel = grpc::channel(address, call_timeout)?;
+        Ok(Self { name: format!("coordinator ({address})"), call_timeout, client: CoordinatorClient::new(channel) })
+    }
+
+    /// Bounds a call and turns its status into a refusal that names the coordinator where the transport failed.
+    fn bounded<'a, T: 'a>(
+        &'a self,
+        call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,
+    ) -> Answer<'a, T> {
+        async move {
+            match tokio::time::timeout(self.call_timeout, call).await {
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(self.named(Refusal::from(status))),
+                Err(_) => Err(self.late()),
+            }
+        }
+        .boxed()
+    }
+
+    fn named(&self, refusal: Refusal) -> Refusal {
+        if refusal.kind.is_retryable() {
+            return Refusal::new(refusal.kind, format!("{}: {}", self.name, refusal.message));
+        }
+        refusal
+    }
+
+    fn late(&self) -> Refusal {
+        Refusal::new(RefusalKind::Deadline, format!("{} did not answer within {:.1?}", self.name, self.call_timeout))
+    }
+}
+
+/// One method of the trait per call of the generated client: same name, same messages.
+macro_rules! calls {
+    ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
+        fn $method(&self, request: $request) -> Answer<'_, $response> {
+            // A clone shares the connection; the generated methods want `&mut self`.
+            let mut client = self.client.clone();
+            self.bounded(async move { client.$method(request).await })
+        }
+    )*};
+}
+
+impl ControlPlane for GrpcControlPlane {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    calls! {
+        join(JoinRequest) -> JoinResponse,
+        heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+        leave(LeaveRequest) -> LeaveResponse,
+        placement(PlacementRequest) -> PlacementResponse,
+        assign(AssignRequest) -> AssignResponse,
+        complete(CompleteRequest) -> CompleteResponse,
+        report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+        status(StatusRequest) -> StatusResponse,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refused_connection_names_the_coordinator_and_may_be_retried() {
+        // Bound and dropped: nobody listens there.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let plane = GrpcControlPlane::connect(&address.to_string(), Duration::from_secs(5)).unwrap();
+        let refusal = plane.status(StatusRequest {}).await.unwrap_err();
+        assert!(refusal.kind.is_retryable(), "{refusal:?}");
+        assert!(refusal.message.starts_with(&format!("coordinator ({address}): ")), "{refusal}");
+    }
+
+    #[tokio::test]
+    async fn a_silent_coordinator_is_named_with_the_time_waited() {
+        // Accepts connections into its backlog and never answers.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let plane = GrpcControlPlane::connect(&address, Duration::from_millis(50)).unwrap();
+        let refusal = plane.status(StatusRequest {}).await.unwrap_err();
+        assert!(refusal.kind.is_retryable(), "{refusal:?}");
+        assert!(refusal.message.contains(&address), "{refusal}");
+    }
+
+    #[test]
+    fn text_that_is_no_address_is_refused_with_an_example() {
+        let refused = GrpcControlPlane::connect("not an address", Duration::from_secs(1)).unwrap_err();
+        assert!(refused.to_string().contains("expected host:port"), "{refused}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Waiting until every embedding server of the run is in.
+
+use std::time::Duration;
+
+use zagros_plumbing::{Backoff, Deadline, Shutdown};
+use zagros_protocol::control::{PlacementRequest, PlacementResponse};
+use zagros_protocol::{Generation, Refusal};
+
+use crate::{ControlPlane, MemberError};
+
+/// Quick at first (a run in one process is ready at once), and never so slow that it delays the first step.
+const POLL: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(250) };
+
+/// Asks until there is a placement.
+///
+/// # Errors
+/// [`MemberError::NotReady`] after `patience`, with what the coordinator waits for; [`MemberError::Unreachable`] when
+/// it did not answer at all; [`MemberError::Refused`] when it never will; [`MemberError::Stopped`] on shutdown.
+pub async fn wait_for_placement(
+    control: &dyn ControlPlane,
+    patience: Duration,
+    shutdown: &Shutdown,
+) -> Result<PlacementResponse, MemberError> {
+    const WHAT: &str = "get the placement";
+    let deadline = Deadline::after(patience);
+    let found = tokio::select! {
+        found = POLL.retry(deadline, Missing::is_retryable, || ask(control)) => found,
+        () = shutdown.requested() => {
+            return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
+        }
+    };
+    let waited = deadline.waited();
+    found.map_err(|missing| match missing {
+        Missing::WaitingFor(waiting_for) => {
+            MemberError::NotReady { coordinator: control.name().to_owned(), waited, waiting_for }
+        }
+        Missing::Refused(refusal) => MemberError::from_refusal(control.name(), WHAT, waited, refusal),
+    })
+}
+
+/// Why there is no placement yet.
+enum Missing {
+    WaitingFor(String),
+    Refused(Refusal),
+}
+
+impl Missing {
+    fn is_retryable(&self) -> bool {
+        match self {
+            Self::WaitingFor(_) => true,
+            Self::Refused(refusal) => refusal.kind.is_retryable(),
+        }
+    }
+}
+
+async fn ask(control: &dyn ControlPlane) -> Result<PlacementResponse, Missing> {
+    let placement = control.placement(PlacementRequest {}).await.map_err(Missing::Refused)?;
+    if placement.generation == Generation::NONE.0 {
+        return Err(Missing::WaitingFor(placement.waiting_for));
+    }
+    Ok(placement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FakeCoordinator, away, script};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_placement_ends_the_wait() {
+        let mut asked = 0;
+        let placement = script(move |_| {
+            asked += 1;
+            match asked {
+                1 => Err(away()),
+                2 => Ok(PlacementResponse::default()),
+                _ => Ok(PlacementResponse { generation: 1, ..PlacementResponse::default() }),
+            }
+        });
+        let fake = FakeCoordinator { placement, ..FakeCoordinator::default() };
+        let found = wait_for_placement(&fake, PATIENCE, &Shutdown::new()).await.unwrap();
+        assert_eq!(found.generation, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_server_is_named_when_patience_ends() {
+        let placement = script(|_| {
+            let waiting_for = "embedding server 2 has not joined".to_owned();
+            Ok(PlacementResponse { waiting_for, ..PlacementResponse::default() })
+        });
+        let fake = FakeCoordinator { placement, ..FakeCoordinator::default() };
+        let error = wait_for_placement(&fake, PATIENCE, &Shutdown::new()).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("after 30.0s: embedding server 2 has not joined"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shutdown_and_final_refusals_end_the_wait_at_once() {
+        let fake = FakeCoordinator { placement: script(|_| Err(Refusal::invalid("no"))), ..FakeCoordinator::default() };
+        let error = wait_for_placement(&fake, PATIENCE, &Shutdown::new()).await.unwrap_err();
+        assert!(matches!(error, MemberError::Refused { .. }), "{error}");
+        let shutdown = Shutdown::new();
+        shutdown.request();
+        let fake = FakeCoordinator { placement: script(|_| Err(away())), ..FakeCoordinator::default() };
+        let error = wait_for_placement(&fake, PATIENCE, &shutdown).await.unwrap_err();
+        assert!(matches!(error, MemberError::Stopped { .. }), "{error}");
+    }
+}
