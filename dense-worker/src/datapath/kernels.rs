@@ -1,0 +1,251 @@
+//! Between unique rows and the dense network: gather with pooling, and its transpose.
+//!
+//! Hot path: no allocation per row, no I/O, no log.
+
+use zagros_ingest::Ids;
+use zagros_job::{Job, Pooling, Values};
+use zagros_protocol::TableId;
+
+/// Where one feature's vector lies in a sample's row of `[batch, ΣD]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The table its rows come from.
+    pub table: TableId,
+    /// Values per row.
+    pub dim: usize,
+    /// First value within the sample's row.
+    pub offset: usize,
+    /// How a bag becomes one vector; single-valued features have nothing to pool.
+    pub pooling: Pooling,
+}
+
+/// The columns of `[batch, ΣD]`, in feature order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// One per categorical feature.
+    pub features: Vec<Column>,
+    /// ΣD.
+    pub width: usize,
+}
+
+impl Columns {
+    /// As the job has them.
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        let mut width = 0;
+        let mut column = |feature: &zagros_job::Categorical| {
+            let dim = job.tables[feature.table].dim;
+            let offset = width;
+            width += dim;
+            Column { table: TableId(feature.table as u32), dim, offset, pooling: pooling(&feature.values) }
+        };
+        let features = job.features.categorical.iter().map(&mut column).collect();
+        Self { features, width }
+    }
+}
+
+fn pooling(values: &Values) -> Pooling {
+    match values {
+        Values::One => Pooling::Sum,
+        Values::Many { pooling, .. } => *pooling,
+    }
+}
+
+/// One feature of one batch: its ids as positions in its table's unique rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Positions<'a> {
+    /// Position among the unique rows, for each id of the batch.
+    pub inverse: &'a [u32],
+    /// As [`Ids::offsets`].
+    pub offsets: Option<&'a [u32]>,
+}
+
+impl<'a> Positions<'a> {
+    /// The feature's ids, replaced by `inverse`.
+    #[must_use]
+    pub fn new(ids: &'a Ids, inverse: &'a [u32]) -> Self {
+        Self { inverse, offsets: ids.offsets.as_deref() }
+    }
+}
+
+/// Writes each sample's pooled vector into its column of `out`, `[batch, width]` row-major.
+/// `rows` are the table's unique rows, `[unique, dim]`. An empty bag gives the zero vector.
+pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f32], out: &mut [f32]) {
+    for (sample, slot) in out.chunks_exact_mut(width.max(1)).enumerate() {
+        let into = &mut slot[column.offset..column.offset + column.dim];
+        match positions.offsets {
+            None => into.copy_from_slice(row(rows, positions.inverse[sample], column.dim)),
+            Some(offsets) => {
+                let bag = &positions.inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
+                pool(bag, column, rows, into);
+            }
+        }
+    }
+}
+
+fn pool(bag: &[u32], column: &Column, rows: &[f32], into: &mut [f32]) {
+    into.fill(0.0);
+    for position in bag {
+        add(into, row(rows, *position, column.dim));
+    }
+    let share = share(bag.len(), column.pooling);
+    if share != 1.0 {
+        into.iter_mut().for_each(|value| *value *= share);
+    }
+}
+
+/// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows that made its
+/// vector. `into` is `[unique, dim]`. Samples are taken in order, so the sum is the same on every run.
+pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, gradients: &[f32], into: &mut [f32]) {
+    for (sample, slot) in gradients.chunks_exact(width.max(1)).enumerate() {
+        let gradient = &slot[column.offset..column.offset + column.dim];
+        match positions.offsets {
+            None => add(row_mut(into, positions.inverse[sample], column.dim), gradient),
+            Some(offsets) => {
+                let bag = &positions.inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
+                let share = share(bag.len(), column.pooling);
+                for position in bag {
+                    add_scaled(row_mut(into, *position, column.dim), gradient, share);
+                }
+            }
+        }
+    }
+}
+
+/// What each row of a bag counts.
+fn share(bag: usize, pooling: Pooling) -> f32 {
+    match pooling {
+        Pooling::Sum => 1.0,
+        Pooling::Mean => 1.0 / bag.max(1) as f32,
+    }
+}
+
+fn row(rows: &[f32], position: u32, dim: usize) -> &[f32] {
+    let start = position as usize * dim;
+    &rows[start..start + dim]
+}
+
+fn row_mut(rows: &mut [f32], position: u32, dim: usize) -> &mut [f32] {
+    let start = position as usize * dim;
+    &mut rows[start..start + dim]
+}
+
+/// Both sides have `dim` values: the callers cut them so.
+fn add(into: &mut [f32], values: &[f32]) {
+    for (sum, value) in into.iter_mut().zip(values) {
+        *sum += value;
+    }
+}
+
+fn add_scaled(into: &mut [f32], values: &[f32], scale: f32) {
+    for (sum, value) in into.iter_mut().zip(values) {
+        *sum += value * scale;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A feature between two others, so that a wrong offset shows.
+    const OFFSET: usize = 2;
+
+    #[derive(Clone, Debug)]
+    struct Case {
+        column: Column,
+        width: usize,
+        bags: Vec<Vec<u32>>,
+        rows: Vec<f32>,
+    }
+
+    impl Case {
+        /// Positions as a batch has them: single-valued where `single`.
+        fn positions(&self, single: bool) -> (Vec<u32>, Option<Vec<u32>>) {
+            let lengths = self.bags.iter().scan(0, |end, bag| {
+                *end += bag.len() as u32;
+                Some(*end)
+            });
+            let offsets = std::iter::once(0).chain(lengths).collect();
+            (self.bags.concat(), (!single).then_some(offsets))
+        }
+
+        fn share(&self, sample: usize) -> f32 {
+            match self.column.pooling {
+                Pooling::Sum => 1.0,
+                Pooling::Mean => 1.0 / self.bags[sample].len() as f32,
+            }
+        }
+    }
+
+    fn case(bag: impl Strategy<Value = Vec<u32>> + Clone) -> impl Strategy<Value = Case> {
+        let pooling = prop_oneof![Just(Pooling::Sum), Just(Pooling::Mean)];
+        let bags = prop::collection::vec(bag, 1..20);
+        (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(|(dim, pooling, bags, values)| {
+            let column = Column { table: TableId(0), dim, offset: OFFSET, pooling };
+            let rows = values[..8 * dim].iter().map(|value| f32::from(*value)).collect();
+            Case { column, width: OFFSET + dim + 3, bags, rows }
+        })
+    }
+
+    fn check(case: &Case, single: bool) -> Result<(), TestCaseError> {
+        let (inverse, offsets) = case.positions(single);
+        let positions = Positions { inverse: &inverse, offsets: offsets.as_deref() };
+        let (dim, width) = (case.column.dim, case.width);
+        let mut out = vec![f32::NAN; case.bags.len() * width];
+        gather(&case.column, width, positions, &case.rows, &mut out);
+        let mut scattered = vec![0.0; case.rows.len()];
+        scatter_add(&case.column, width, positions, &out, &mut scattered);
+
+        let mut naive = vec![0.0; case.rows.len()];
+        for (sample, bag) in case.bags.iter().enumerate() {
+            for d in 0..dim {
+                let sum: f32 = bag.iter().map(|position| case.rows[*position as usize * dim + d]).sum();
+                let pooled = out[sample * width + OFFSET + d];
+                let expected = if bag.is_empty() { 0.0 } else { sum * case.share(sample) };
+                prop_assert!((pooled - expected).abs() < 1e-4, "{} is not {}", pooled, expected);
+                for position in bag {
+                    naive[*position as usize * dim + d] += pooled * case.share(sample);
+                }
+            }
+            prop_assert!(out[sample * width..sample * width + OFFSET].iter().all(|value| value.is_nan()));
+            prop_assert!(out[sample * width + OFFSET + dim..(sample + 1) * width].iter().all(|value| value.is_nan()));
+        }
+        for index in 0..naive.len() {
+            prop_assert!((scattered[index] - naive[index]).abs() < 1e-3, "{} is not {}", scattered[index], naive[index]);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn bags_equal_the_definition(case in case(prop::collection::vec(0_u32..8, 0..5))) {
+            check(&case, false)?;
+        }
+
+        #[test]
+        fn single_values_equal_the_definition(case in case((0_u32..8).prop_map(|position| vec![position]))) {
+            check(&case, true)?;
+        }
+    }
+
+    #[test]
+    fn an_id_that_occurs_twice_gets_the_sum_of_both_gradients() {
+        let column = Column { table: TableId(0), dim: 1, offset: 0, pooling: Pooling::Sum };
+        let mut into = [0.0; 2];
+        scatter_add(&column, 1, Positions { inverse: &[1, 0, 1], offsets: None }, &[1.0, 2.0, 4.0], &mut into);
+        assert_eq!(into, [2.0, 5.0]);
+    }
+
+    #[test]
+    fn columns_lie_side_by_side() {
+        let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let mut job = crate::testing::job(1, &[4, 2, 3], model);
+        crate::testing::pool(&mut job, 1, Pooling::Mean);
+        let columns = Columns::of(&job);
+        assert_eq!(columns.width, 9);
+        assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);
+        assert_eq!(columns.features[1].pooling, Pooling::Mean);
+    }
+}

@@ -1,0 +1,3 @@
+//! The path of one batch: read → prefetch → step → push.
+
+pub mod kernels;

@@ -1,0 +1,90 @@
+//! DLRM: "Deep Learning Recommendation Model for Personalization and Recommendation Systems", Naumov et al. 2019.
+//!
+//! A bottom MLP brings the numeric values to the tables' dim D. The dot products of every pair among
+//! (that vector, the features' vectors) go, beside the vector itself, into a top MLP. Without numeric
+//! values there is no bottom: the pairs are among the features alone.
+
+use tch::Tensor;
+
+use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::{InputShape, ModelError, int};
+
+#[derive(Debug)]
+pub(super) struct Dlrm {
+    bottom: Option<Mlp>,
+    top: Mlp,
+    features: usize,
+    dim: usize,
+    /// Positions of the strict lower triangle in a flattened `[vectors, vectors]`.
+    pairs: Tensor,
+}
+
+impl Dlrm {
+    pub(super) fn new(
+        shape: &InputShape, bottom: &[i64], top: &[i64], weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let (features, dim) = (shape.embeddings.len(), common_dim(shape)?);
+        let has_bottom = shape.numeric > 0;
+        let vectors = features + usize::from(has_bottom);
+        let pairs = strict_lower_triangle(vectors);
+        let inputs = pairs.len() + if has_bottom { dim } else { 0 };
+        if inputs == 0 {
+            return Err(ModelError::Shape { what: "dlrm has nothing to interact: one categorical feature alone" });
+        }
+        let bottom_widths = [widths(bottom)?, vec![dim]].concat();
+        let bottom = has_bottom.then(|| Mlp::hidden("bottom", shape.numeric, &bottom_widths, weights)).transpose()?;
+        let top = Mlp::logit("top", inputs, &widths(top)?, weights)?;
+        Ok(Self { bottom, top, features, dim, pairs: Tensor::f_from_slice(&pairs)? })
+    }
+
+    /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self, numeric: &Tensor, embeddings: &Tensor, dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let batch = numeric.size()[0];
+        let vectors = embeddings.f_reshape([batch, int(self.features), int(self.dim)])?;
+        let Some(bottom) = &self.bottom else {
+            return self.top.forward(&self.interactions(&vectors)?, dropout);
+        };
+        let dense = bottom.forward(numeric, None)?;
+        let vectors = Tensor::f_cat(&[dense.f_unsqueeze(1)?, vectors], 1)?;
+        let input = Tensor::f_cat(&[dense, self.interactions(&vectors)?], 1)?;
+        self.top.forward(&input, dropout)
+    }
+
+    /// `[batch, V, D]` to `[batch, V(V−1)/2]`.
+    fn interactions(&self, vectors: &Tensor) -> Result<Tensor, ModelError> {
+        let products = vectors.f_bmm(&vectors.f_transpose(1, 2)?)?;
+        Ok(products.f_flatten(1, 2)?.f_index_select(1, &self.pairs)?)
+    }
+}
+
+fn common_dim(shape: &InputShape) -> Result<usize, ModelError> {
+    let what = "dlrm has no categorical feature";
+    let first = *shape.embeddings.first().ok_or(ModelError::Shape { what })?;
+    match shape.embeddings.iter().find(|dim| **dim != first) {
+        Some(other) => Err(ModelError::Dims { first, other: *other }),
+        None => Ok(first),
+    }
+}
+
+fn strict_lower_triangle(vectors: usize) -> Vec<i64> {
+    (0..vectors).flat_map(|row| (0..row).map(move |column| int(row * vectors + column))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_the_strict_lower_triangle_row_by_row() {
+        assert_eq!(strict_lower_triangle(3), [3, 6, 7]);
+        assert!(strict_lower_triangle(1).is_empty());
+    }
+
+    #[test]
+    fn dims_that_differ_are_refused() {
+        let shape = InputShape { numeric: 1, embeddings: vec![4, 4, 8] };
+        assert!(matches!(common_dim(&shape), Err(ModelError::Dims { first: 4, other: 8 })));
+    }
+}

@@ -1,0 +1,28 @@
+//! A feed-forward network over all features side by side.
+
+use tch::Tensor;
+
+use super::mlp::{Dropout, Mlp, Weights, widths};
+use super::{InputShape, ModelError};
+
+#[derive(Debug)]
+pub(super) struct Ffnn {
+    layers: Mlp,
+}
+
+impl Ffnn {
+    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut Weights) -> Result<Self, ModelError> {
+        let inputs = shape.numeric + shape.width();
+        if inputs == 0 {
+            return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
+        }
+        Ok(Self { layers: Mlp::logit("layers", inputs, &widths(hidden)?, weights)? })
+    }
+
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self, numeric: &Tensor, embeddings: &Tensor, dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, dropout)
+    }
+}

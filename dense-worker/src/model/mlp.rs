@@ -1,0 +1,169 @@
+//! Stacks of linear layers with ReLU and dropout, and where their first weights come from.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tch::Tensor;
+use tch::nn::Path;
+
+use super::{ModelError, int};
+
+/// Hands out first weights, layer after layer, from a generator of its own: libtorch's is one for
+/// the whole process, so a second model would change this one.
+pub(super) struct Weights<'a> {
+    root: Path<'a>,
+    random: Pcg64Mcg,
+}
+
+impl<'a> Weights<'a> {
+    pub(super) fn seeded(root: Path<'a>, seed: u64) -> Self {
+        Self { root, random: Pcg64Mcg::seed_from_u64(seed) }
+    }
+
+    /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
+    /// as PyTorch's `nn.Linear` has them.
+    fn linear(&mut self, stack: &str, index: usize, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+        let bound = 1.0 / (inputs as f32).sqrt();
+        let path = &self.root / stack / index;
+        let weight = self.uniform(inputs * outputs, bound)?.f_reshape([int(outputs), int(inputs)])?;
+        let bias = self.uniform(outputs, bound)?;
+        Ok(Linear { weight: path.f_var_copy("weight", &weight)?, bias: path.f_var_copy("bias", &bias)? })
+    }
+
+    fn uniform(&mut self, count: usize, bound: f32) -> Result<Tensor, ModelError> {
+        let values: Vec<f32> = (0..count).map(|_| self.random.random_range(-bound..bound)).collect();
+        Ok(Tensor::f_from_slice(&values)?)
+    }
+}
+
+#[derive(Debug)]
+struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+/// Linear layers with ReLU between them.
+#[derive(Debug)]
+pub(super) struct Mlp {
+    layers: Vec<Linear>,
+    /// Whether ReLU (and dropout) also follow the last layer.
+    activate_last: bool,
+}
+
+impl Mlp {
+    /// `widths` are the outputs of the layers; ReLU follows each.
+    pub(super) fn hidden(
+        name: &str, inputs: usize, widths: &[usize], weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        Ok(Self { layers: stack(name, inputs, widths, weights)?, activate_last: true })
+    }
+
+    /// As [`Self::hidden`], then one linear output: a logit.
+    pub(super) fn logit(
+        name: &str, inputs: usize, hidden: &[usize], weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let widths = [hidden, &[1]].concat();
+        Ok(Self { layers: stack(name, inputs, &widths, weights)?, activate_last: false })
+    }
+
+    /// `[batch, inputs]` to `[batch, last width]`.
+    pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
+        let mut x = input.shallow_clone();
+        for (index, layer) in self.layers.iter().enumerate() {
+            x = x.f_linear(&layer.weight, Some(&layer.bias))?;
+            if index + 1 < self.layers.len() || self.activate_last {
+                x = x.f_relu()?;
+                if let Some(dropout) = dropout.as_deref_mut() {
+                    x = dropout.apply(&x)?;
+                }
+            }
+        }
+        Ok(x)
+    }
+}
+
+fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {
+    let mut layers = Vec::with_capacity(widths.len());
+    let mut inputs = inputs;
+    for (index, width) in widths.iter().enumerate() {
+        layers.push(weights.linear(name, index, inputs, *width)?);
+        inputs = *width;
+    }
+    Ok(layers)
+}
+
+/// Widths as the job has them, which the loader has checked to be positive.
+pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
+    let width = |width: &i64| usize::try_from(*width).ok().filter(|width| *width > 0);
+    let what = "a hidden layer of the network has no units";
+    job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
+}
+
+/// Drops each unit with one probability and scales the rest up, so that the expected sum stays
+/// (Srivastava et al. 2014, inverted form).
+#[derive(Debug)]
+pub(super) struct Dropout {
+    share: f64,
+    random: Pcg64Mcg,
+}
+
+impl Dropout {
+    pub(super) fn new(share: f64, seed: u64) -> Self {
+        // Another stream than the first weights'.
+        Self { share, random: Pcg64Mcg::seed_from_u64(!seed) }
+    }
+
+    fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
+        if self.share <= 0.0 {
+            return Ok(x.shallow_clone());
+        }
+        let kept = (1.0 / (1.0 - self.share)) as f32;
+        let threshold = (self.share * f64::from(u32::MAX)) as u32;
+        let mask: Vec<f32> =
+            (0..x.numel()).map(|_| if self.random.random::<u32>() < threshold { 0.0 } else { kept }).collect();
+        Ok(x.f_mul(&Tensor::f_from_slice(&mask)?.f_reshape(x.size())?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropout_keeps_the_expectation() {
+        let mut dropout = Dropout::new(0.25, 7);
+        let dropped = dropout.apply(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
+        let values: Vec<f32> = dropped.reshape([-1]).try_into().unwrap();
+        let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
+        let mean = values.iter().sum::<f32>() / values.len() as f32;
+        // Binomial: 5 standard deviations of 40,000 draws.
+        assert!((zeros - 0.25).abs() < 5.0 * (0.25_f64 * 0.75 / 40_000.0).sqrt(), "{zeros}");
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+        assert!(values.iter().all(|value| *value == 0.0 || (value - 4.0 / 3.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn no_dropout_changes_nothing() {
+        let x = Tensor::from_slice(&[1.0_f32, -2.0]);
+        assert_eq!(Dropout::new(0.0, 7).apply(&x).unwrap(), x);
+    }
+
+    #[test]
+    fn first_weights_are_within_the_bound_and_seeded() {
+        let weights = |seed| {
+            let variables = tch::nn::VarStore::new(tch::Device::Cpu);
+            Mlp::logit("top", 16, &[8], &mut Weights::seeded(variables.root(), seed)).unwrap();
+            Vec::<f32>::try_from(variables.variables()["top.0.weight"].detach().reshape([-1])).unwrap()
+        };
+        let first = weights(3);
+        assert!(first.iter().all(|weight| weight.abs() <= 0.25));
+        assert!(first.iter().any(|weight| *weight > 0.1) && first.iter().any(|weight| *weight < -0.1));
+        assert_eq!(first, weights(3));
+        assert_ne!(first, weights(4));
+    }
+
+    #[test]
+    fn a_width_of_zero_is_refused() {
+        assert!(widths(&[64, 0]).is_err());
+        assert_eq!(widths(&[64, 1]).unwrap(), [64, 1]);
+    }
+}

@@ -1,0 +1,250 @@
+//! The networks against a reference written out in f64 loops, whose gradients are finite differences:
+//! it shares no code and no method with libtorch's autograd.
+
+use std::collections::HashMap;
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use safetensors::SafeTensors;
+use zagros_job::{DenseOptimizer, Job, Model};
+
+use super::*;
+use crate::testing::job;
+
+type Stored = HashMap<String, (Vec<usize>, Vec<f64>)>;
+
+fn dlrm() -> Model {
+    Model::Dlrm { bottom: vec![5], top: vec![6, 4], dropout: 0.0 }
+}
+
+fn ffnn() -> Model {
+    Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 }
+}
+
+fn stored(model: &DenseModel) -> Stored {
+    let bytes = model.to_safetensors().unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let values = |data: &[u8]| data.as_chunks::<4>().0.iter().map(|w| f64::from(f32::from_le_bytes(*w))).collect();
+    tensors.iter().map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data())))).collect()
+}
+
+/// One sample through `name.0`, `name.1`, …; ReLU between layers, and after the last where asked.
+fn reference_mlp(weights: &Stored, name: &str, input: &[f64], activate_last: bool) -> Vec<f64> {
+    let mut x = input.to_vec();
+    for index in 0.. {
+        let Some((shape, weight)) = weights.get(&format!("{name}.{index}.weight")) else { break };
+        let bias = &weights[&format!("{name}.{index}.bias")].1;
+        let last = !weights.contains_key(&format!("{name}.{}.weight", index + 1));
+        let row = |output: usize| (0..shape[1]).map(|i| weight[output * shape[1] + i] * x[i]).sum::<f64>();
+        let unit = |value: f64| if last && !activate_last { value } else { value.max(0.0) };
+        x = (0..shape[0]).map(|output| unit(row(output) + bias[output])).collect();
+    }
+    x
+}
+
+fn reference_logit(job: &Job, weights: &Stored, numeric: &[f64], embeddings: &[f64]) -> f64 {
+    if matches!(job.model, Model::Ffnn { .. }) {
+        return reference_mlp(weights, "layers", &[numeric, embeddings].concat(), false)[0];
+    }
+    let mut vectors: Vec<Vec<f64>> = Vec::new();
+    let mut input = Vec::new();
+    if !numeric.is_empty() {
+        input = reference_mlp(weights, "bottom", numeric, true);
+        vectors.push(input.clone());
+    }
+    vectors.extend(embeddings.chunks(job.tables[0].dim).map(<[f64]>::to_vec));
+    for row in 0..vectors.len() {
+        for column in 0..row {
+            input.push((0..vectors[row].len()).map(|d| vectors[row][d] * vectors[column][d]).sum());
+        }
+    }
+    reference_mlp(weights, "top", &input, false)[0]
+}
+
+struct Samples {
+    numeric: Vec<f32>,
+    embeddings: Vec<f32>,
+    labels: Vec<f32>,
+}
+
+impl Samples {
+    fn random(job: &Job, batch: usize) -> Self {
+        let mut random = Pcg64Mcg::seed_from_u64(5);
+        let shape = InputShape::of(job);
+        let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+        let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+        Self { numeric, embeddings, labels: (0..batch).map(|i| (i % 2) as f32).collect() }
+    }
+
+    fn reference_logits(&self, job: &Job, weights: &Stored) -> Vec<f64> {
+        let batch = self.labels.len();
+        let sample = |values: &[f32], index: usize| -> Vec<f64> {
+            let columns = values.len() / batch;
+            values[index * columns..(index + 1) * columns].iter().map(|v| f64::from(*v)).collect()
+        };
+        let logit =
+            |index| reference_logit(job, weights, &sample(&self.numeric, index), &sample(&self.embeddings, index));
+        (0..batch).map(logit).collect()
+    }
+
+    /// Mean over the batch of log(1 + e^z) − y·z.
+    fn reference_loss(&self, job: &Job, weights: &Stored) -> f64 {
+        let logits = self.reference_logits(job, weights);
+        let loss = |index: usize| logits[index].exp().ln_1p() - f64::from(self.labels[index]) * logits[index];
+        (0..logits.len()).map(loss).sum::<f64>() / logits.len() as f64
+    }
+}
+
+fn check_against_reference(job: &Job) {
+    let mut samples = Samples::random(job, 4);
+    let mut model = DenseModel::new(job).unwrap();
+    let weights = stored(&model);
+    let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    assert_near("loss", f64::from(output.loss), samples.reference_loss(job, &weights));
+    for (index, logit) in samples.reference_logits(job, &weights).into_iter().enumerate() {
+        assert_near("logit", f64::from(output.logits[index]), logit);
+    }
+    for index in 0..samples.embeddings.len() {
+        let before = samples.embeddings[index];
+        let mut loss_at = |value: f32| {
+            samples.embeddings[index] = value;
+            samples.reference_loss(job, &weights)
+        };
+        // The difference that f32 really made is the divisor.
+        let (up, down) = (before + 1e-3, before - 1e-3);
+        let slope = (loss_at(up) - loss_at(down)) / (f64::from(up) - f64::from(down));
+        samples.embeddings[index] = before;
+        assert_near("embedding gradient", f64::from(output.gradients[index]), slope);
+    }
+}
+
+fn assert_near(what: &str, found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-5, "{what}: {found}, reference {expected}");
+}
+
+#[test]
+fn dlrm_equals_the_reference() {
+    check_against_reference(&job(3, &[4, 4, 4], dlrm()));
+}
+
+#[test]
+fn dlrm_without_numeric_values_equals_the_reference() {
+    check_against_reference(&job(0, &[4, 4], dlrm()));
+}
+
+#[test]
+fn ffnn_equals_the_reference() {
+    check_against_reference(&job(2, &[4, 3, 1], ffnn()));
+    check_against_reference(&job(0, &[2], ffnn()));
+}
+
+#[test]
+fn numeric_values_alone_train() {
+    let job = job(2, &[], ffnn());
+    let samples = Samples::random(&job, 4);
+    let output = DenseModel::new(&job).unwrap().step(&samples.numeric, &[], &samples.labels).unwrap();
+    assert!(output.gradients.is_empty() && output.loss > 0.0);
+}
+
+#[test]
+fn sgd_follows_the_slope_of_the_reference() {
+    let job = job(2, &[2, 2], ffnn());
+    let samples = Samples::random(&job, 4);
+    let mut model = DenseModel::new(&job).unwrap();
+    let mut weights = stored(&model);
+    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    let after = stored(&model);
+    for index in 0..weights["layers.0.weight"].1.len() {
+        let before = weights["layers.0.weight"].1[index];
+        let mut loss_at = |value: f64| {
+            weights.get_mut("layers.0.weight").unwrap().1[index] = value;
+            samples.reference_loss(&job, &weights)
+        };
+        let slope = (loss_at(before + 1e-6) - loss_at(before - 1e-6)) / 2e-6;
+        weights.get_mut("layers.0.weight").unwrap().1[index] = before;
+        assert_near("weight", after["layers.0.weight"].1[index], before - 0.1 * slope);
+    }
+}
+
+#[test]
+fn adam_moves_each_weight_by_its_rate_at_first() {
+    let mut job = job(2, &[2, 2], ffnn());
+    job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+    let samples = Samples::random(&job, 4);
+    let mut model = DenseModel::new(&job).unwrap();
+    let before = stored(&model);
+    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    let (before, after) = (&before["layers.2.bias"].1[0], &stored(&model)["layers.2.bias"].1[0]);
+    assert!(((before - after).abs() - 0.01).abs() < 1e-5, "{before} became {after}");
+}
+
+#[test]
+fn training_lowers_the_loss_and_the_seed_fixes_it() {
+    let mut job = job(3, &[4, 4], dlrm());
+    job.model = Model::Dlrm { bottom: vec![5], top: vec![16], dropout: 0.2 };
+    job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+    let samples = Samples::random(&job, 16);
+    let losses = || -> Vec<f32> {
+        let mut model = DenseModel::new(&job).unwrap();
+        let mut step = || model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap().loss;
+        (0..200).map(|_| step()).collect()
+    };
+    let first = losses();
+    assert!(first[199] < 0.8 * first[0], "{} became {}", first[0], first[199]);
+    assert_eq!(first, losses());
+}
+
+#[test]
+fn what_is_not_finite_is_refused_and_changes_nothing() {
+    let job = job(1, &[2, 2], dlrm());
+    let mut model = DenseModel::new(&job).unwrap();
+    let before = stored(&model);
+    for (numeric, embedding) in [(f32::NAN, 0.1), (f32::INFINITY, 0.1), (0.5, f32::NAN), (0.5, 1e30)] {
+        let refused = model.step(&[numeric, 0.5], &[embedding; 8], &[0.0, 1.0]).unwrap_err();
+        assert!(matches!(refused, ModelError::NotFinite { .. }), "{refused}");
+    }
+    assert_eq!(stored(&model), before);
+    model.step(&[0.5, 0.5], &[0.1; 8], &[0.0, 1.0]).unwrap();
+}
+
+#[test]
+fn lengths_that_disagree_are_refused() {
+    let mut model = DenseModel::new(&job(1, &[2, 2], dlrm())).unwrap();
+    let refused = model.step(&[0.5], &[0.1; 7], &[0.0]).unwrap_err();
+    assert_eq!(refused.to_string(), "embedding values: the batch implies 4, found 7");
+    assert!(model.predict(&[0.5, 0.5], &[0.1; 4], 1).is_err());
+}
+
+#[test]
+fn weights_survive_saving_exactly() {
+    let (mut first, mut second) = (job(2, &[4, 4], dlrm()), job(2, &[4, 4], dlrm()));
+    (first.train.seed, second.train.seed) = (1, 2);
+    let samples = Samples::random(&first, 6);
+    let mut trained = DenseModel::new(&first).unwrap();
+    trained.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    let mut loaded = DenseModel::new(&second).unwrap();
+    loaded.load_safetensors(&trained.to_safetensors().unwrap()).unwrap();
+    assert_eq!(stored(&loaded), stored(&trained));
+    let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 6).unwrap();
+    assert_eq!(predict(&loaded), predict(&trained));
+}
+
+#[test]
+fn weights_of_another_network_are_refused_by_name() {
+    let saved = DenseModel::new(&job(2, &[4, 4], dlrm())).unwrap().to_safetensors().unwrap();
+    let mut wider = DenseModel::new(&job(3, &[4, 4], dlrm())).unwrap();
+    let before = stored(&wider);
+    let refused = wider.load_safetensors(&saved).unwrap_err().to_string();
+    assert!(refused.contains("bottom.0.weight is F32 [5, 2], not F32 [5, 3]"), "{refused}");
+    let refused = DenseModel::new(&job(2, &[4], ffnn())).unwrap().load_safetensors(&saved).unwrap_err().to_string();
+    assert!(refused.contains("bottom.0.bias is no tensor of it"), "{refused}");
+    assert!(matches!(wider.load_safetensors(&saved[..saved.len() - 9]), Err(ModelError::Damaged(_))));
+    assert_eq!(stored(&wider), before);
+}
+
+#[test]
+fn shapes_that_leave_nothing_to_learn_from_are_refused() {
+    assert!(matches!(DenseModel::new(&job(0, &[4], dlrm())), Err(ModelError::Shape { .. })));
+    assert!(matches!(DenseModel::new(&job(0, &[], ffnn())), Err(ModelError::Shape { .. })));
+    assert!(matches!(DenseModel::new(&job(1, &[4, 8], dlrm())), Err(ModelError::Dims { .. })));
+}

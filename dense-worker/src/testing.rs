@@ -1,0 +1,83 @@
+//! Jobs as tests need them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use zagros_job::{
+    Categorical, Cluster, Data, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric, Output,
+    Pooling, Standardise, Table, TableOptimizer, TestPart, Train, Values, Wire,
+};
+
+/// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with a table of its own.
+pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
+    Job {
+        name: "test".to_owned(),
+        data: data(),
+        features: features(numeric, dims.len()),
+        tables: dims.iter().enumerate().map(|(index, dim)| table(index, *dim)).collect(),
+        model,
+        dense_optimizer: DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 },
+        train: Train {
+            batch_size: 8,
+            epochs: 1,
+            mode: Mode::Hybrid,
+            staleness: 2,
+            seed: 11,
+            threads: 1,
+            max_steps: None,
+            evaluate_every: None,
+        },
+        cluster: cluster(),
+        output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false },
+    }
+}
+
+/// Makes feature `index` multi-valued.
+pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
+    job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling };
+}
+
+fn data() -> Data {
+    Data {
+        format: Format::Criteo,
+        train: Vec::new(),
+        test: TestPart::None,
+        max_bad_rows: 0,
+        max_line_bytes: 1 << 20,
+        threads: 1,
+        shuffle_rows: 0,
+    }
+}
+
+fn features(numeric: usize, categorical: usize) -> Features {
+    let column = |index| Numeric { column: format!("I{index}"), log: false, standardise: Standardise::No, missing: 0.0 };
+    let feature = |table| Categorical { column: format!("C{table}"), table, values: Values::One };
+    Features {
+        label: Label { column: "label".to_owned(), positive: vec!["1".to_owned()], negative: vec!["0".to_owned()] },
+        numeric: (1..=numeric).map(column).collect(),
+        categorical: (0..categorical).map(feature).collect(),
+    }
+}
+
+fn table(index: usize, dim: usize) -> Table {
+    Table {
+        name: format!("t{index}"),
+        dim,
+        init: Init::Uniform { bound: 0.1 },
+        optimizer: TableOptimizer::Sgd { lr: 0.1, l2: 0.0 },
+    }
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        servers: 1,
+        workers: 1,
+        buckets: 16,
+        coordinator: "127.0.0.1:0".to_owned(),
+        server_addresses: vec!["127.0.0.1:0".to_owned()],
+        admin: "127.0.0.1:0".to_owned(),
+        patience: Duration::from_secs(5),
+        lease: Duration::from_secs(2),
+        wire: Wire::F32,
+    }
+}
