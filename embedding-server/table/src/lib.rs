@@ -1,1 +1,32 @@
 //! The embedding table: rows, index, initialisers, optimisers. Pure: no I/O, no clock, no threads of its own.
+//!
+//! A row is one fixed-size slot `[weights | optimiser state]` in a slab; an index finds the slot by id. Both are
+//! divided into stripes, each behind one lock. A request names many ids at once: they are grouped by stripe, so that
+//! a request takes each lock once, and everything a request needs besides its answer lies in a [`Scratch`] that the
+//! caller keeps.
+//!
+//! ```text
+//! ids ─► group by stripe ─► lock stripe ─► index: id → slot ─► slab: [weights | state] ─► copy out / update
+//! ```
+
+mod batch;
+mod config;
+mod error;
+mod group;
+pub mod init;
+pub mod optimizer;
+mod philox;
+mod repeats;
+mod set;
+mod slab;
+mod stripe;
+mod table;
+
+pub use batch::{Access, LookupReport, PushReport};
+pub use config::{DEFAULT_STRIPES, TableConfig};
+pub use error::TableError;
+pub use group::Scratch;
+pub use init::Initializer;
+pub use optimizer::Optimizer;
+pub use set::{Part, TableSet};
+pub use table::{Rows, Table};

@@ -1,0 +1,326 @@
+//! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
+
+use crate::config::Layout;
+use crate::group::{Group, Scratch};
+use crate::stripe::Stripe;
+use crate::{Table, TableError, repeats};
+
+/// Whether a lookup makes rows that do not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It does.
+    Train,
+    /// It answers their first value and leaves the table as it is.
+    Read,
+}
+
+/// What a lookup met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookupReport {
+    /// Rows made now.
+    pub created: u64,
+    /// Rows that do not exist and were answered with their first value.
+    pub missing: u64,
+}
+
+/// What a push did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushReport {
+    /// Rows that took a gradient.
+    pub updated: u64,
+    /// Those of them that did not exist before: never looked up for training, or lost with a restart since.
+    pub created: u64,
+    /// Gradients that were added to another of the same id first.
+    pub repeated: u64,
+}
+
+impl Table {
+    /// Writes the weights of `ids` into `out`, row-major `[ids.len(), dim]`, in the order of the ids.
+    ///
+    /// # Errors
+    /// When `out` has another length.
+    pub fn lookup(
+        &self,
+        ids: &[u64],
+        access: Access,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<LookupReport, TableError> {
+        self.check_rows("rows", ids, self.dim(), out.len())?;
+        Ok(self.lookup_checked(ids, access, out, scratch))
+    }
+
+    /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
+    /// does not exist is made and then updated.
+    ///
+    /// # Errors
+    /// When lengths disagree or a gradient is not finite; nothing is applied then.
+    pub fn push(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
+        self.check_gradients(ids, gradients)?;
+        Ok(self.push_checked(ids, gradients, scratch))
+    }
+
+    /// Puts whole slots in, row-major `[ids.len(), stride]`, replacing rows that exist; of equal ids the last one
+    /// stays. Answers how many rows are new.
+    ///
+    /// # Errors
+    /// When lengths disagree; nothing is put in then.
+    pub fn insert(&self, ids: &[u64], slots: &[f32], scratch: &mut Scratch) -> Result<u64, TableError> {
+        self.check_rows("slots", ids, self.stride(), slots.len())?;
+        let mut new = 0;
+        self.for_each_group(ids, scratch, |stripe, group| {
+            new += group.find_or_create(stripe, ids, self.layout());
+            for (index, position) in group.positions.iter().enumerate() {
+                let slot = row(slots, *position, self.stride());
+                stripe.slot_mut(group.slots[index]).copy_from_slice(slot);
+            }
+        });
+        Ok(new)
+    }
+
+    pub(crate) fn lookup_checked(
+        &self,
+        ids: &[u64],
+        access: Access,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> LookupReport {
+        match access {
+            Access::Train => LookupReport { created: self.lookup_for_training(ids, out, scratch), missing: 0 },
+            Access::Read => LookupReport { created: 0, missing: self.lookup_for_reading(ids, out, scratch) },
+        }
+    }
+
+    fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
+        let (dim, mut created) = (self.dim(), 0);
+        self.for_each_group(ids, scratch, |stripe, group| {
+            created += group.find_or_create(stripe, ids, self.layout());
+            // A second pass: the probes of the first do not depend on each other, and neither do these copies.
+            for (index, position) in group.positions.iter().enumerate() {
+                row_mut(out, *position, dim).copy_from_slice(&stripe.slot(group.slots[index])[..dim]);
+            }
+        });
+        created
+    }
+
+    fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
+        let dim = self.dim();
+        scratch.missing.clear();
+        self.for_each_group(ids, scratch, |stripe, group| {
+            for position in group.positions {
+                match stripe.find(group.hashes[*position as usize], ids[*position as usize]) {
+                    Some(slot) => row_mut(out, *position, dim).copy_from_slice(&stripe.slot(slot)[..dim]),
+                    None => group.missing.push(*position),
+                }
+            }
+        });
+        for position in &scratch.missing {
+            self.layout().fill_weights(ids[*position as usize], row_mut(out, *position, dim));
+        }
+        scratch.missing.len() as u64
+    }
+
+    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+        scratch.group(ids, self.stripes());
+        if !repeats::exist(ids, self.stripes(), scratch) {
+            return self.push_grouped(ids, gradients, scratch);
+        }
+        let (unique, sums) = repeats::summed(ids, gradients, self.dim());
+        scratch.group(&unique, self.stripes());
+        let repeated = (ids.len() - unique.len()) as u64;
+        PushReport { repeated, ..self.push_grouped(&unique, &sums, scratch) }
+    }
+
+    fn push_grouped(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+        let (dim, optimizer, mut created) = (self.dim(), self.layout().optimizer, 0);
+        self.for_each_grouped(scratch, |stripe, group| {
+            created += group.find_or_create(stripe, ids, self.layout());
+            for (index, position) in group.positions.iter().enumerate() {
+                optimizer.update(stripe.slot_mut(group.slots[index]), row(gradients, *position, dim));
+            }
+        });
+        PushReport { updated: ids.len() as u64, created, repeated: 0 }
+    }
+
+    /// Lengths and finiteness of a push.
+    pub(crate) fn check_gradients(&self, ids: &[u64], gradients: &[f32]) -> Result<(), TableError> {
+        self.check_rows("gradients", ids, self.dim(), gradients.len())?;
+        if all_finite(gradients) {
+            return Ok(());
+        }
+        let worst = gradients.iter().position(|value| !value.is_finite()).unwrap_or(0);
+        let (row, position) = (worst / self.dim(), worst % self.dim());
+        Err(TableError::NotFinite { table: self.number(), id: ids[row], position, value: gradients[worst] })
+    }
+
+    /// Whether `found` values are one row of `width` for each id.
+    pub(crate) fn check_rows(
+        &self,
+        what: &'static str,
+        ids: &[u64],
+        width: usize,
+        found: usize,
+    ) -> Result<(), TableError> {
+        if ids.len() > u32::MAX as usize {
+            return Err(TableError::TooManyRows { table: self.number(), rows: ids.len() });
+        }
+        match ids.len().checked_mul(width) {
+            Some(expected) if expected == found => Ok(()),
+            expected => Err(TableError::Length { what, expected: expected.unwrap_or(usize::MAX), found }),
+        }
+    }
+
+    fn for_each_group(&self, ids: &[u64], scratch: &mut Scratch, work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
+        scratch.group(ids, self.stripes());
+        self.for_each_grouped(scratch, work);
+    }
+
+    #[inline]
+    fn for_each_grouped(&self, scratch: &mut Scratch, mut work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
+        for stripe in 0..self.stripes() {
+            let mut group = scratch.at(stripe);
+            if !group.positions.is_empty() {
+                work(&mut self.lock(stripe), &mut group);
+            }
+        }
+    }
+}
+
+impl Group<'_> {
+    /// Notes the slot of every id of the group, making the rows that do not exist; answers how many were made.
+    #[inline]
+    fn find_or_create(&mut self, stripe: &mut Stripe, ids: &[u64], layout: &Layout) -> u64 {
+        let mut made = 0;
+        self.slots.clear();
+        for position in self.positions {
+            let (id, hash) = (ids[*position as usize], self.hashes[*position as usize]);
+            let (slot, created) = stripe.find_or_create(hash, id, |slot| layout.fill_slot(id, slot));
+            made += u64::from(created);
+            self.slots.push(slot);
+        }
+        made
+    }
+}
+
+#[inline]
+fn row(values: &[f32], position: u32, width: usize) -> &[f32] {
+    &values[position as usize * width..][..width]
+}
+
+#[inline]
+fn row_mut(values: &mut [f32], position: u32, width: usize) -> &mut [f32] {
+    &mut values[position as usize * width..][..width]
+}
+
+/// Without a branch per value, so that it vectorises: the exponent of infinities and NaN is all ones.
+fn all_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    !values.iter().fold(false, |bad, value| bad | (value.to_bits() & EXPONENT == EXPONENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Initializer, Optimizer, Rows, TableConfig};
+
+    const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
+    const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+
+    fn table(optimizer: Optimizer) -> Table {
+        Table::new(5, 2, &TableConfig { dim: 2, init: UNIFORM, optimizer, stripes: 4 }).unwrap()
+    }
+
+    fn read(table: &Table, ids: &[u64]) -> Vec<f32> {
+        let mut out = vec![f32::NAN; ids.len() * table.dim()];
+        table.lookup(ids, Access::Read, &mut out, &mut Scratch::new()).unwrap();
+        out
+    }
+
+    fn train(table: &Table, ids: &[u64]) -> (Vec<f32>, LookupReport) {
+        let mut out = vec![f32::NAN; ids.len() * table.dim()];
+        let report = table.lookup(ids, Access::Train, &mut out, &mut Scratch::new()).unwrap();
+        (out, report)
+    }
+
+    #[test]
+    fn reading_answers_the_first_value_and_creates_nothing() {
+        let table = table(SGD);
+        let first = read(&table, &[9, 4]);
+        assert_eq!(table.rows(), 0);
+        assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, missing: 0 });
+        assert_eq!(read(&table, &[9, 4]), first);
+        let mut out = [0.0; 4];
+        let report = table.lookup(&[4, 5], Access::Read, &mut out, &mut Scratch::new()).unwrap();
+        assert_eq!(report, LookupReport { created: 0, missing: 1 });
+    }
+
+    #[test]
+    fn a_push_to_a_row_that_is_missing_moves_that_row_and_no_neighbour() {
+        let table = table(SGD);
+        train(&table, &[1, 3]);
+        let first = read(&table, &[1, 2, 3]);
+        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], &mut Scratch::new()).unwrap();
+        assert_eq!(report, PushReport { updated: 3, created: 1, repeated: 0 });
+        let after = read(&table, &[1, 2, 3]);
+        for (position, push) in [1.0, 1.0, 2.0, 2.0, 3.0, 3.0].into_iter().enumerate() {
+            assert_eq!(after[position], first[position] - push);
+        }
+    }
+
+    #[test]
+    fn gradients_of_one_id_are_summed_before_the_optimiser_sees_them() {
+        let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
+        let (twice, once) = (table(adagrad), table(adagrad));
+        let mut scratch = Scratch::new();
+        let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], &mut scratch).unwrap();
+        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1 });
+        once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], &mut scratch).unwrap();
+        assert_eq!(read(&twice, &[7, 8]), read(&once, &[7, 8]));
+    }
+
+    #[test]
+    fn a_refused_request_changes_nothing() {
+        let table = table(SGD);
+        let mut scratch = Scratch::new();
+        let bad = table.push(&[1, 2], &[1.0, 1.0, f32::NEG_INFINITY, 1.0], &mut scratch).unwrap_err();
+        assert_eq!(bad, TableError::NotFinite { table: 2, id: 2, position: 0, value: f32::NEG_INFINITY });
+        let short = table.push(&[1, 2], &[1.0; 3], &mut scratch).unwrap_err();
+        assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
+        assert!(table.lookup(&[1], Access::Train, &mut [0.0; 3], &mut scratch).is_err());
+        assert!(table.insert(&[1], &[0.0; 3], &mut scratch).is_err());
+        assert_eq!(table.rows(), 0);
+    }
+
+    #[test]
+    fn no_ids_is_a_request_like_any_other() {
+        let table = table(SGD);
+        assert_eq!(train(&table, &[]).1, LookupReport::default());
+        assert_eq!(table.push(&[], &[], &mut Scratch::new()).unwrap(), PushReport::default());
+    }
+
+    #[test]
+    fn inserted_rows_come_back_whole() {
+        let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
+        let table = table(adagrad);
+        train(&table, &[5]);
+        let slots = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        assert_eq!(table.insert(&[5, 6], &slots, &mut Scratch::new()).unwrap(), 1);
+        let mut rows = Rows::default();
+        (0..4).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+        let found: Vec<&[f32]> = [5, 6]
+            .map(|id| rows.ids.iter().position(|other| *other == id).unwrap())
+            .map(|row| &rows.slots[4 * row..4 * row + 4])
+            .into();
+        assert_eq!(found, [&slots[..4], &slots[4..]]);
+    }
+
+    proptest! {
+        #[test]
+        fn finiteness_is_that_of_the_standard_library(values: Vec<u32>) {
+            let values: Vec<f32> = values.into_iter().map(f32::from_bits).collect();
+            prop_assert_eq!(all_finite(&values), values.iter().all(|value| value.is_finite()));
+        }
+    }
+}

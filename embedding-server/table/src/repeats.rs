@@ -1,0 +1,107 @@
+//! Ids that occur twice in one push: their gradients are summed first, because two Adagrad steps with g₁ and g₂ are
+//! not one step with g₁ + g₂.
+
+use hashbrown::HashTable;
+
+use crate::group::{Group, Scratch, hash_of};
+
+const EMPTY: u32 = u32::MAX;
+
+/// Whether some id occurs twice among the first `stripes` groups of `scratch`, the grouping of `ids`. Equal ids share
+/// a stripe, so the search goes stripe by stripe through a set small enough for the first cache.
+pub(crate) fn exist(ids: &[u64], stripes: usize, scratch: &mut Scratch) -> bool {
+    (0..stripes).any(|stripe| exist_in_group(ids, scratch.at(stripe)))
+}
+
+fn exist_in_group(ids: &[u64], group: Group<'_>) -> bool {
+    let Group { positions, hashes, seen, .. } = group;
+    if positions.len() < 2 {
+        return false;
+    }
+    let mask = (2 * positions.len()).next_power_of_two() - 1;
+    seen.clear();
+    seen.resize(mask + 1, EMPTY);
+    for position in positions {
+        let id = ids[*position as usize];
+        let mut place = hashes[*position as usize] as usize & mask;
+        while seen[place] != EMPTY {
+            if ids[seen[place] as usize] == id {
+                return true;
+            }
+            place = (place + 1) & mask;
+        }
+        seen[place] = *position;
+    }
+    false
+}
+
+/// Each id once, in order of first appearance, with the sum of its gradients in order of appearance.
+///
+/// A sum that would leave f32's range stops at its end: every gradient was finite, so the sum stays finite too.
+pub(crate) fn summed(ids: &[u64], gradients: &[f32], dim: usize) -> (Vec<u64>, Vec<f32>) {
+    let mut rows: HashTable<usize> = HashTable::with_capacity(ids.len());
+    let (mut unique, mut sums) = (Vec::<u64>::new(), Vec::new());
+    for (position, id) in ids.iter().enumerate() {
+        let gradient = &gradients[position * dim..][..dim];
+        let hash = hash_of(*id);
+        if let Some(row) = rows.find(hash, |row| unique[*row] == *id) {
+            add(&mut sums[row * dim..][..dim], gradient);
+        } else {
+            rows.insert_unique(hash, unique.len(), |row| hash_of(unique[*row]));
+            unique.push(*id);
+            sums.extend_from_slice(gradient);
+        }
+    }
+    (unique, sums)
+}
+
+fn add(sum: &mut [f32], gradient: &[f32]) {
+    for index in 0..sum.len() {
+        sum[index] = (sum[index] + gradient[index]).clamp(f32::MIN, f32::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn repeats_are_found_exactly_when_there_are_some(ids in prop::collection::vec(0_u64..60, 0..30), bits in 0_u32..4) {
+            let mut scratch = Scratch::new();
+            scratch.group(&ids, 1 << bits);
+            let distinct: BTreeSet<u64> = ids.iter().copied().collect();
+            prop_assert_eq!(exist(&ids, 1 << bits, &mut scratch), distinct.len() < ids.len());
+        }
+
+        #[test]
+        fn sums_lose_nothing(rows in prop::collection::vec((0_u64..9, -9_i8..9, -9_i8..9), 0..40)) {
+            let ids: Vec<u64> = rows.iter().map(|row| row.0).collect();
+            let gradients: Vec<f32> = rows.iter().flat_map(|row| [f32::from(row.1), f32::from(row.2)]).collect();
+            let (unique, sums) = summed(&ids, &gradients, 2);
+            for (row, id) in unique.iter().enumerate() {
+                let of_id = || rows.iter().filter(|row| row.0 == *id);
+                let want = [of_id().map(|row| f32::from(row.1)).sum(), of_id().map(|row| f32::from(row.2)).sum()];
+                prop_assert_eq!(&sums[2 * row..2 * row + 2], &want);
+            }
+            prop_assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());
+            prop_assert_eq!(sums.len(), 2 * unique.len());
+        }
+    }
+
+    #[test]
+    fn the_order_is_that_of_first_appearance() {
+        let (unique, sums) = summed(&[7, 3, 7, 1], &[1.0, 2.0, 4.0, 8.0], 1);
+        assert_eq!((unique, sums), (vec![7, 3, 1], vec![5.0, 2.0, 8.0]));
+    }
+
+    #[test]
+    fn a_sum_stays_finite() {
+        let (_, sums) = summed(&[1, 1], &[f32::MAX, f32::MAX], 1);
+        assert_eq!(sums, [f32::MAX]);
+    }
+}

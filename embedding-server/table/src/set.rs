@@ -1,0 +1,199 @@
+//! All tables of a model on one server, and requests that touch several of them: checked whole, then done.
+
+use std::ops::Range;
+
+use crate::{Access, LookupReport, PushReport, Scratch, Table, TableConfig, TableError};
+
+/// The tables of a model; a table's number is its position.
+#[derive(Debug)]
+pub struct TableSet {
+    tables: Vec<Table>,
+}
+
+/// The part of a request that concerns one table. Its values follow those of the part before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The table.
+    pub table: u32,
+    /// Weights per row as the sender believes them to be.
+    pub dim: u32,
+    /// The rows.
+    pub ids: &'a [u64],
+}
+
+impl TableSet {
+    /// Empty tables. Rows start from `seed`.
+    ///
+    /// # Errors
+    /// When a setting is out of range.
+    pub fn new(seed: u64, configs: &[TableConfig]) -> Result<Self, TableError> {
+        let make = |(number, config)| Table::new(seed, number as u32, config);
+        Ok(Self { tables: configs.iter().enumerate().map(make).collect::<Result<_, _>>()? })
+    }
+
+    /// The tables in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Table> {
+        self.tables.iter()
+    }
+
+    /// One table.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn table(&self, table: u32) -> Result<&Table, TableError> {
+        let unknown = TableError::UnknownTable { table, tables: self.tables.len() };
+        self.tables.get(table as usize).ok_or(unknown)
+    }
+
+    /// Checks that each part names a table of its own with that table's dim; answers the number of values, Σ rows·dim.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn check(&self, parts: &[Part<'_>]) -> Result<usize, TableError> {
+        let mut values = 0_usize;
+        for (index, part) in parts.iter().enumerate() {
+            let table = self.table(part.table)?;
+            if table.dim() != part.dim as usize {
+                return Err(TableError::Dim { table: part.table, expected: table.dim(), found: part.dim as usize });
+            }
+            if parts[..index].iter().any(|earlier| earlier.table == part.table) {
+                return Err(TableError::RepeatedTable { table: part.table });
+            }
+            values = values.saturating_add(part.ids.len().saturating_mul(table.dim()));
+        }
+        Ok(values)
+    }
+
+    /// Writes the weights of all parts into `out`, part after part, each row-major `[ids.len(), dim]`.
+    ///
+    /// # Errors
+    /// When a part names no table, a table twice or a wrong dim, or `out` has another length; nothing is created then.
+    pub fn lookup(
+        &self,
+        parts: &[Part<'_>],
+        access: Access,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<LookupReport, TableError> {
+        self.check_values("rows", parts, out.len())?;
+        for (part, values) in self.divide(parts) {
+            self.table(part.table)?.check_rows("rows", part.ids, part.dim as usize, values.len())?;
+        }
+        let mut total = LookupReport::default();
+        for (part, values) in self.divide(parts) {
+            let report = self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch);
+            total.created += report.created;
+            total.missing += report.missing;
+        }
+        Ok(total)
+    }
+
+    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`], and when a gradient is not finite; nothing of any part is applied then.
+    pub fn push(&self, parts: &[Part<'_>], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
+        self.check_values("gradients", parts, gradients.len())?;
+        for (part, values) in self.divide(parts) {
+            self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
+        }
+        let mut total = PushReport::default();
+        for (part, values) in self.divide(parts) {
+            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], scratch);
+            total.updated += report.updated;
+            total.created += report.created;
+            total.repeated += report.repeated;
+        }
+        Ok(total)
+    }
+
+    fn check_values(&self, what: &'static str, parts: &[Part<'_>], found: usize) -> Result<(), TableError> {
+        let expected = self.check(parts)?;
+        if expected == found { Ok(()) } else { Err(TableError::Length { what, expected, found }) }
+    }
+
+    /// Each part with the range of its values; the parts were checked.
+    fn divide<'a, 'b>(&self, parts: &'a [Part<'b>]) -> impl Iterator<Item = (&'a Part<'b>, Range<usize>)> {
+        parts.iter().scan(0, |start, part| {
+            let range = *start..*start + part.ids.len() * part.dim as usize;
+            *start = range.end;
+            Some((part, range))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Initializer, Optimizer};
+
+    fn tables() -> TableSet {
+        let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+        let config = |dim| TableConfig { dim, init: Initializer::Uniform { bound: 1.0 }, optimizer, stripes: 2 };
+        TableSet::new(1, &[config(2), config(3)]).unwrap()
+    }
+
+    fn part(table: u32, dim: u32, ids: &[u64]) -> Part<'_> {
+        Part { table, dim, ids }
+    }
+
+    fn held(tables: &TableSet) -> Vec<usize> {
+        tables.iter().map(Table::rows).collect()
+    }
+
+    #[test]
+    fn each_part_reaches_its_own_table() {
+        let tables = tables();
+        let parts = [part(1, 3, &[8]), part(0, 2, &[8, 9])];
+        let mut scratch = Scratch::new();
+        let mut first = [0.0; 7];
+        let report = tables.lookup(&parts, Access::Train, &mut first, &mut scratch).unwrap();
+        assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
+        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], &mut scratch).unwrap();
+        assert_eq!(pushed, PushReport { updated: 3, created: 0, repeated: 0 });
+        let mut after = [0.0; 7];
+        tables.lookup(&parts, Access::Read, &mut after, &mut scratch).unwrap();
+        for index in 0..7 {
+            assert_eq!(after[index], first[index] - (index + 1) as f32);
+        }
+    }
+
+    #[test]
+    fn the_same_id_has_other_first_values_in_another_table() {
+        let tables = tables();
+        let mut out = [0.0; 5];
+        let parts = [part(0, 2, &[8]), part(1, 3, &[8])];
+        tables.lookup(&parts, Access::Read, &mut out, &mut Scratch::new()).unwrap();
+        assert_ne!(out[..2], out[2..4]);
+    }
+
+    #[test]
+    fn one_bad_part_refuses_the_whole_request() {
+        let tables = tables();
+        let mut scratch = Scratch::new();
+        let good = part(0, 2, &[1]);
+        let mut refused = |parts: &[Part<'_>], gradients: &[f32]| {
+            let pushed = tables.push(parts, gradients, &mut scratch).unwrap_err();
+            let looked_up = tables.lookup(parts, Access::Train, &mut vec![0.0; gradients.len()], &mut scratch);
+            (pushed, looked_up.err())
+        };
+        let unknown = TableError::UnknownTable { table: 2, tables: 2 };
+        assert_eq!(refused(&[good, part(2, 2, &[1])], &[1.0; 4]), (unknown.clone(), Some(unknown)));
+        let dim = TableError::Dim { table: 1, expected: 3, found: 2 };
+        assert_eq!(refused(&[good, part(1, 2, &[1])], &[1.0; 4]), (dim.clone(), Some(dim)));
+        let repeated = TableError::RepeatedTable { table: 0 };
+        assert_eq!(refused(&[good, good], &[1.0; 4]), (repeated.clone(), Some(repeated)));
+        let length = TableError::Length { what: "gradients", expected: 5, found: 4 };
+        assert_eq!(refused(&[good, part(1, 3, &[1])], &[1.0; 4]).0, length);
+        let (nan, _) = refused(&[good, part(1, 3, &[6])], &[1.0, 1.0, 1.0, f32::NAN, 1.0]);
+        assert!(matches!(nan, TableError::NotFinite { table: 1, id: 6, position: 1, .. }), "{nan}");
+    }
+
+    #[test]
+    fn a_refused_push_applies_no_part() {
+        let tables = tables();
+        let parts = [part(0, 2, &[1]), part(1, 3, &[6])];
+        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], &mut Scratch::new()).is_err());
+        assert_eq!(held(&tables), [0, 0]);
+    }
+}

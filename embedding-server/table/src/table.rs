@@ -1,0 +1,144 @@
+//! One table: its stripes behind their locks, what it holds, and reading all of it.
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::config::Layout;
+use crate::stripe::Stripe;
+use crate::{TableConfig, TableError};
+
+/// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// Ids.
+    pub ids: Vec<u64>,
+    /// `[ids.len() * stride]`.
+    pub slots: Vec<f32>,
+}
+
+/// One embedding table. All calls take `&self` and may run on any number of threads at once.
+#[derive(Debug)]
+pub struct Table {
+    table: u32,
+    layout: Layout,
+    stripes: Vec<Mutex<Stripe>>,
+}
+
+impl Table {
+    /// An empty table. `seed` and `table`, its position in the model, decide first values.
+    ///
+    /// # Errors
+    /// When a setting is out of range.
+    pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
+        config.check(table)?;
+        let layout = config.layout(seed, table);
+        let stripes = (0..config.stripes).map(|_| Mutex::new(Stripe::new(layout))).collect();
+        Ok(Self { table, layout, stripes })
+    }
+
+    /// Weights per row.
+    #[must_use]
+    pub fn dim(&self) -> usize {
+        self.layout.dim
+    }
+
+    /// Values per slot: weights and optimiser state.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.layout.stride
+    }
+
+    /// Name of the optimiser's state layout.
+    #[must_use]
+    pub fn state_layout(&self) -> &'static str {
+        self.layout.optimizer.layout()
+    }
+
+    /// Number of independently locked parts.
+    #[must_use]
+    pub fn stripes(&self) -> usize {
+        self.stripes.len()
+    }
+
+    /// Rows held.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.stripes.iter().map(|stripe| stripe.lock().rows()).sum()
+    }
+
+    /// Bytes held by weights, optimiser state and index, used or not.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let fixed = self.stripes.len() * size_of::<Mutex<Stripe>>();
+        fixed + self.stripes.iter().map(|stripe| stripe.lock().bytes()).sum::<usize>()
+    }
+
+    /// Appends all rows of one stripe to `into`, in ascending order of ids.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_stripe(&self, stripe: usize, into: &mut Rows) {
+        let stripe = self.lock(stripe);
+        into.ids.reserve(stripe.rows());
+        into.slots.reserve(stripe.rows() * self.stride());
+        for (id, slot) in stripe.sorted() {
+            into.ids.push(id);
+            into.slots.extend_from_slice(stripe.slot(slot));
+        }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.table
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
+        self.stripes[stripe].lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Initializer, Optimizer, Scratch};
+
+    fn table(stripes: usize) -> Table {
+        let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.5, l2: 0.0 };
+        Table::new(1, 0, &TableConfig { dim: 4, init: Initializer::Uniform { bound: 1.0 }, optimizer, stripes })
+            .unwrap()
+    }
+
+    fn read_all(table: &Table) -> Rows {
+        let mut rows = Rows::default();
+        (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+        rows
+    }
+
+    #[test]
+    fn a_scan_reads_every_row_with_its_state_in_an_order_of_content_alone() {
+        let (forwards, backwards) = (table(8), table(8));
+        let ids: Vec<u64> = (0..300).collect();
+        let reversed: Vec<u64> = ids.iter().rev().copied().collect();
+        let mut out = vec![0.0; 300 * 4];
+        forwards.lookup(&ids, Access::Train, &mut out, &mut Scratch::new()).unwrap();
+        backwards.lookup(&reversed, Access::Train, &mut out, &mut Scratch::new()).unwrap();
+        let rows = read_all(&forwards);
+        assert_eq!((rows.ids.len(), rows.slots.len()), (300, 300 * 8));
+        assert_eq!(rows, read_all(&backwards));
+        assert!(rows.slots.chunks(8).all(|slot| slot[4..] == [0.5; 4]));
+    }
+
+    #[test]
+    fn an_empty_table_is_small_and_a_full_one_says_so() {
+        let table = table(64);
+        assert!(table.bytes() < 64 << 10, "{} bytes", table.bytes());
+        let ids: Vec<u64> = (0..100_000).collect();
+        table.lookup(&ids, Access::Train, &mut vec![0.0; 400_000], &mut Scratch::new()).unwrap();
+        assert_eq!(table.rows(), 100_000);
+        // 32 bytes of slot and 13 to 30 of index each.
+        assert!((4_500_000..7_500_000).contains(&table.bytes()), "{} bytes", table.bytes());
+    }
+}

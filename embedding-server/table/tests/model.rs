@@ -1,0 +1,184 @@
+//! Random interleavings of every call against a plain map and a plain loop.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use zagros_table::init::RowSeed;
+use zagros_table::{Access, Initializer, Optimizer, Rows, Scratch, Table, TableConfig};
+
+const SEED: u64 = 11;
+const TABLE: u32 = 4;
+const INIT: Initializer = Initializer::Normal { deviation: 0.5 };
+
+#[derive(Clone, Debug)]
+enum Call {
+    Lookup(Access, Vec<u64>),
+    Push(Vec<(u64, i8)>),
+    Insert(Vec<(u64, i8)>),
+    Scan,
+}
+
+/// A row per id: weights and optimiser state.
+struct Model {
+    optimizer: Optimizer,
+    dim: usize,
+    rows: HashMap<u64, Vec<f32>>,
+}
+
+impl Model {
+    fn first(&self, id: u64) -> Vec<f32> {
+        let mut slot = vec![0.0; self.dim];
+        INIT.fill(RowSeed { seed: SEED, table: TABLE, id }, &mut slot);
+        if let Optimizer::Adagrad { initial_accumulator, .. } = self.optimizer {
+            slot.resize(2 * self.dim, initial_accumulator);
+        }
+        slot
+    }
+
+    fn lookup(&mut self, access: Access, ids: &[u64]) -> Vec<f32> {
+        let row = |model: &mut Self, id: &u64| {
+            let first = model.first(*id);
+            match access {
+                Access::Train => model.rows.entry(*id).or_insert(first).clone(),
+                Access::Read => model.rows.get(id).cloned().unwrap_or(first),
+            }
+        };
+        ids.iter().flat_map(|id| row(self, id)[..self.dim].to_vec()).collect()
+    }
+
+    fn push(&mut self, ids: &[u64], gradients: &[f32]) {
+        let mut sums: HashMap<u64, Vec<f32>> = HashMap::new();
+        for (position, id) in ids.iter().enumerate() {
+            let sum = sums.entry(*id).or_insert_with(|| vec![0.0; self.dim]);
+            (0..self.dim).for_each(|index| sum[index] += gradients[position * self.dim + index]);
+        }
+        for (id, sum) in sums {
+            let first = self.first(id);
+            let (optimizer, dim) = (self.optimizer, self.dim);
+            let slot = self.rows.entry(id).or_insert(first);
+            (0..dim).for_each(|index| step(optimizer, slot, dim, index, sum[index]));
+        }
+    }
+}
+
+/// One weight, one gradient, as in the papers.
+fn step(optimizer: Optimizer, slot: &mut [f32], dim: usize, index: usize, gradient: f32) {
+    match optimizer {
+        Optimizer::Sgd { lr, l2 } => slot[index] -= lr * (gradient + l2 * slot[index]),
+        Optimizer::Adagrad { lr, epsilon, l2, .. } => {
+            let total = gradient + l2 * slot[index];
+            slot[dim + index] += total * total;
+            slot[index] -= lr * total / (slot[dim + index].sqrt() + epsilon);
+        }
+    }
+}
+
+/// Small integers: sums of them are exact in any order.
+fn values(rows: &[(u64, i8)], width: usize) -> Vec<f32> {
+    rows.iter().flat_map(|row| (0..width).map(|index| f32::from(row.1) + index as f32)).collect()
+}
+
+fn ids_of(rows: &[(u64, i8)]) -> Vec<u64> {
+    rows.iter().map(|row| row.0).collect()
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let rows = || prop::collection::vec((0_u64..40, -8_i8..8), 0..25);
+    let ids = prop::collection::vec(0_u64..40, 0..25);
+    let access = prop_oneof![Just(Access::Train), Just(Access::Read)];
+    let call = prop_oneof![
+        4 => (access, ids).prop_map(|(access, ids)| Call::Lookup(access, ids)),
+        4 => rows().prop_map(Call::Push),
+        1 => rows().prop_map(Call::Insert),
+        1 => Just(Call::Scan),
+    ];
+    prop::collection::vec(call, 1..40)
+}
+
+fn optimizers() -> impl Strategy<Value = Optimizer> {
+    prop_oneof![
+        Just(Optimizer::Sgd { lr: 0.5, l2: 0.01 }),
+        Just(Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, l2: 0.01 }),
+    ]
+}
+
+fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
+    match call {
+        Call::Lookup(access, ids) => {
+            let mut out = vec![f32::NAN; ids.len() * table.dim()];
+            let before = model.rows.len();
+            let report = table.lookup(ids, *access, &mut out, scratch).unwrap();
+            assert_eq!(out, model.lookup(*access, ids));
+            assert_eq!(report.created as usize, model.rows.len() - before);
+        }
+        Call::Push(rows) => {
+            let (ids, gradients) = (ids_of(rows), values(rows, table.dim()));
+            let before = model.rows.len();
+            let report = table.push(&ids, &gradients, scratch).unwrap();
+            model.push(&ids, &gradients);
+            assert_eq!((report.updated + report.repeated) as usize, ids.len());
+            assert_eq!(report.created as usize, model.rows.len() - before);
+        }
+        Call::Insert(rows) => {
+            let slots = values(rows, table.stride());
+            table.insert(&ids_of(rows), &slots, scratch).unwrap();
+            for (row, slot) in rows.iter().zip(slots.chunks(table.stride())) {
+                model.rows.insert(row.0, slot.iter().map(|value| value.abs()).collect());
+            }
+            // An accumulator is never negative; the table was given the same.
+            let absolute: Vec<f32> = slots.iter().map(|value| value.abs()).collect();
+            table.insert(&ids_of(rows), &absolute, scratch).unwrap();
+        }
+        Call::Scan => assert_eq!(scan(table), sorted(model)),
+    }
+    assert_eq!(table.rows(), model.rows.len());
+}
+
+fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
+    let mut all = Rows::default();
+    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut all));
+    let slots = all.slots.chunks(table.stride()).map(<[f32]>::to_vec);
+    let mut rows: Vec<_> = all.ids.into_iter().zip(slots).collect();
+    rows.sort_by_key(|row| row.0);
+    rows
+}
+
+fn sorted(model: &Model) -> Vec<(u64, Vec<f32>)> {
+    let mut rows: Vec<_> = model.rows.iter().map(|(id, slot)| (*id, slot.clone())).collect();
+    rows.sort_by_key(|row| row.0);
+    rows
+}
+
+proptest! {
+    #[test]
+    fn the_table_is_a_map(calls in calls(), optimizer in optimizers(), dim in 1_usize..9, bits in 0_u32..4) {
+        let config = TableConfig { dim, init: INIT, optimizer, stripes: 1 << bits };
+        let table = Table::new(SEED, TABLE, &config).unwrap();
+        let mut model = Model { optimizer, dim, rows: HashMap::new() };
+        let mut scratch = Scratch::new();
+        for call in &calls {
+            check(call, &table, &mut model, &mut scratch);
+        }
+        prop_assert_eq!(scan(&table), sorted(&model));
+    }
+
+    /// Invariant of the design: order of creation, number of servers and of threads never change a first value.
+    #[test]
+    fn first_values_do_not_depend_on_order_or_on_who_holds_the_row(
+        ids in prop::collection::vec(any::<u64>(), 1..200),
+        servers in 1_usize..5,
+        bits in 0_u32..7,
+    ) {
+        let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+        let make = |stripes| Table::new(SEED, TABLE, &TableConfig { dim: 5, init: INIT, optimizer, stripes }).unwrap();
+        let mut scratch = Scratch::new();
+        let mut expected = vec![0.0; ids.len() * 5];
+        make(64).lookup(&ids, Access::Train, &mut expected, &mut scratch).unwrap();
+        let tables: Vec<Table> = (0..servers).map(|_| make(1 << bits)).collect();
+        for (position, id) in ids.iter().enumerate().rev() {
+            let mut row = [0.0; 5];
+            tables[*id as usize % servers].lookup(&[*id], Access::Train, &mut row, &mut scratch).unwrap();
+            prop_assert_eq!(&row, &expected[position * 5..position * 5 + 5]);
+        }
+    }
+}
