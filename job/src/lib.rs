@@ -1,9 +1,23 @@
 //! The job file: read, checked whole, explained.
 //!
 //! Two stages. `raw` mirrors the TOML, every key optional or defaulted, each documented with unit,
-//! default and range: the reference page and the did-you-mean come from it. This module holds the
+//! default and range: the reference page and the did-you-mean come from it. [`spec`] holds the
 //! validated types, which only [`Job::load`] makes: what the rest of the code sees is right.
 
+mod check;
+mod document;
+mod error;
+mod load;
+mod overrides;
+mod raw;
+mod resolve;
+mod resolved;
+mod shape;
 pub mod spec;
+mod suggest;
+pub mod threads;
 
+pub use error::{JobErrors, Problem};
+pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
+pub use shape::schema_json;
 pub use spec::*;

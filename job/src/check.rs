@@ -1,0 +1,172 @@
+//! Checks a document against the shape of the job file: unknown keys, wrong types, ranges, missing keys.
+//! Goes on after a problem, so that one run shows them all.
+
+use crate::document::{Entry, Node, Path, Value};
+use crate::error::{Place, Problem};
+use crate::shape::{Choice, Field, Shape, TAG, Variant};
+use crate::suggest;
+
+/// All problems of a document. What is free of them deserialises into [`crate::raw::Job`]: a tagged table without
+/// its tag is given the default one.
+pub(crate) fn check(root: &mut Node, shape: &Shape) -> Vec<Problem> {
+    let mut checker = Checker { problems: Vec::new() };
+    let start = root.at.clone();
+    checker.value(root, shape, &Path::default(), &Place { span: 0..0, ..start });
+    checker.problems
+}
+
+struct Checker {
+    problems: Vec<Problem>,
+}
+
+impl Checker {
+    /// `name_at`: the key, which is to blame for what is missing inside of a table.
+    fn value(&mut self, node: &mut Node, shape: &Shape, path: &Path, name_at: &Place) {
+        match (shape, &mut node.value) {
+            (Shape::Table(fields), Value::Table(entries)) => self.table(entries, fields, path, name_at),
+            (Shape::Tagged { variants, default }, Value::Table(entries)) => {
+                self.tagged(entries, variants, default.as_deref(), path, name_at);
+            }
+            (Shape::Named(shape), Value::Table(entries)) => {
+                for entry in entries {
+                    self.value(&mut entry.node, shape, &path.key(&entry.key), &entry.key_at);
+                }
+            }
+            (Shape::List { item, .. }, Value::List(items)) => {
+                for (index, node) in items.iter_mut().enumerate() {
+                    let at = node.at.clone();
+                    self.value(node, item, &path.index(index), &at);
+                }
+                self.scalar(node, shape, path);
+            }
+            (Shape::Either(shapes), _) => match shapes.iter().find(|shape| same_type(node, shape)) {
+                Some(shape) => self.value(node, shape, path, name_at),
+                None => self.wrong_type(node, shape, path),
+            },
+            _ => self.scalar(node, shape, path),
+        }
+    }
+
+    fn table(&mut self, entries: &mut [Entry], fields: &[Field], path: &Path, name_at: &Place) {
+        for field in fields.iter().filter(|field| field.required) {
+            if entries.iter().all(|entry| entry.key != field.name) {
+                self.missing(&field.name, &field.doc, &field.shape, path, name_at);
+            }
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        for entry in entries {
+            match fields.iter().find(|field| field.name == entry.key) {
+                Some(field) => self.value(&mut entry.node, &field.shape, &path.key(&entry.key), &entry.key_at),
+                None => self.unknown_key(entry, &names, path),
+            }
+        }
+    }
+
+    fn tagged(
+        &mut self,
+        entries: &mut Vec<Entry>,
+        variants: &[Variant],
+        default: Option<&str>,
+        path: &Path,
+        name_at: &Place,
+    ) {
+        if let (None, Some(kind)) = (position(entries, TAG), default) {
+            entries.insert(0, implied(TAG, kind, name_at));
+        }
+        let Some(position) = position(entries, TAG) else {
+            return self.missing(TAG, "", &kinds(variants), path, name_at);
+        };
+        let mut tag = entries.remove(position);
+        self.value(&mut tag.node, &kinds(variants), &path.key(TAG), name_at);
+        if let Some(variant) = variants.iter().find(|variant| is_text(&tag.node, &variant.kind)) {
+            self.table(entries, &variant.fields, path, name_at);
+        }
+        entries.insert(0, tag);
+    }
+
+    fn scalar(&mut self, node: &Node, shape: &Shape, path: &Path) {
+        let fits = match (shape, &node.value) {
+            (Shape::Boolean, Value::Boolean(_)) | (Shape::Anything, _) => true,
+            (Shape::Integer { min, max }, Value::Integer(value)) => (min..=max).contains(&value),
+            (Shape::Number(bounds), Value::Integer(value)) => bounds.contain(*value as f64),
+            (Shape::Number(bounds), Value::Float(value)) => bounds.contain(*value),
+            (Shape::Text { min_length }, Value::Text(text)) => text.chars().count() as u64 >= *min_length,
+            (Shape::List { min, max, .. }, Value::List(items)) => (*min..=*max).contains(&(items.len() as u64)),
+            (Shape::Words(choices), Value::Text(word)) => {
+                if choices.iter().any(|choice| choice.word == *word) {
+                    return;
+                }
+                return self.unknown_word(node, word, choices, path);
+            }
+            _ => return self.wrong_type(node, shape, path),
+        };
+        if !fits {
+            self.out_of_range(node, shape, path);
+        }
+    }
+
+    fn missing(&mut self, key: &str, doc: &str, shape: &Shape, path: &Path, name_at: &Place) {
+        let problem = Problem::new(format!("missing key `{}`", path.key(key)));
+        let help = format!("`{key}` is {shape}. {doc}");
+        self.problems.push(problem.at(name_at.clone(), "needed here").help(help.trim_end().to_owned()));
+    }
+
+    fn unknown_key(&mut self, entry: &Entry, names: &[&str], path: &Path) {
+        let problem = Problem::new(format!("unknown key `{}`", path.key(&entry.key)));
+        let help = suggest::key(&entry.key, names);
+        self.problems.push(problem.at(entry.key_at.clone(), "no such key").help(help));
+    }
+
+    fn unknown_word(&mut self, node: &Node, word: &str, choices: &[Choice], path: &Path) {
+        let words: Vec<&str> = choices.iter().map(|choice| choice.word.as_str()).collect();
+        let problem = Problem::new(format!("`{path}` has no choice \"{word}\""));
+        self.problems.push(problem.at(node.at.clone(), "no such choice").help(suggest::choice(word, &words)));
+    }
+
+    fn wrong_type(&mut self, node: &Node, shape: &Shape, path: &Path) {
+        let problem = Problem::new(format!("`{path}` is {}, expected {shape}", node.kind()));
+        let quote = matches!(shape, Shape::Text { .. } | Shape::Words(_) | Shape::Either(_))
+            && !matches!(node.value, Value::List(_) | Value::Table(_));
+        let help = quote.then(|| format!("text stands in quotes: \"{}\"", node.at.text()));
+        self.problems.push(problem.at(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
+    }
+
+    fn out_of_range(&mut self, node: &Node, shape: &Shape, path: &Path) {
+        let expected = match shape {
+            Shape::List { min, .. } if *min > 0 => format!("at least {min} item{}", if *min == 1 { "" } else { "s" }),
+            Shape::List { max, .. } => format!("at most {max} items"),
+            Shape::Text { .. } => "text that is not empty".to_owned(),
+            shape => shape.to_string(),
+        };
+        let problem = Problem::new(format!("`{path}` is out of range, expected {expected}"));
+        self.problems.push(problem.at(node.at.clone(), "out of range"));
+    }
+}
+
+fn position(entries: &[Entry], key: &str) -> Option<usize> {
+    entries.iter().position(|entry| entry.key == key)
+}
+
+fn implied(key: &str, text: &str, at: &Place) -> Entry {
+    let node = Node { value: Value::Text(text.to_owned()), at: at.clone() };
+    Entry { key: key.to_owned(), key_at: at.clone(), node }
+}
+
+fn kinds(variants: &[Variant]) -> Shape {
+    let choice = |variant: &Variant| Choice { word: variant.kind.clone(), doc: variant.doc.clone() };
+    Shape::Words(variants.iter().map(choice).collect())
+}
+
+fn is_text(node: &Node, text: &str) -> bool {
+    matches!(&node.value, Value::Text(found) if found == text)
+}
+
+fn same_type(node: &Node, shape: &Shape) -> bool {
+    matches!(
+        (shape, &node.value),
+        (Shape::Boolean, Value::Boolean(_))
+            | (Shape::Text { .. } | Shape::Words(_), Value::Text(_))
+            | (Shape::List { .. }, Value::List(_))
+            | (Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. }, Value::Table(_))
+    )
+}

@@ -1,0 +1,194 @@
+//! TOML text as a tree in which everything knows its place, for messages that point at the line.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{Place, Problem, Source};
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// What it is.
+    pub(crate) value: Value,
+    /// Where it is; of a table that a header opens, the header.
+    pub(crate) at: Place,
+}
+
+/// A TOML value.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Boolean(bool),
+    /// Saturated at the limits of i128, far outside every range.
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    Datetime,
+    List(Vec<Node>),
+    Table(Vec<Entry>),
+}
+
+/// A key of a table, and its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The key.
+    pub(crate) key: String,
+    /// Where the key is.
+    pub(crate) key_at: Place,
+    /// What it stands for.
+    pub(crate) node: Node,
+}
+
+/// Where a value is in the tree. Shown as `features.numeric[3].column`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Path(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Path {
+    /// The value under a key of this table.
+    pub(crate) fn key(&self, key: &str) -> Self {
+        self.then(Step::Key(key.to_owned()))
+    }
+
+    /// An item of this list.
+    pub(crate) fn index(&self, index: usize) -> Self {
+        self.then(Step::Index(index))
+    }
+
+    fn then(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+}
+
+/// `a.b` as keys; for the paths that the code names itself.
+impl From<&str> for Path {
+    fn from(dotted: &str) -> Self {
+        Self(dotted.split('.').map(|key| Step::Key(key.to_owned())).collect())
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Key(key) if position == 0 => f.write_str(key)?,
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Parses a whole TOML document.
+    ///
+    /// # Errors
+    /// Every place where the text is not TOML.
+    pub(crate) fn parse(source: &Arc<Source>) -> Result<Self, Vec<Problem>> {
+        let (table, errors) = DeTable::parse_recoverable(source.text());
+        if errors.is_empty() {
+            return Ok(table_node(source, table.span(), table.get_ref()));
+        }
+        let problem = |error: &toml::de::Error| {
+            let place = Place { source: Arc::clone(source), span: error.span().unwrap_or(0..0) };
+            Problem::new(format!("not TOML: {}", error.message())).at(place, "here")
+        };
+        Err(errors.iter().map(problem).collect())
+    }
+
+    /// The value under a key, if this is a table that has it.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        let Value::Table(entries) = &self.value else { return None };
+        entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
+    }
+
+    /// The value at a path.
+    pub(crate) fn find(&self, path: &Path) -> Option<&Self> {
+        path.0.iter().try_fold(self, Self::child)
+    }
+
+    /// Place of a path, or of its nearest ancestor that was written; of the whole document, its start.
+    pub(crate) fn place(&self, path: &Path) -> Place {
+        let mut node = self;
+        for (depth, step) in path.0.iter().enumerate() {
+            match node.child(step) {
+                Some(child) => node = child,
+                None if depth == 0 => return Place { span: 0..0, ..self.at.clone() },
+                None => break,
+            }
+        }
+        node.at.clone()
+    }
+
+    fn child(&self, step: &Step) -> Option<&Self> {
+        match (step, &self.value) {
+            (Step::Key(key), _) => self.get(key),
+            (Step::Index(index), Value::List(items)) => items.get(*index),
+            (Step::Index(_), _) => None,
+        }
+    }
+
+    /// What it is, in a user's words, with article.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Boolean(_) => "a boolean",
+            Value::Integer(_) => "an integer",
+            Value::Float(_) => "a number",
+            Value::Text(_) => "text",
+            Value::Datetime => "a date",
+            Value::List(_) => "a list",
+            Value::Table(_) => "a table",
+        }
+    }
+
+    /// Without places, for serde.
+    pub(crate) fn to_json(&self) -> Json {
+        match &self.value {
+            Value::Boolean(value) => Json::from(*value),
+            Value::Integer(value) => i64::try_from(*value).map_or(Json::Null, Json::from),
+            Value::Float(value) => Json::from(*value),
+            Value::Text(value) => Json::from(value.as_str()),
+            Value::Datetime => Json::Null,
+            Value::List(items) => items.iter().map(Self::to_json).collect(),
+            Value::Table(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+        }
+    }
+}
+
+fn node(source: &Arc<Source>, value: &Spanned<DeValue<'_>>) -> Node {
+    let converted = match value.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(integer) => {
+            Value::Integer(i128::from_str_radix(integer.as_str(), integer.radix()).unwrap_or(i128::MAX))
+        }
+        DeValue::Float(float) => Value::Float(float.as_str().parse().unwrap_or(f64::NAN)),
+        DeValue::Boolean(boolean) => Value::Boolean(*boolean),
+        DeValue::Datetime(_) => Value::Datetime,
+        DeValue::Array(items) => Value::List(items.iter().map(|item| node(source, item)).collect()),
+        DeValue::Table(table) => return table_node(source, value.span(), table),
+    };
+    Node { value: converted, at: Place { source: Arc::clone(source), span: value.span() } }
+}
+
+fn table_node(source: &Arc<Source>, span: std::ops::Range<usize>, table: &DeTable<'_>) -> Node {
+    let place = |span| Place { source: Arc::clone(source), span };
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| Entry {
+        key: ToString::to_string(key.get_ref() as &std::borrow::Cow<'_, str>),
+        key_at: place(key.span()),
+        node: node(source, value),
+    };
+    let mut entries: Vec<Entry> = table.iter().map(entry).collect();
+    entries.sort_by_key(|entry| entry.key_at.span.start);
+    Node { value: Value::Table(entries), at: place(span) }
+}

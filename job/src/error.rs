@@ -1,0 +1,223 @@
+//! What is wrong with a job: every problem at once, each with its place, what was expected and what to do.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+
+/// Text that settings come from: the job file, one `--set` argument or one environment variable.
+#[derive(Debug)]
+pub(crate) struct Source {
+    named: NamedSource<String>,
+    /// Whether this is the job file; relative data paths in it start at its folder.
+    pub(crate) file: bool,
+}
+
+impl Source {
+    /// The job file.
+    pub(crate) fn file(name: &str, text: &str) -> Arc<Self> {
+        Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: true })
+    }
+
+    /// An override, `name` telling where it stands.
+    pub(crate) fn setting(name: &str, text: &str) -> Arc<Self> {
+        Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: false })
+    }
+
+    /// All of the text.
+    pub(crate) fn text(&self) -> &str {
+        self.named.inner()
+    }
+}
+
+/// Part of a source.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Where the text is.
+    pub(crate) source: Arc<Source>,
+    /// Bytes of the text.
+    pub(crate) span: Range<usize>,
+}
+
+impl Place {
+    /// The text itself; empty should the span lie outside the source.
+    pub(crate) fn text(&self) -> &str {
+        self.source.text().get(self.span.clone()).unwrap_or_default()
+    }
+
+    /// Line and column of the start, from 1, the column in characters.
+    fn line_and_column(&self) -> (usize, usize) {
+        let before = self.source.text().get(..self.span.start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+}
+
+/// One thing that is wrong with a job. Shown on one line, or as a [`Diagnostic`] with the line and a caret.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    message: String,
+    place: Option<Place>,
+    label: String,
+    help: Option<String>,
+}
+
+impl Problem {
+    /// A problem that no line is to blame for.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), place: None, label: String::new(), help: None }
+    }
+
+    /// Points at the text to blame, with a short word beside the caret.
+    #[must_use]
+    pub(crate) fn at(mut self, place: Place, label: impl Into<String>) -> Self {
+        self.place = Some(place);
+        self.label = label.into();
+        self
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// As [`Self::help`], when there is something to say.
+    #[must_use]
+    pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
+        self.help = help.or(self.help);
+        self
+    }
+
+    /// What is wrong, in one sentence.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Source (a file name, or which override), line and column, both from 1.
+    #[must_use]
+    pub fn location(&self) -> Option<(&str, usize, usize)> {
+        let place = self.place.as_ref()?;
+        let (line, column) = place.line_and_column();
+        Some((place.source.named.name(), line, column))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A renderer with source code prints the place itself; one line of log needs it here.
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|place| &place.source.named as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let place = self.place.as_ref()?;
+        let label = LabeledSpan::new_with_span(Some(self.label.clone()), place.span.clone());
+        Some(Box::new(std::iter::once(label)))
+    }
+}
+
+/// Everything that is wrong with a job, in the order of the file; at least one problem.
+#[derive(Clone, Debug)]
+pub struct JobErrors {
+    name: String,
+    problems: Vec<Problem>,
+}
+
+impl JobErrors {
+    /// Sorts by place: overrides first, then down the file.
+    pub(crate) fn new(name: impl Into<String>, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| match &problem.place {
+            Some(place) if place.source.file => (1, place.span.start),
+            Some(place) => (0, place.span.start),
+            None => (2, 0),
+        });
+        Self { name: name.into(), problems }
+    }
+
+    /// The problems.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+/// A headline, then one line per problem: for logs. A terminal gets the [`Diagnostic`].
+impl fmt::Display for JobErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.problems.len();
+        write!(f, "job {} has {count} problem{}", self.name, if count == 1 { "" } else { "s" })?;
+        if f.alternate() {
+            return Ok(());
+        }
+        for problem in &self.problems {
+            match problem.location() {
+                Some((source, line, column)) => write!(f, "\n{source}:{line}:{column}: {problem}")?,
+                None => write!(f, "\n{problem}")?,
+            }
+            if let Some(help) = &problem.help {
+                write!(f, "; {help}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for JobErrors {}
+
+impl Diagnostic for JobErrors {
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str, span: Range<usize>) -> Problem {
+        Problem::new("wrong").at(Place { source: Source::file("job.toml", text), span }, "here")
+    }
+
+    #[test]
+    fn columns_count_characters_not_bytes() {
+        let text = "a = 1\nä = \"β\" # γ\n";
+        assert_eq!(problem(text, 0..1).location(), Some(("job.toml", 1, 1)));
+        assert_eq!(problem(text, text.find('"').unwrap()..text.len()).location(), Some(("job.toml", 2, 5)));
+    }
+
+    #[test]
+    fn a_span_outside_the_text_is_no_panic() {
+        let problem = problem("a", 7..9);
+        assert_eq!(problem.location(), Some(("job.toml", 1, 1)));
+        assert_eq!(problem.place.unwrap().text(), "");
+    }
+
+    #[test]
+    fn problems_come_in_the_order_of_the_file_after_those_of_overrides() {
+        let setting = Place { source: Source::setting("--set", "x=1"), span: 2..3 };
+        let problems = vec![
+            Problem::new("nowhere"),
+            problem("a\nb", 2..3),
+            problem("a\nb", 0..1),
+            Problem::new("set").at(setting, "").help("unset it"),
+        ];
+        let expected =
+            "job j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";
+        assert_eq!(JobErrors::new("j", problems).to_string(), expected);
+    }
+}

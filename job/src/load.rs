@@ -1,0 +1,65 @@
+//! The door: from a file's bytes to a [`Job`], or to everything that is wrong with it.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::document::Node;
+use crate::error::{JobErrors, Problem, Source};
+use crate::overrides::Overrides;
+use crate::resolve::{self, Context};
+use crate::spec::Job;
+use crate::{check, raw, shape, threads};
+
+/// Far above any job file; a data file given by mistake is refused, not read into memory.
+const MAX_BYTES: u64 = 4 << 20;
+
+impl Job {
+    /// Reads a job file, lays the overrides over it, checks all of it and resolves its defaults for this machine.
+    /// Data files are not opened.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its place.
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
+        let text = read(path).map_err(|problem| JobErrors::new(path.display().to_string(), vec![problem]))?;
+        Self::parse(&text, path, overrides)
+    }
+
+    /// As [`Self::load`], from text; `path` is for messages, the default name and relative data paths.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
+        let name = path.display().to_string();
+        parse(text, path, &name, overrides).map_err(|problems| JobErrors::new(name, problems))
+    }
+}
+
+/// Parse → override → check against the schema → deserialise → check across keys. Each step needs the one before.
+fn parse(text: &str, path: &Path, name: &str, overrides: &Overrides) -> Result<Job, Vec<Problem>> {
+    let mut document = Node::parse(&Source::file(name, text))?;
+    overrides.apply(&mut document)?;
+    let problems = check::check(&mut document, &shape::job());
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let raw = raw::Job::deserialize(document.to_json()).map_err(|error| vec![Problem::new(error.to_string())])?;
+    resolve::resolve(raw, &Context { document: &document, file: path, cores: threads::cores() })
+}
+
+fn read(path: &Path) -> Result<String, Problem> {
+    let unreadable = |error: std::io::Error| {
+        Problem::new(format!("cannot read job file {}: {error}", path.display())).help("give the path of a job file")
+    };
+    let length = fs::metadata(path).map_err(unreadable)?.len();
+    if length > MAX_BYTES {
+        let message = format!("{} is no job file: it has {length} bytes, at most {MAX_BYTES} are read", path.display());
+        return Err(Problem::new(message).help("data files are named in the job file, under [data]"));
+    }
+    let bytes = fs::read(path).map_err(unreadable)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
+        Problem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
+    })
+}

@@ -1,0 +1,63 @@
+//! The job file as it is written: one struct per section, every key with its unit, default and range.
+//!
+//! The schema derived from these structs is the only source of three things: the checks of
+//! [`crate::check`], the reference page `docs/job-file.md` and the JSON schema for editors. A default
+//! stands in one place, here; a key whose default depends on others is an `Option` and says "Default:" in its words.
+
+mod cluster;
+mod data;
+mod embedding;
+mod features;
+mod model;
+mod train;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use cluster::{Cluster, Wire};
+pub(crate) use data::{Data, Format, Paths};
+pub(crate) use embedding::{Embedding, Init, Table, TableOptimizer};
+pub(crate) use features::{
+    Categorical, CategoricalTable, Features, Label, LabelTable, Numeric, NumericTable, Pooling, Standardise,
+};
+pub(crate) use model::{DenseOptimizer, Model};
+pub(crate) use train::{Mode, Output, Train};
+
+/// A training job of Zagros: which samples, which features, which model, and who trains it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Job {
+    /// Name of the run, used in messages, metrics and the names of run folders: letters, digits, `-`, `_` and `.`,
+    /// at most 100. Default: the job file's name without `.toml`.
+    pub(crate) name: Option<String>,
+    /// Where samples come from.
+    pub(crate) data: Data,
+    /// What a sample is made of. With `data.format = "criteo"` every key has a default; otherwise `label` and at
+    /// least one categorical feature are needed.
+    #[serde(default)]
+    pub(crate) features: Features,
+    /// What all embedding tables have in common unless `[tables.<name>]` says otherwise.
+    #[serde(default)]
+    pub(crate) embedding: Embedding,
+    /// Settings of single embedding tables, by name. Each categorical feature has a table named like its column,
+    /// or the one that its `table` key names: features that name the same table share its rows.
+    #[serde(default)]
+    pub(crate) tables: BTreeMap<String, Table>,
+    /// The dense network.
+    #[serde(default)]
+    pub(crate) model: Model,
+    /// Optimiser of the dense network.
+    #[serde(default)]
+    pub(crate) optimizer: DenseOptimizer,
+    /// How training runs.
+    #[serde(default)]
+    pub(crate) train: Train,
+    /// Who takes part, and where they listen.
+    #[serde(default)]
+    pub(crate) cluster: Cluster,
+    /// What is written.
+    #[serde(default)]
+    pub(crate) output: Output,
+}

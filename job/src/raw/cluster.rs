@@ -1,0 +1,63 @@
+//! `[cluster]`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who takes part, and where they listen.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// Embedding servers. In one process as many are embedded, without sockets.
+    #[schemars(range(min = 1, max = 1024))]
+    pub(crate) servers: u32,
+    /// Dense workers.
+    #[schemars(range(min = 1, max = 1024))]
+    pub(crate) workers: u32,
+    /// Buckets that rows are placed by, at least one per server; fixed for the life of a model.
+    #[schemars(range(min = 1, max = 65536))]
+    pub(crate) buckets: u32,
+    /// `host:port` of the coordinator's gRPC; port 0 lets the system choose, which only `zagros up` can follow.
+    pub(crate) coordinator: String,
+    /// `host:port` of each embedding server's gRPC, in the order of their indices; a single one with port 0 serves
+    /// for all.
+    #[schemars(length(min = 1))]
+    pub(crate) server_addresses: Vec<String>,
+    /// `host:port` of each role's HTTP port for health, metrics and status; port 0 lets the system choose.
+    pub(crate) admin: String,
+    /// How long any wait for another process may last, in seconds.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub(crate) patience_seconds: f64,
+    /// How long a member may be silent before it counts as gone, in seconds.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub(crate) lease_seconds: f64,
+    /// Form of rows and gradients on the wire between processes.
+    pub(crate) wire: Wire,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            servers: 1,
+            workers: 1,
+            buckets: 1024,
+            coordinator: "127.0.0.1:7700".to_owned(),
+            server_addresses: vec!["127.0.0.1:0".to_owned()],
+            admin: "127.0.0.1:0".to_owned(),
+            patience_seconds: 30.0,
+            lease_seconds: 10.0,
+            wire: Wire::F32,
+        }
+    }
+}
+
+/// Form of rows and gradients on the wire.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Wire {
+    /// Exact.
+    F32,
+    /// Half the bytes: 11 significant bits, largest value 65504.
+    F16,
+    /// Half the bytes: 8 significant bits, the range of f32.
+    Bf16,
+}

@@ -1,0 +1,87 @@
+//! `[data]`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where samples come from.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Data {
+    /// Layout of a line.
+    pub(crate) format: Format,
+    /// Training files, read in this order; gzip is recognised by its content. A relative path starts at the job
+    /// file's folder; one given by `--set` or the environment starts at the current directory.
+    pub(crate) train: Paths,
+    /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.
+    pub(crate) test: Option<Paths>,
+    /// Share of the rows of `train` that is held out instead, chosen by a hash of the line, so the same rows every
+    /// time. Default: none; excludes `test`. Without either nothing is evaluated.
+    #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
+    pub(crate) test_fraction: Option<f64>,
+    /// Field separator, one ASCII character, `"\t"` for tabs. Default: `","`; `delimited` only.
+    pub(crate) delimiter: Option<String>,
+    /// Whether each file starts with a line of column names. Default: true; `delimited` only.
+    pub(crate) header: Option<bool>,
+    /// Names of all columns, in order. Default: taken from the header; `delimited` only, and needed when
+    /// `header = false`.
+    pub(crate) columns: Option<Vec<String>>,
+    /// Lines that start with this text are skipped. Default: none; `delimited` only.
+    pub(crate) comment: Option<String>,
+    /// Whether blanks around a field are cut. Default: false; `delimited` only.
+    pub(crate) trim: Option<bool>,
+    /// Field texts that mean "missing"; an empty field always does. Default: none; `delimited` only.
+    pub(crate) missing: Option<Vec<String>>,
+    /// Malformed rows that are skipped and counted, over the whole run, before it stops with the place of the
+    /// last one.
+    #[serde(default)]
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    pub(crate) max_bad_rows: u64,
+    /// Longest line accepted, in bytes; a longer one is a malformed row.
+    #[serde(default = "max_line_bytes")]
+    #[schemars(range(min = 64, max = 1_073_741_824))]
+    pub(crate) max_line_bytes: usize,
+    /// Threads that parse lines; 0 plans them from the machine's cores (1 up to 4 cores, else 2).
+    #[serde(default)]
+    #[schemars(range(max = 1024))]
+    pub(crate) threads: usize,
+    /// Rows in the window that training rows are shuffled in, seeded by `train.seed`; they are held in memory.
+    /// 0 keeps the order of the file.
+    #[serde(default)]
+    #[schemars(range(max = 100_000_000))]
+    pub(crate) shuffle_rows: usize,
+}
+
+/// Layout of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// Criteo's TSV: `label`, integers `I1` to `I13`, categories `C1` to `C26`, tab-separated, no header, any but
+    /// the label may be empty.
+    Criteo,
+    /// CSV or TSV with named columns, quoted fields as in RFC 4180.
+    Delimited,
+}
+
+/// One path or a list of them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Paths {
+    /// One file.
+    One(String),
+    /// Files in reading order.
+    Many(Vec<String>),
+}
+
+impl Paths {
+    /// The paths, in order.
+    pub(crate) fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(path) => std::slice::from_ref(path),
+            Self::Many(paths) => paths,
+        }
+    }
+}
+
+fn max_line_bytes() -> usize {
+    1 << 20
+}

@@ -1,0 +1,95 @@
+//! From the file's form to the validated job: defaults that depend on other keys, references between sections,
+//! rules that no single key can break. Goes on after a problem; a job with problems never leaves this module.
+
+mod cluster;
+mod data;
+mod features;
+mod model;
+mod tables;
+
+use std::path::{Path as FilePath, PathBuf};
+
+use crate::document::{Node, Path};
+use crate::error::Problem;
+use crate::raw;
+use crate::spec::{Job, Output};
+
+/// What resolving depends on besides the file's values.
+pub(crate) struct Context<'a> {
+    /// The tree that the values came from, for places.
+    pub(crate) document: &'a Node,
+    /// The job file.
+    pub(crate) file: &'a FilePath,
+    /// Cores of the machine.
+    pub(crate) cores: usize,
+}
+
+/// Makes the job.
+///
+/// # Errors
+/// Every rule that is broken.
+pub(crate) fn resolve(raw: raw::Job, context: &Context<'_>) -> Result<Job, Vec<Problem>> {
+    let mut resolver = Resolver { context, problems: Vec::new() };
+    let job = resolver.job(raw);
+    if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
+}
+
+struct Resolver<'a> {
+    context: &'a Context<'a>,
+    problems: Vec<Problem>,
+}
+
+impl Resolver<'_> {
+    fn job(&mut self, raw: raw::Job) -> Job {
+        let columns = data::columns(&raw.data);
+        let features = self.features(raw.data.format, raw.features, columns.as_deref());
+        let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
+        let features = features::assemble(features, categorical);
+        self.model(&raw.model, &features, &tables);
+        Job {
+            name: self.name(raw.name),
+            data: self.data(&raw.data),
+            features,
+            tables,
+            model: model::network(raw.model),
+            dense_optimizer: model::optimizer(raw.optimizer),
+            train: self.train(&raw.train),
+            cluster: self.cluster(raw.cluster),
+            output: output(raw.output),
+        }
+    }
+
+    fn name(&mut self, given: Option<String>) -> String {
+        let Some(name) = given else {
+            // Always a good name: it came from the file system, so what is odd in it is replaced, not refused.
+            let stem = self.context.file.file_stem().unwrap_or_default().to_string_lossy();
+            let name: String = stem.chars().take(100).map(|c| if is_name_character(c) { c } else { '-' }).collect();
+            return if name.is_empty() { "job".to_owned() } else { name };
+        };
+        if name.is_empty() || name.chars().count() > 100 || !name.chars().all(is_name_character) {
+            let help = "use letters, digits, `-`, `_` and `.`, at most 100";
+            self.problem("name", format!("\"{name}\" is no name for a run"), "names folders and metrics", help);
+        }
+        name
+    }
+
+    /// Notes a broken rule; the place is that of the key, or of the nearest table around it that is written.
+    fn problem(
+        &mut self,
+        path: impl Into<Path>,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let place = self.context.document.place(&path.into());
+        self.problems.push(Problem::new(message).at(place, label).help(help));
+    }
+}
+
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+fn output(raw: raw::Output) -> Output {
+    Output { folder: PathBuf::from(raw.folder), save_model: raw.save_model, tensorboard: raw.tensorboard }
+}

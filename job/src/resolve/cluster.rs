@@ -1,0 +1,94 @@
+//! `[cluster]`: addresses that can be bound, a bucket for each server.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::Resolver;
+use crate::document::Path;
+use crate::raw;
+use crate::spec::{Cluster, Wire};
+
+impl Resolver<'_> {
+    pub(super) fn cluster(&mut self, raw: raw::Cluster) -> Cluster {
+        if raw.buckets < raw.servers {
+            let message = format!("{} servers cannot share {} buckets", raw.servers, raw.buckets);
+            self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
+        }
+        self.address(&Path::from("cluster.coordinator"), &raw.coordinator);
+        self.address(&Path::from("cluster.admin"), &raw.admin);
+        self.server_addresses(&raw);
+        Cluster {
+            servers: raw.servers,
+            workers: raw.workers,
+            buckets: raw.buckets,
+            coordinator: raw.coordinator,
+            server_addresses: raw.server_addresses,
+            admin: raw.admin,
+            patience: Duration::from_secs_f64(raw.patience_seconds),
+            lease: Duration::from_secs_f64(raw.lease_seconds),
+            wire: match raw.wire {
+                raw::Wire::F32 => Wire::F32,
+                raw::Wire::F16 => Wire::F16,
+                raw::Wire::Bf16 => Wire::Bf16,
+            },
+        }
+    }
+
+    fn server_addresses(&mut self, raw: &raw::Cluster) {
+        let key = Path::from("cluster.server_addresses");
+        let ports: Vec<Option<u16>> = (raw.server_addresses.iter().enumerate())
+            .map(|(index, address)| self.address(&key.index(index), address))
+            .collect();
+        let one_for_all = matches!(ports.as_slice(), [Some(0) | None]);
+        if !one_for_all && ports.len() != raw.servers as usize {
+            let message = format!("{} addresses for {} servers", ports.len(), raw.servers);
+            let help = "list one address per server, or a single one with port 0 for all";
+            self.problem(key.clone(), message, "as many as `servers`", help);
+        }
+        let mut seen = HashSet::new();
+        for (index, address) in raw.server_addresses.iter().enumerate() {
+            if ports[index] != Some(0) && !seen.insert(address) {
+                let message = format!("two servers cannot both listen on {address}");
+                self.problem(key.index(index), message, "second time", "give each a port of its own");
+            }
+        }
+    }
+
+    /// Checks `host:port`; the port if it is one.
+    fn address(&mut self, path: &Path, address: &str) -> Option<u16> {
+        let port = port(address);
+        if port.is_none() {
+            let message = format!("`{path}` is no address: \"{address}\"");
+            let help = "write host:port, for example 127.0.0.1:7700 or [::1]:7700";
+            self.problem(path.clone(), message, "not host:port", help);
+        }
+        port
+    }
+}
+
+/// Port of a `host:port`; an IPv6 host stands in brackets.
+fn port(address: &str) -> Option<u16> {
+    let (host, port) = address.rsplit_once(':')?;
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let good = match bracketed {
+        Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')),
+    };
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    (good && digits).then(|| port.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for (address, expected) in [("127.0.0.1:7700", 7700), ("localhost:0", 0), ("[::1]:80", 80), ("ps-0.ps:1", 1)] {
+            assert_eq!(port(address), Some(expected), "{address}");
+        }
+        for address in ["", ":1", "host", "host:", "host:x", "host:+1", "host:65536", "::1:80", "[x]:1", "http://h:1"] {
+            assert_eq!(port(address), None, "{address}");
+        }
+    }
+}

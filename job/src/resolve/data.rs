@@ -1,0 +1,147 @@
+//! `[data]` and `[train]`'s threads: paths, separators, what belongs to which format.
+
+use std::collections::HashSet;
+use std::path::{Path as FilePath, PathBuf};
+
+use super::Resolver;
+use crate::document::Path;
+use crate::raw;
+use crate::spec::{Data, Delimited, Format, TestPart};
+use crate::threads;
+
+/// Column names of Criteo's TSV, in order.
+pub(super) fn criteo_columns() -> Vec<String> {
+    let numeric = (1..=13).map(|index| format!("I{index}"));
+    let categorical = (1..=26).map(|index| format!("C{index}"));
+    std::iter::once("label".to_owned()).chain(numeric).chain(categorical).collect()
+}
+
+/// Names of the columns, as far as they are known before a file is opened.
+pub(super) fn columns(raw: &raw::Data) -> Option<Vec<String>> {
+    match raw.format {
+        raw::Format::Criteo => Some(criteo_columns()),
+        raw::Format::Delimited => raw.columns.clone().filter(|columns| !columns.is_empty()),
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn data(&mut self, raw: &raw::Data) -> Data {
+        Data {
+            format: self.format(raw),
+            train: self.paths("data.train", &raw.train),
+            test: self.test(raw),
+            max_bad_rows: raw.max_bad_rows,
+            max_line_bytes: raw.max_line_bytes,
+            threads: if raw.threads == 0 { threads::plan(self.context.cores).parse } else { raw.threads },
+            shuffle_rows: raw.shuffle_rows,
+        }
+    }
+
+    fn test(&mut self, raw: &raw::Data) -> TestPart {
+        match (&raw.test, raw.test_fraction) {
+            (Some(_), Some(_)) => {
+                let message = "`data.test` and `data.test_fraction` exclude each other";
+                self.problem("data.test_fraction", message, "and files are given too", "keep one of the two");
+                TestPart::None
+            }
+            (Some(files), None) => TestPart::Files(self.paths("data.test", files)),
+            (None, Some(fraction)) => TestPart::Fraction(fraction),
+            (None, None) => TestPart::None,
+        }
+    }
+
+    fn paths(&mut self, key: &str, paths: &raw::Paths) -> Vec<PathBuf> {
+        let whole = Path::from(key);
+        if paths.as_slice().is_empty() {
+            self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
+        }
+        let path_of = |index| match paths {
+            raw::Paths::One(_) => whole.clone(),
+            raw::Paths::Many(_) => whole.index(index),
+        };
+        paths.as_slice().iter().enumerate().map(|(index, path)| self.path(&path_of(index), path)).collect()
+    }
+
+    /// Absolute, so that the resolved job means the same files wherever it is read.
+    fn path(&mut self, key: &Path, path: &str) -> PathBuf {
+        if path.is_empty() {
+            self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
+        }
+        let in_file = self.context.document.place(key).source.file;
+        let base = self.context.file.parent().filter(|_| in_file).unwrap_or(FilePath::new(""));
+        let joined = base.join(path);
+        std::path::absolute(&joined).unwrap_or(joined)
+    }
+
+    fn format(&mut self, raw: &raw::Data) -> Format {
+        match raw.format {
+            raw::Format::Criteo => {
+                self.refuse_delimited_keys(raw);
+                Format::Criteo
+            }
+            raw::Format::Delimited => Format::Delimited(self.delimited(raw)),
+        }
+    }
+
+    fn refuse_delimited_keys(&mut self, raw: &raw::Data) {
+        let given = [
+            ("delimiter", raw.delimiter.is_some()),
+            ("header", raw.header.is_some()),
+            ("columns", raw.columns.is_some()),
+            ("comment", raw.comment.is_some()),
+            ("trim", raw.trim.is_some()),
+            ("missing", raw.missing.is_some()),
+        ];
+        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+            let message = format!("`data.{key}` has no meaning with format \"criteo\"");
+            let help = "Criteo's layout is fixed: remove the key, or use format = \"delimited\"";
+            self.problem(Path::from("data").key(key), message, "only for \"delimited\"", help);
+        }
+    }
+
+    fn delimited(&mut self, raw: &raw::Data) -> Delimited {
+        let header = raw.header.unwrap_or(true);
+        let columns = raw.columns.clone().unwrap_or_default();
+        if columns.is_empty() && !header {
+            let help = "list `columns` in order, or set `header = true` if files start with a line of names";
+            self.problem("data.header", "without a header the columns have no names", "no names", help);
+        }
+        self.distinct_columns(&columns);
+        if raw.comment.as_deref() == Some("") {
+            let help = "remove the key if there are no comments";
+            self.problem("data.comment", "`data.comment` is empty: every line would be skipped", "empty", help);
+        }
+        Delimited {
+            delimiter: self.delimiter(raw.delimiter.as_deref().unwrap_or(",")),
+            header,
+            columns,
+            comment: raw.comment.clone(),
+            trim: raw.trim.unwrap_or(false),
+            missing: raw.missing.clone().unwrap_or_default(),
+        }
+    }
+
+    fn distinct_columns(&mut self, columns: &[String]) {
+        let mut seen = HashSet::new();
+        for (index, column) in columns.iter().enumerate() {
+            let path = Path::from("data.columns").index(index);
+            if column.is_empty() {
+                self.problem(path, "a column has an empty name", "empty", "name every column, also unused ones");
+            } else if !seen.insert(column) {
+                let message = format!("column \"{column}\" is listed twice");
+                self.problem(path, message, "second time", "give each column a name of its own");
+            }
+        }
+    }
+
+    fn delimiter(&mut self, text: &str) -> u8 {
+        match text.as_bytes() {
+            [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | b'"' | 0) => *byte,
+            _ => {
+                let message = "`data.delimiter` must be one ASCII character, no quote and no line end";
+                self.problem("data.delimiter", message, "cannot separate", r#"for example "," or "\t""#);
+                b','
+            }
+        }
+    }
+}

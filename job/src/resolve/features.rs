@@ -1,0 +1,165 @@
+//! `[features]`: shorthands, columns that exist, no column twice.
+
+use std::collections::HashSet;
+
+use super::Resolver;
+use crate::document::Path;
+use crate::raw::{self, CategoricalTable, LabelTable, NumericTable};
+use crate::spec::{Categorical, Features, Label, Numeric, Pooling, Standardise, Values};
+use crate::suggest;
+
+/// Features whose tables are not known yet.
+pub(super) struct Columns {
+    pub(super) label: Label,
+    pub(super) numeric: Vec<Numeric>,
+    pub(super) categorical: Vec<CategoricalTable>,
+}
+
+/// Adds the categorical features once they have tables.
+pub(super) fn assemble(columns: Columns, categorical: Vec<Categorical>) -> Features {
+    Features { label: columns.label, numeric: columns.numeric, categorical }
+}
+
+impl Resolver<'_> {
+    /// `known`: names of all columns, when they are known before a file is opened.
+    pub(super) fn features(&mut self, format: raw::Format, raw: raw::Features, known: Option<&[String]>) -> Columns {
+        let criteo = format == raw::Format::Criteo;
+        let label = self.label(raw.label, criteo);
+        let numeric = numeric(raw.numeric, criteo);
+        let categorical = categorical(raw.categorical, criteo);
+        self.column_exists(&Path::from("features.label"), &label.column, known);
+        self.columns("numeric", numeric.iter().map(|feature| feature.column.as_str()), &label.column, known);
+        self.columns("categorical", categorical.iter().map(|feature| feature.column.as_str()), &label.column, known);
+        if categorical.is_empty() {
+            let help = "list at least one column under `categorical`";
+            self.problem("features.categorical", "no categorical feature: there is nothing to embed", "none", help);
+        }
+        Columns { label, numeric: numeric.into_iter().map(validated).collect(), categorical }
+    }
+
+    fn label(&mut self, raw: Option<raw::Label>, criteo: bool) -> Label {
+        let table = match raw {
+            Some(raw::Label::Table(table)) => table,
+            Some(raw::Label::Column(column)) => LabelTable::binary(column),
+            None if criteo => LabelTable::binary("label".to_owned()),
+            None => {
+                let help = r#"name the column to learn: label = "clicked""#;
+                self.problem("features", "missing key `features.label`", "needed here", help);
+                LabelTable::binary(String::new())
+            }
+        };
+        if criteo && table.column != "label" {
+            let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", table.column);
+            self.problem("features.label", message, "another column", "remove the key");
+        }
+        self.distinct_classes(&table);
+        Label { column: table.column, positive: table.positive, negative: table.negative }
+    }
+
+    fn distinct_classes(&mut self, table: &LabelTable) {
+        for (index, text) in table.negative.iter().enumerate() {
+            if table.positive.contains(text) {
+                let path = Path::from("features.label.negative").index(index);
+                let message = format!("label text \"{text}\" is both positive and negative");
+                self.problem(path, message, "also in `positive`", "list each text once");
+            }
+        }
+    }
+
+    fn columns<'a>(
+        &mut self,
+        key: &str,
+        columns: impl Iterator<Item = &'a str>,
+        label: &str,
+        known: Option<&[String]>,
+    ) {
+        let mut seen = HashSet::new();
+        for (index, column) in columns.enumerate() {
+            let path = Path::from("features").key(key).index(index);
+            if !seen.insert(column) {
+                let message = format!("column \"{column}\" is a {key} feature twice");
+                self.problem(path, message, "second time", "remove one of the two");
+            } else if column == label {
+                let message = format!("the label \"{label}\" is also a {key} feature");
+                self.problem(
+                    path,
+                    message,
+                    "this is what is learned",
+                    "remove it: a model that sees it learns nothing",
+                );
+            } else {
+                self.column_exists(&path, column, known);
+            }
+        }
+    }
+
+    fn column_exists(&mut self, path: &Path, column: &str, known: Option<&[String]>) {
+        if let Some(known) = known.filter(|known| !known.iter().any(|name| name == column)) {
+            let names: Vec<&str> = known.iter().map(String::as_str).collect();
+            let help = suggest::name(column, &names, "the columns are");
+            self.problem(path.clone(), format!("no column is named \"{column}\""), "no such column", help);
+        }
+    }
+}
+
+fn numeric(raw: Option<Vec<raw::Numeric>>, criteo: bool) -> Vec<NumericTable> {
+    let plain = |column, log| NumericTable { column, log, standardise: raw::Standardise::default(), missing: 0.0 };
+    let full = |feature| match feature {
+        raw::Numeric::Column(column) => plain(column, false),
+        raw::Numeric::Table(table) => table,
+    };
+    match raw {
+        Some(features) => features.into_iter().map(full).collect(),
+        None if criteo => (1..=13).map(|index| plain(format!("I{index}"), true)).collect(),
+        None => Vec::new(),
+    }
+}
+
+fn categorical(raw: Option<Vec<raw::Categorical>>, criteo: bool) -> Vec<CategoricalTable> {
+    let full = |feature| match feature {
+        raw::Categorical::Column(column) => CategoricalTable::single(column),
+        raw::Categorical::Table(table) => table,
+    };
+    match raw {
+        Some(features) => features.into_iter().map(full).collect(),
+        None if criteo => (1..=26).map(|index| CategoricalTable::single(format!("C{index}"))).collect(),
+        None => Vec::new(),
+    }
+}
+
+fn validated(raw: NumericTable) -> Numeric {
+    let standardise = match raw.standardise {
+        raw::Standardise::Switch(false) => Standardise::No,
+        raw::Standardise::Switch(true) => Standardise::Fit,
+        raw::Standardise::Given { mean, deviation } => Standardise::Given { mean, deviation },
+    };
+    Numeric { column: raw.column, log: raw.log, standardise, missing: raw.missing as f32 }
+}
+
+impl Resolver<'_> {
+    /// How many values a cell holds.
+    pub(super) fn values(&mut self, path: &Path, raw: &CategoricalTable) -> Values {
+        match (&raw.separator, raw.pooling) {
+            (Some(separator), pooling) => {
+                if separator.is_empty() {
+                    let help = "name the text between two values, or remove the key for one value a cell";
+                    self.problem(path.key("separator"), "the separator is empty", "empty", help);
+                }
+                Values::Many { separator: separator.clone(), pooling: pooling.map_or(Pooling::Sum, pooled) }
+            }
+            (None, Some(_)) => {
+                let help = "give a `separator`, or remove `pooling`";
+                self.problem(path.key("pooling"), "pooling of a single value has no meaning", "one value a cell", help);
+                Values::One
+            }
+            (None, None) => Values::One,
+        }
+    }
+}
+
+fn pooled(raw: raw::Pooling) -> Pooling {
+    match raw {
+        raw::Pooling::Sum => Pooling::Sum,
+        raw::Pooling::Mean => Pooling::Mean,
+    }
+}

@@ -1,0 +1,259 @@
+//! What a validated job gives back: its resolved file, the fingerprint that all roles compare, its data files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::raw;
+use crate::spec::{
+    Categorical, Data, DenseOptimizer, Features, Format, Init, Job, Mode, Model, Numeric, Pooling, Standardise, Table,
+    TableOptimizer, TestPart, Values, Wire,
+};
+
+impl Job {
+    /// The resolved job as a job file: every key written, paths absolute. Loads to an equal job.
+    ///
+    /// # Panics
+    /// When a number was put in that no job file can hold, such as a seed above `i64::MAX`.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let file = toml::to_string_pretty(&raw_job(self)).expect("a job made from TOML can be written as TOML");
+        format!("# Resolved job: every default written out. `zagros train` takes it as it is.\n{file}")
+    }
+
+    /// A number that two roles share exactly when they work on the same run: features, tables, model, optimisers,
+    /// training, and the cluster's size and wire form. Paths, addresses, time limits and thread counts may differ
+    /// from machine to machine and are left out, as is whether a standardisation is already fitted.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut features = self.features.clone();
+        for feature in features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
+            feature.standardise = Standardise::Fit;
+        }
+        let agreed = json!({
+            "format": self.data.format,
+            "features": features,
+            "tables": self.tables,
+            "model": self.model,
+            "optimizer": self.dense_optimizer,
+            "train": crate::Train { threads: 0, ..self.train.clone() },
+            "cluster": [self.cluster.servers, self.cluster.workers, self.cluster.buckets],
+            "wire": self.cluster.wire,
+        });
+        xxh3_64(agreed.to_string().as_bytes())
+    }
+
+    /// All files that the run reads: training, then test.
+    #[must_use]
+    pub fn data_files(&self) -> Vec<&Path> {
+        let test: &[PathBuf] = match &self.data.test {
+            TestPart::Files(files) => files,
+            TestPart::Fraction(_) | TestPart::None => &[],
+        };
+        self.data.train.iter().chain(test).map(PathBuf::as_path).collect()
+    }
+}
+
+fn raw_job(job: &Job) -> raw::Job {
+    let embedding = common(&job.tables);
+    raw::Job {
+        name: Some(job.name.clone()),
+        data: data(&job.data),
+        features: features(&job.features, &job.tables),
+        tables: tables(job, &embedding),
+        embedding,
+        model: model(&job.model),
+        optimizer: dense_optimizer(job.dense_optimizer),
+        train: train(&job.train),
+        cluster: cluster(&job.cluster),
+        output: raw::Output {
+            folder: text(&job.output.folder),
+            save_model: job.output.save_model,
+            tensorboard: job.output.tensorboard,
+        },
+    }
+}
+
+fn data(data: &Data) -> raw::Data {
+    let (test, test_fraction) = match &data.test {
+        TestPart::Files(files) => (Some(paths(files)), None),
+        TestPart::Fraction(fraction) => (None, Some(*fraction)),
+        TestPart::None => (None, None),
+    };
+    let delimited = match &data.format {
+        Format::Criteo => None,
+        Format::Delimited(delimited) => Some(delimited),
+    };
+    raw::Data {
+        format: if delimited.is_some() { raw::Format::Delimited } else { raw::Format::Criteo },
+        train: paths(&data.train),
+        test,
+        test_fraction,
+        delimiter: delimited.map(|layout| char::from(layout.delimiter).to_string()),
+        header: delimited.map(|layout| layout.header),
+        columns: delimited.map(|layout| layout.columns.clone()),
+        comment: delimited.and_then(|layout| layout.comment.clone()),
+        trim: delimited.map(|layout| layout.trim),
+        missing: delimited.map(|layout| layout.missing.clone()),
+        max_bad_rows: data.max_bad_rows,
+        max_line_bytes: data.max_line_bytes,
+        threads: data.threads,
+        shuffle_rows: data.shuffle_rows,
+    }
+}
+
+fn features(features: &Features, tables: &[Table]) -> raw::Features {
+    let label = raw::LabelTable {
+        column: features.label.column.clone(),
+        positive: features.label.positive.clone(),
+        negative: features.label.negative.clone(),
+    };
+    let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
+    raw::Features {
+        label: Some(raw::Label::Table(label)),
+        numeric: Some(features.numeric.iter().map(numeric).collect()),
+        categorical: Some(features.categorical.iter().map(categorical).collect()),
+    }
+}
+
+fn numeric(feature: &Numeric) -> raw::Numeric {
+    raw::Numeric::Table(raw::NumericTable {
+        column: feature.column.clone(),
+        log: feature.log,
+        standardise: match feature.standardise {
+            Standardise::No => raw::Standardise::Switch(false),
+            Standardise::Fit => raw::Standardise::Switch(true),
+            Standardise::Given { mean, deviation } => raw::Standardise::Given { mean, deviation },
+        },
+        missing: shortest(feature.missing),
+    })
+}
+
+fn categorical(feature: &Categorical, table: &str) -> raw::Categorical {
+    let (separator, pooling) = match &feature.values {
+        Values::One if table == feature.column => return raw::Categorical::Column(feature.column.clone()),
+        Values::One => (None, None),
+        Values::Many { separator, pooling } => (Some(separator.clone()), Some(*pooling)),
+    };
+    raw::Categorical::Table(raw::CategoricalTable {
+        column: feature.column.clone(),
+        table: (table != feature.column).then(|| table.to_owned()),
+        dim: None,
+        separator,
+        pooling: pooling.map(|pooling| match pooling {
+            Pooling::Sum => raw::Pooling::Sum,
+            Pooling::Mean => raw::Pooling::Mean,
+        }),
+    })
+}
+
+/// Settings of the first table stand for all that equal it.
+fn common(tables: &[Table]) -> raw::Embedding {
+    let of = |table: &Table| raw::Embedding {
+        dim: table.dim,
+        init: init(table.init),
+        optimizer: table_optimizer(table.optimizer),
+    };
+    tables.first().map(of).unwrap_or_default()
+}
+
+/// Tables that differ from the first, and those that no feature's column names.
+fn tables(job: &Job, common: &raw::Embedding) -> BTreeMap<String, raw::Table> {
+    let Some(first) = job.tables.first() else { return BTreeMap::new() };
+    let named_by_column = |table: &Table| {
+        let mut features = job.features.categorical.iter();
+        features.any(|feature| feature.column == table.name && job.tables[feature.table].name == table.name)
+    };
+    let own = |table: &Table| raw::Table {
+        dim: (table.dim != common.dim).then_some(table.dim),
+        init: (table.init != first.init).then(|| init(table.init)),
+        optimizer: (table.optimizer != first.optimizer).then(|| table_optimizer(table.optimizer)),
+    };
+    let differs = |own: &raw::Table| own.dim.is_some() || own.init.is_some() || own.optimizer.is_some();
+    let written = job.tables.iter().map(|table| (table, own(table)));
+    let written = written.filter(|(table, own)| differs(own) || !named_by_column(table));
+    written.map(|(table, own)| (table.name.clone(), own)).collect()
+}
+
+fn init(init: Init) -> raw::Init {
+    match init {
+        Init::Zero => raw::Init::Zero,
+        Init::Uniform { bound } => raw::Init::Uniform { bound: shortest(bound) },
+        Init::Normal { deviation } => raw::Init::Normal { deviation: shortest(deviation) },
+    }
+}
+
+fn table_optimizer(optimizer: TableOptimizer) -> raw::TableOptimizer {
+    match optimizer {
+        TableOptimizer::Sgd { lr, l2 } => raw::TableOptimizer::Sgd { lr: shortest(lr), l2: shortest(l2) },
+        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => raw::TableOptimizer::Adagrad {
+            lr: shortest(lr),
+            epsilon: shortest(epsilon),
+            initial_accumulator: shortest(initial_accumulator),
+            l2: shortest(l2),
+        },
+    }
+}
+
+fn model(model: &Model) -> raw::Model {
+    match model.clone() {
+        Model::Dlrm { bottom, top, dropout } => raw::Model::Dlrm { bottom, top, dropout },
+        Model::Ffnn { hidden, dropout } => raw::Model::Ffnn { hidden, dropout },
+    }
+}
+
+fn dense_optimizer(optimizer: DenseOptimizer) -> raw::DenseOptimizer {
+    match optimizer {
+        DenseOptimizer::Adam { lr, weight_decay } => raw::DenseOptimizer::Adam { lr, weight_decay },
+        DenseOptimizer::Sgd { lr, momentum, weight_decay } => raw::DenseOptimizer::Sgd { lr, momentum, weight_decay },
+    }
+}
+
+fn train(train: &crate::Train) -> raw::Train {
+    raw::Train {
+        batch_size: train.batch_size,
+        epochs: train.epochs,
+        mode: match train.mode {
+            Mode::Hybrid => raw::Mode::Hybrid,
+            Mode::Sync => raw::Mode::Sync,
+        },
+        staleness: Some(train.staleness),
+        seed: train.seed,
+        threads: train.threads,
+        max_steps: train.max_steps,
+        evaluate_every: train.evaluate_every,
+    }
+}
+
+fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
+    raw::Cluster {
+        servers: cluster.servers,
+        workers: cluster.workers,
+        buckets: cluster.buckets,
+        coordinator: cluster.coordinator.clone(),
+        server_addresses: cluster.server_addresses.clone(),
+        admin: cluster.admin.clone(),
+        patience_seconds: cluster.patience.as_secs_f64(),
+        lease_seconds: cluster.lease.as_secs_f64(),
+        wire: match cluster.wire {
+            Wire::F32 => raw::Wire::F32,
+            Wire::F16 => raw::Wire::F16,
+            Wire::Bf16 => raw::Wire::Bf16,
+        },
+    }
+}
+
+fn paths(paths: &[PathBuf]) -> raw::Paths {
+    raw::Paths::Many(paths.iter().map(|path| text(path)).collect())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The f64 that prints as shortly as the f32 does and rounds back to it: 0.01, not 0.009999999776.
+fn shortest(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
+}

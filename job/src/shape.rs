@@ -1,0 +1,383 @@
+//! The schema of the job file in the form that the checks and the reference page read: which keys a
+//! table has, what each may hold.
+//!
+//! Made from the JSON schema that `schemars` derives from [`crate::raw`], of which it understands the part that
+//! derive produces. What it does not understand becomes [`Shape::Anything`], which a test rules out.
+
+use std::fmt;
+
+use schemars::schema_for;
+use serde_json::{Map, Value as Json};
+
+use crate::raw;
+
+/// What a value may be.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Shape {
+    Boolean,
+    /// A whole number in an inclusive range.
+    Integer {
+        min: i128,
+        max: i128,
+    },
+    /// A finite number.
+    Number(Bounds),
+    /// Any text of at least so many characters.
+    Text {
+        min_length: u64,
+    },
+    /// One of these words.
+    Words(Vec<Choice>),
+    /// A list of at least and at most so many items.
+    List {
+        item: Box<Shape>,
+        min: u64,
+        max: u64,
+    },
+    /// A table with these keys and no other.
+    Table(Vec<Field>),
+    /// A table with keys of the user's choice.
+    Named(Box<Shape>),
+    /// A table whose `kind` decides on its other keys. Without one it is the default's, if there is a default.
+    Tagged {
+        variants: Vec<Variant>,
+        default: Option<String>,
+    },
+    /// One of several, told apart by their TOML type.
+    Either(Vec<Shape>),
+    /// A part of the schema that this module cannot read.
+    Anything,
+}
+
+/// Limits of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Bounds {
+    /// From this.
+    pub(crate) min: Option<f64>,
+    /// To this.
+    pub(crate) max: Option<f64>,
+    /// Greater than this.
+    pub(crate) above: Option<f64>,
+    /// Less than this.
+    pub(crate) below: Option<f64>,
+}
+
+/// A word that a key may hold.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Choice {
+    /// The word.
+    pub(crate) word: String,
+    /// What it means.
+    pub(crate) doc: String,
+}
+
+/// One form of a tagged table.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Variant {
+    /// What `kind` says.
+    pub(crate) kind: String,
+    /// What it means.
+    pub(crate) doc: String,
+    /// The other keys.
+    pub(crate) fields: Vec<Field>,
+}
+
+/// A key of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Field {
+    /// The key.
+    pub(crate) name: String,
+    /// What it means.
+    pub(crate) doc: String,
+    /// Whether it must be given.
+    pub(crate) required: bool,
+    /// What it is when not given, unless the words of `doc` tell.
+    pub(crate) default: Option<Json>,
+    /// What it may be.
+    pub(crate) shape: Shape,
+}
+
+/// The key that tells the variants of a tagged table apart.
+pub(crate) const TAG: &str = "kind";
+
+/// Shape of the whole job file.
+pub(crate) fn job() -> Shape {
+    let schema = schema_for!(raw::Job).to_value();
+    Reader { definitions: schema.get("$defs").and_then(Json::as_object) }.shape(&schema)
+}
+
+/// The JSON schema of the job file, pretty-printed, for editors that check TOML against one.
+#[must_use]
+pub fn schema_json() -> String {
+    format!("{:#}\n", schema_for!(raw::Job).to_value())
+}
+
+impl Bounds {
+    /// Whether a number is within; NaN never is.
+    pub(crate) fn contain(&self, number: f64) -> bool {
+        number.is_finite()
+            && self.min.is_none_or(|min| number >= min)
+            && self.max.is_none_or(|max| number <= max)
+            && self.above.is_none_or(|above| number > above)
+            && self.below.is_none_or(|below| number < below)
+    }
+}
+
+/// In a user's words, to follow "expected".
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boolean => f.write_str("true or false"),
+            Self::Integer { min, max } if *max >= i128::from(i64::MAX) => write!(f, "an integer from {min}"),
+            Self::Integer { min, max } => write!(f, "an integer from {min} to {max}"),
+            Self::Number(bounds) => write!(f, "a number{bounds}"),
+            Self::Text { .. } => f.write_str("text"),
+            Self::Words(choices) => {
+                write!(f, "one of ")?;
+                list(f, choices.iter().map(|choice| format!("\"{}\"", choice.word)))
+            }
+            Self::List { item, .. } => write!(f, "a list, each item {item}"),
+            Self::Table(_) => f.write_str("a table"),
+            Self::Named(_) => f.write_str("tables by name"),
+            Self::Tagged { variants, .. } => {
+                write!(f, "a table with {TAG} ")?;
+                list(f, variants.iter().map(|variant| format!("\"{}\"", variant.kind)))
+            }
+            Self::Either(shapes) => list(f, shapes.iter().map(ToString::to_string)),
+            Self::Anything => f.write_str("a value"),
+        }
+    }
+}
+
+/// ` from 0 to 1`, ` above 0 and below 1`.
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("from", self.min), ("above", self.above), ("to", self.max), ("below", self.below)];
+        for (word, bound) in parts {
+            let Some(bound) = bound else { continue };
+            let tiny_or_huge = bound != 0.0 && !(1e-3..1e9).contains(&bound.abs());
+            if tiny_or_huge { write!(f, " {word} {bound:e}")? } else { write!(f, " {word} {bound}")? }
+        }
+        Ok(())
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = String>) -> fmt::Result {
+    f.write_str(&items.collect::<Vec<_>>().join(" or "))
+}
+
+/// Reads a schema with its definitions at hand.
+struct Reader<'a> {
+    definitions: Option<&'a Map<String, Json>>,
+}
+
+impl Reader<'_> {
+    fn shape(&self, schema: &Json) -> Shape {
+        let schema = self.dereference(schema);
+        if let Some(options) = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array) {
+            return self.alternatives(options);
+        }
+        match type_of(schema) {
+            Some("boolean") => Shape::Boolean,
+            Some("integer") => {
+                Shape::Integer { min: integer(schema, "minimum", i64::MIN), max: integer(schema, "maximum", i64::MAX) }
+            }
+            Some("number") => Shape::Number(bounds(schema)),
+            Some("string") => words(std::slice::from_ref(schema))
+                .unwrap_or_else(|| Shape::Text { min_length: count(schema, "minLength", 0) }),
+            Some("array") => self.list(schema),
+            Some("object") => self.table(schema),
+            _ => Shape::Anything,
+        }
+    }
+
+    fn dereference<'s>(&'s self, schema: &'s Json) -> &'s Json {
+        let name = schema.get("$ref").and_then(Json::as_str).and_then(|path| path.strip_prefix("#/$defs/"));
+        name.zip(self.definitions).and_then(|(name, definitions)| definitions.get(name)).unwrap_or(schema)
+    }
+
+    /// `null` is how an optional key looks; TOML has none.
+    fn alternatives(&self, options: &[Json]) -> Shape {
+        let options: Vec<Json> = options.iter().filter(|option| type_of(option) != Some("null")).cloned().collect();
+        if let [only] = options.as_slice() {
+            return self.shape(only);
+        }
+        if let Some(words) = words(&options) {
+            return words;
+        }
+        let variants: Option<Vec<Variant>> = options.iter().map(|option| self.variant(option)).collect();
+        match variants {
+            Some(variants) => Shape::Tagged { variants, default: None },
+            None => Shape::Either(options.iter().map(|option| self.shape(option)).collect()),
+        }
+    }
+
+    fn variant(&self, schema: &Json) -> Option<Variant> {
+        let kind = schema.pointer(&format!("/properties/{TAG}/const"))?.as_str()?.to_owned();
+        let fields = self.fields(schema).into_iter().filter(|field| field.name != TAG).collect();
+        Some(Variant { kind, doc: doc(schema), fields })
+    }
+
+    fn list(&self, schema: &Json) -> Shape {
+        let item = Box::new(schema.get("items").map_or(Shape::Anything, |item| self.shape(item)));
+        Shape::List { item, min: count(schema, "minItems", 0), max: count(schema, "maxItems", u64::MAX) }
+    }
+
+    fn table(&self, schema: &Json) -> Shape {
+        match schema.get("additionalProperties") {
+            Some(of @ Json::Object(_)) => Shape::Named(Box::new(self.shape(of))),
+            _ => Shape::Table(self.fields(schema)),
+        }
+    }
+
+    fn fields(&self, schema: &Json) -> Vec<Field> {
+        let required = |name: &str| {
+            let names = schema.get("required").and_then(Json::as_array);
+            names.is_some_and(|names| names.iter().any(|required| required == name))
+        };
+        let properties = schema.get("properties").and_then(Json::as_object);
+        let field = |(name, property): (&String, &Json)| self.field(name, property, required(name));
+        properties.into_iter().flatten().map(field).collect()
+    }
+
+    fn field(&self, name: &str, property: &Json, required: bool) -> Field {
+        let default = property.get("default").filter(|default| !default.is_null()).cloned();
+        let mut shape = self.shape(property);
+        if let Shape::Tagged { default: kind, .. } = &mut shape {
+            *kind = default.as_ref().and_then(|value| Some(value.get(TAG)?.as_str()?.to_owned()));
+        }
+        Field { name: name.to_owned(), doc: doc(property), required, default, shape }
+    }
+}
+
+fn doc(schema: &Json) -> String {
+    schema.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ")
+}
+
+fn type_of(schema: &Json) -> Option<&str> {
+    match schema.get("type")? {
+        Json::Array(types) => types.iter().filter_map(Json::as_str).find(|name| *name != "null"),
+        name => name.as_str(),
+    }
+}
+
+fn words(options: &[Json]) -> Option<Shape> {
+    let choice = |option: &Json| Some(Choice { word: option.get("const")?.as_str()?.to_owned(), doc: doc(option) });
+    options.iter().map(choice).collect::<Option<Vec<_>>>().map(Shape::Words)
+}
+
+fn integer(schema: &Json, key: &str, otherwise: i64) -> i128 {
+    let number = schema.get(key);
+    let signed = number.and_then(Json::as_i64).map(i128::from);
+    signed.or_else(|| number.and_then(Json::as_u64).map(i128::from)).unwrap_or(i128::from(otherwise))
+}
+
+fn count(schema: &Json, key: &str, otherwise: u64) -> u64 {
+    schema.get(key).and_then(Json::as_u64).unwrap_or(otherwise)
+}
+
+fn bounds(schema: &Json) -> Bounds {
+    let bound = |key| schema.get(key).and_then(Json::as_f64);
+    Bounds {
+        min: bound("minimum"),
+        max: bound("maximum"),
+        above: bound("exclusiveMinimum"),
+        below: bound("exclusiveMaximum"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls `visit` with the path of every key of the job file.
+    fn each_field(shape: &Shape, path: &str, visit: &mut impl FnMut(&str, &Field)) {
+        let mut fields = |prefix: &str, fields: &[Field]| {
+            for field in fields {
+                let path = format!("{prefix}.{}", field.name);
+                visit(&path, field);
+                each_field(&field.shape, &path, visit);
+            }
+        };
+        match shape {
+            Shape::Table(all) => fields(path, all),
+            Shape::Tagged { variants, .. } => {
+                variants.iter().for_each(|variant| fields(&format!("{path}({})", variant.kind), &variant.fields));
+            }
+            Shape::Named(item) | Shape::List { item, .. } => each_field(item, &format!("{path}[]"), visit),
+            Shape::Either(shapes) => shapes.iter().for_each(|shape| each_field(shape, path, visit)),
+            _ => {}
+        }
+    }
+
+    fn fields() -> Vec<(String, Field)> {
+        let mut fields = Vec::new();
+        each_field(&job(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
+        fields
+    }
+
+    #[test]
+    fn every_key_is_found_and_understood() {
+        let fields = fields();
+        assert!(fields.len() > 60, "{}", fields.len());
+        for (path, field) in &fields {
+            assert!(!format!("{:?}", field.shape).contains("Anything"), "{path}: {:?}", field.shape);
+        }
+    }
+
+    #[test]
+    fn every_key_is_documented_and_has_a_default_or_is_needed() {
+        for (path, field) in fields() {
+            assert!(field.doc.len() > 10 && field.doc.ends_with('.'), "{path} needs a sentence: {:?}", field.doc);
+            let stated = field.required || field.default.is_some() || field.doc.contains("Default:");
+            assert!(stated, "{path} says neither a default nor that it is needed");
+            assert!(!(field.default.is_some() && field.doc.contains("Default:")), "{path} says its default twice");
+        }
+    }
+
+    #[test]
+    fn every_number_has_a_range() {
+        for (path, field) in fields() {
+            // A mean may be anything.
+            let free = path.ends_with(".mean");
+            match field.shape {
+                Shape::Integer { min, max } => {
+                    assert!(min > i128::from(i64::MIN) && max <= i128::from(i64::MAX), "{path}")
+                }
+                Shape::Number(bounds) => assert!(free || bounds != Bounds::default(), "{path}"),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn choices_are_documented() {
+        for (path, field) in fields() {
+            if let Shape::Words(choices) = field.shape {
+                assert!(
+                    choices.len() > 1 && choices.iter().all(|choice| choice.doc.ends_with('.')),
+                    "{path}: {choices:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_shape_reads_well_after_expected() {
+        let words = |path: &str| fields().iter().find(|(found, _)| found == path).unwrap().1.shape.to_string();
+        assert_eq!(words("job.train.batch_size"), "an integer from 1 to 1048576");
+        assert_eq!(words("job.train.seed"), "an integer from 0");
+        assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync""#);
+        assert_eq!(words("job.data.train"), "text or a list, each item text");
+        assert_eq!(words("job.data.test_fraction"), "a number above 0 below 1");
+        assert_eq!(words("job.embedding.optimizer"), r#"a table with kind "sgd" or "adagrad""#);
+        assert_eq!(words("job.embedding.optimizer(adagrad).lr"), "a number from 1e-12 to 1000");
+    }
+
+    #[test]
+    fn bounds_hold_no_nan_and_no_infinity() {
+        let unit = Bounds { min: Some(0.0), below: Some(1.0), ..Bounds::default() };
+        assert!(unit.contain(0.0) && !unit.contain(1.0) && !unit.contain(-0.1));
+        assert!(!Bounds::default().contain(f64::NAN) && !Bounds::default().contain(f64::INFINITY));
+    }
+}

@@ -1,0 +1,59 @@
+//! "did you mean".
+
+/// Similarity (Jaro–Winkler, 0 to 1) from which a name is taken for a misspelling of another.
+const ALIKE: f64 = 0.8;
+
+/// Help for an unknown key.
+pub(crate) fn key(found: &str, known: &[&str]) -> String {
+    help(found, known, "`", "the keys here are")
+}
+
+/// Help for an unknown choice.
+pub(crate) fn choice(found: &str, known: &[&str]) -> String {
+    help(found, known, "\"", "the choices are")
+}
+
+/// Help for a name that refers to nothing; `others` introduces the list of what there is.
+pub(crate) fn name(found: &str, known: &[&str], others: &str) -> String {
+    help(found, known, "\"", others)
+}
+
+fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
+    match nearest(found, known) {
+        Some(near) => format!("did you mean {quote}{near}{quote}?"),
+        None => {
+            let known: Vec<String> = known.iter().map(|name| format!("{quote}{name}{quote}")).collect();
+            format!("{others} {}", known.join(", "))
+        }
+    }
+}
+
+/// The known name that is most alike, if one is alike at all.
+fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    let found = found.to_lowercase().replace('-', "_");
+    let score = |name: &str| strsim::jaro_winkler(&found, &name.to_lowercase());
+    let best = known.iter().map(|name| (score(name), *name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 >= ALIKE).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [&str; 5] = ["batch_size", "epochs", "staleness", "seed", "threads"];
+
+    #[test]
+    fn a_misspelling_is_recognised() {
+        for (found, meant) in
+            [("batchsize", "batch_size"), ("Batch-Size", "batch_size"), ("epoch", "epochs"), ("stalness", "staleness")]
+        {
+            assert_eq!(key(found, &KEYS), format!("did you mean `{meant}`?"));
+        }
+    }
+
+    #[test]
+    fn something_else_gets_the_list() {
+        assert_eq!(key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
+        assert_eq!(choice("", &["sum", "mean"]), "the choices are \"sum\", \"mean\"");
+    }
+}
