@@ -1,0 +1,265 @@
+//! Lookup and push over all servers at once, with patience for those that are away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, try_join_all};
+use tracing::debug;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::packed::PackError;
+use zagros_protocol::{Generation, Refusal, RefusalKind};
+
+use crate::dedup::UniqueIds;
+use crate::directory::Directory;
+use crate::errors::ClientError;
+use crate::metrics::{CallMetrics, ClientMetrics};
+use crate::placement::Connect;
+use crate::route::{Part, split};
+use crate::{Shard, flat};
+
+/// Who calls, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientConfig {
+    /// Member id from the coordinator; names the pusher.
+    pub writer: u64,
+    /// Epoch from the coordinator; a push of an older one is refused.
+    pub epoch: u32,
+    /// How values are written on the wire, in both directions.
+    pub wire: Encoding,
+    /// How long one lookup or push may take, retries included.
+    pub patience: Duration,
+}
+
+/// Values aligned with [`UniqueIds::tables`]: rows or gradients.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// Per table, row-major `[ids, dim]`.
+    pub tables: Vec<Vec<f32>>,
+}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushReport {
+    /// Servers that acknowledged.
+    pub servers: u32,
+    /// Of these, how many had applied it before: an acknowledgement was lost on its way.
+    pub duplicates: u32,
+    /// Bytes of gradients, retries not counted.
+    pub bytes: u64,
+}
+
+/// The embedding servers of a run, as one.
+pub struct EmbeddingClient {
+    config: ClientConfig,
+    directory: Directory,
+    metrics: ClientMetrics,
+}
+
+impl Rows {
+    /// Zeros for every value of `unique`.
+    #[must_use]
+    pub fn zeroed(unique: &UniqueIds) -> Self {
+        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.ids.len() * table.dim as usize]).collect() }
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.tables.iter().map(|table| size_of_val(&table[..])).sum()
+    }
+}
+
+impl EmbeddingClient {
+    /// A client that has not fetched the placement yet; the first call does.
+    #[must_use]
+    pub fn new(config: ClientConfig, control: Arc<dyn ControlPlane>, connect: Connect) -> Self {
+        Self {
+            config,
+            directory: Directory::new(control, connect, config.patience),
+            metrics: ClientMetrics::new(&prometheus::Registry::new()),
+        }
+    }
+
+    /// Counts into this registry.
+    #[must_use]
+    pub fn with_metrics(self, registry: &prometheus::Registry) -> Self {
+        Self { metrics: ClientMetrics::new(registry), ..self }
+    }
+
+    /// Fetches the placement, waiting for it with the client's patience.
+    ///
+    /// # Errors
+    /// [`ClientError::NoPlacement`] when there is none in time; [`ClientError::ServerRestarted`],
+    /// [`ClientError::OwnersChanged`] or [`ClientError::BadPlacement`] when the new one cannot be worked with.
+    pub async fn refresh(&self) -> Result<(), ClientError> {
+        self.directory.refresh().await
+    }
+
+    /// Rows of `unique`, aligned with its tables.
+    ///
+    /// # Errors
+    /// When a server does not serve in time, refuses, was restarted, or answers in the wrong shape.
+    pub async fn lookup(&self, unique: &UniqueIds, access: Access) -> Result<Rows, ClientError> {
+        let _timer = self.metrics.lookup.seconds.start_timer();
+        let parts = self.split(unique).await?;
+        let answers = try_join_all(parts.iter().map(|part| self.lookup_part(part, access))).await?;
+        let mut rows = Rows::zeroed(unique);
+        for (part, (server, answer)) in parts.iter().zip(answers) {
+            self.metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
+            self.take(part, &answer, &mut rows).map_err(|source| ClientError::Malformed { server, source })?;
+        }
+        Ok(rows)
+    }
+
+    /// Pushes `gradients` (aligned with `unique`, one full row per id) and waits until every server has
+    /// acknowledged them. `seq` is new for each batch of this writer and epoch.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]. Some servers may have applied their part then: the caller stops, or repeats the call
+    /// with the same `seq`.
+    pub async fn push(&self, seq: u64, unique: &UniqueIds, gradients: &Rows) -> Result<PushReport, ClientError> {
+        let _timer = self.metrics.push.seconds.start_timer();
+        check_shape(unique, gradients)?;
+        let parts = self.split(unique).await?;
+        let answers = try_join_all(parts.iter().map(|part| self.push_part(part, seq, gradients))).await?;
+        let mut report = PushReport { servers: answers.len() as u32, ..PushReport::default() };
+        for (bytes, answer) in answers {
+            report.bytes += bytes;
+            report.duplicates += u32::from(answer.duplicate);
+        }
+        self.metrics.push.bytes.inc_by(report.bytes);
+        Ok(report)
+    }
+
+    /// The servers in the order of their indices; empty before the first placement.
+    #[must_use]
+    pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
+        self.directory.servers()
+    }
+
+    async fn split(&self, unique: &UniqueIds) -> Result<Vec<Part>, ClientError> {
+        let placement = self.directory.current().await?;
+        Ok(split(unique, placement.map(), placement.shards().len()))
+    }
+
+    async fn lookup_part(&self, part: &Part, access: Access) -> Result<(String, LookupResponse), ClientError> {
+        let request = LookupRequest {
+            generation: Generation::NONE.0,
+            segments: part.segments.clone(),
+            ids: part.ids.clone(),
+            access: access as i32,
+            encoding: self.config.wire as i32,
+        };
+        self.call(part.server, &request, &self.metrics.lookup).await
+    }
+
+    async fn push_part(&self, part: &Part, seq: u64, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
+        let request = PushRequest {
+            generation: Generation::NONE.0,
+            writer: self.config.writer,
+            epoch: self.config.epoch,
+            seq,
+            segments: part.segments.clone(),
+            ids: part.ids.clone(),
+            gradients: flat::values(part.gather(gradients), self.config.wire)?,
+            encoding: self.config.wire as i32,
+        };
+        let (_, answer) = self.call(part.server, &request, &self.metrics.push).await?;
+        Ok((request.gradients.len() as u64, answer))
+    }
+
+    fn take(&self, part: &Part, answer: &LookupResponse, rows: &mut Rows) -> Result<(), PackError> {
+        if answer.encoding != self.config.wire as i32 {
+            return Err(PackError::Encoding(answer.encoding));
+        }
+        part.scatter(&answer.rows, self.config.wire, rows)
+    }
+
+    /// One server's part, sent until it is served or patience ends. Answers with the server's name.
+    ///
+    /// The part always goes to the same server index: a placement with other owners is an error
+    /// ([`ClientError::OwnersChanged`]), so a generation only changes addresses. A repeated push therefore meets the
+    /// window that has seen its (writer, epoch, seq), and what the first try applied is not applied again (invariant DP-3);
+    /// parts that other servers have already acknowledged are not sent again at all.
+    async fn call<C: Call>(
+        &self,
+        server: u32,
+        request: &C,
+        metrics: &CallMetrics,
+    ) -> Result<(String, C::Answer), ClientError> {
+        let deadline = Deadline::after(self.config.patience);
+        let mut tries = 0;
+        loop {
+            let placement = self.directory.current().await?;
+            let shard = placement.shard(server);
+            let refusal = match request.send(shard.as_ref(), placement.map().generation()).await {
+                Ok(answer) => return Ok((shard.name().to_owned(), answer)),
+                Err(refusal) => refusal,
+            };
+            let server = shard.name().to_owned();
+            if refusal.kind != RefusalKind::Moved && !refusal.kind.is_retryable() {
+                return Err(ClientError::Refused { server, what: C::WHAT, refusal });
+            }
+            if deadline.is_past() {
+                return Err(ClientError::Unreachable {
+                    server,
+                    what: C::WHAT,
+                    waited: deadline.waited(),
+                    last: refusal,
+                });
+            }
+            debug!(server, tries, %refusal, "request will be sent again");
+            metrics.retries.inc();
+            // A first `moved` usually means only that the client's map is old: fetch it at once.
+            if tries > 0 || refusal.kind != RefusalKind::Moved {
+                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+            }
+            self.directory.follow(&placement).await?;
+            tries += 1;
+        }
+    }
+}
+
+/// A request that can be sent again under another generation.
+trait Call: Sync {
+    type Answer: Send;
+    const WHAT: &'static str;
+    fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
+}
+
+impl Call for LookupRequest {
+    type Answer = LookupResponse;
+    const WHAT: &'static str = "look up rows at";
+    fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
+        // Payloads are shared, not copied.
+        shard.lookup(Self { generation: at.0, ..self.clone() })
+    }
+}
+
+impl Call for PushRequest {
+    type Answer = PushResponse;
+    const WHAT: &'static str = "push gradients to";
+    fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<PushResponse, Refusal>> {
+        shard.push(Self { generation: at.0, ..self.clone() })
+    }
+}
+
+fn check_shape(unique: &UniqueIds, gradients: &Rows) -> Result<(), ClientError> {
+    if unique.tables.len() != gradients.tables.len() {
+        let (expected, found) = (unique.tables.len(), gradients.tables.len());
+        return Err(ClientError::GradientShape { table: "number of tables".to_owned(), expected, found });
+    }
+    for (table, values) in unique.tables.iter().zip(&gradients.tables) {
+        let expected = table.ids.len() * table.dim as usize;
+        if values.len() != expected {
+            let table = table.table.to_string();
+            return Err(ClientError::GradientShape { table, expected, found: values.len() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

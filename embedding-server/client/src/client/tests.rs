@@ -1,0 +1,228 @@
+//! The client against fake servers: any number of them is as one, faults lose and repeat nothing.
+
+use proptest::prelude::*;
+use zagros_protocol::control::{PlacementResponse, ServerEntry};
+use zagros_protocol::{RowKey, TableId};
+
+use super::*;
+use crate::dedup::TableIds;
+use crate::testing::{Cluster, Fault, unique_ids, value};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn client(cluster: &Cluster) -> EmbeddingClient {
+    let config = ClientConfig { writer: 5, epoch: 1, wire: Encoding::F32, patience: PATIENCE };
+    EmbeddingClient::new(config, Arc::clone(&cluster.control) as Arc<dyn ControlPlane>, cluster.connect())
+}
+
+fn some_ids() -> UniqueIds {
+    let table = |table, dim| TableIds { table: TableId(table), dim, ids: (0..60).collect() };
+    UniqueIds { tables: vec![table(0, 2), table(4, 3)] }
+}
+
+/// Row-major, a function of table, id and column alone.
+fn expected(unique: &UniqueIds) -> Rows {
+    let table = |table: &TableIds| {
+        let keys = table.ids.iter().map(|id| RowKey { table: table.table, id: *id });
+        keys.flat_map(|key| (0..table.dim as usize).map(move |column| value(key, column))).collect()
+    };
+    Rows { tables: unique.tables.iter().map(table).collect() }
+}
+
+/// Runs with paused time, so that backoff costs none.
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        Just(Fault::LoseAnswer),
+        Just(Fault::Refuse(RefusalKind::Unavailable)),
+        Just(Fault::Refuse(RefusalKind::Deadline)),
+        Just(Fault::Refuse(RefusalKind::Moved)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_number_of_servers_answers_as_one(
+        unique in unique_ids(), servers in 1_u32..=7, faults in prop::collection::vec((0_u32..7, fault()), 0..12)
+    ) {
+        let cluster = Cluster::new(servers);
+        for (server, fault) in faults {
+            cluster.shards[(server % servers) as usize].faults.lock().unwrap().push_back(fault);
+        }
+        let rows = run(client(&cluster).lookup(&unique, Access::Train)).unwrap();
+        prop_assert_eq!(rows, expected(&unique));
+    }
+
+    #[test]
+    fn every_gradient_is_applied_exactly_once_at_its_owner(
+        batches in prop::collection::vec(unique_ids(), 1..4),
+        servers in 1_u32..=7,
+        faults in prop::collection::vec((0_u32..7, fault()), 0..12),
+    ) {
+        let cluster = Cluster::new(servers);
+        for (server, fault) in faults {
+            cluster.shards[(server % servers) as usize].faults.lock().unwrap().push_back(fault);
+        }
+        let client = client(&cluster);
+        let mut booked = std::collections::BTreeMap::<RowKey, Vec<Vec<f32>>>::new();
+        for (seq, unique) in (0..).zip(&batches) {
+            let gradients = expected(unique);
+            run(client.push(seq, unique, &gradients)).unwrap();
+            for (table, values) in unique.tables.iter().zip(&gradients.tables) {
+                for (id, row) in table.ids.iter().zip(values.chunks_exact(table.dim as usize)) {
+                    booked.entry(RowKey { table: table.table, id: *id }).or_default().push(row.to_vec());
+                }
+            }
+        }
+        prop_assert_eq!(cluster.ledger(), booked);
+    }
+}
+
+#[test]
+fn narrow_wires_carry_the_same_rows() {
+    for wire in [Encoding::F16, Encoding::Bf16] {
+        let cluster = Cluster::new(3);
+        let mut client = client(&cluster);
+        client.config.wire = wire;
+        let unique = some_ids();
+        assert_eq!(run(client.lookup(&unique, Access::Read)).unwrap(), expected(&unique));
+        let report = run(client.push(0, &unique, &expected(&unique))).unwrap();
+        assert_eq!(report, PushReport { servers: 3, duplicates: 0, bytes: 2 * 60 * (2 + 3) });
+    }
+}
+
+#[test]
+fn a_lost_acknowledgement_is_reported_as_a_duplicate() {
+    let cluster = Cluster::new(2);
+    cluster.shards[1].faults.lock().unwrap().push_back(Fault::LoseAnswer);
+    let unique = some_ids();
+    let report = run(client(&cluster).push(0, &unique, &expected(&unique))).unwrap();
+    assert_eq!((report.servers, report.duplicates), (2, 1));
+    assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
+}
+
+#[test]
+fn a_new_generation_is_followed_in_the_middle_of_a_run() {
+    let cluster = Cluster::new(2);
+    let client = client(&cluster);
+    run(async {
+        client.lookup(&some_ids(), Access::Train).await.unwrap();
+        cluster.announce(2, |entry| entry);
+        cluster.shards.iter().for_each(|shard| shard.set_generation(2));
+        let unique = some_ids();
+        client.push(1, &unique, &expected(&unique)).await.unwrap();
+    });
+    assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
+    assert_eq!(client.servers().len(), 2);
+}
+
+#[test]
+fn a_server_that_hears_of_a_generation_late_is_waited_for() {
+    let cluster = Cluster::new(2);
+    cluster.announce(2, |entry| entry);
+    cluster.shards[0].set_generation(2);
+    let client = client(&cluster);
+    let late = Arc::clone(&cluster.shards[1]);
+    run(async {
+        let hears = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            late.set_generation(2);
+        };
+        let unique = some_ids();
+        let (rows, ()) = tokio::join!(client.lookup(&unique, Access::Train), hears);
+        assert_eq!(rows.unwrap(), expected(&unique));
+    });
+}
+
+#[test]
+fn a_server_that_stays_away_is_named_with_the_time_waited() {
+    let cluster = Cluster::new(3);
+    let away = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 1000);
+    cluster.shards[1].faults.lock().unwrap().extend(away);
+    let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
+    let ClientError::Unreachable { waited, .. } = &error else { panic!("{error}") };
+    assert!(*waited >= PATIENCE, "{waited:?}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("could not look up rows at embedding server 1 (fake) for 30.0s: scripted fault"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_final_refusal_is_not_repeated() {
+    let cluster = Cluster::new(2);
+    cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Invalid));
+    let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
+    assert_eq!(error.to_string(), "could not look up rows at embedding server 0 (fake): scripted fault");
+}
+
+#[test]
+fn a_restarted_server_ends_the_call_with_the_loss_named() {
+    let cluster = Cluster::new(2);
+    let client = client(&cluster);
+    let error = run(async {
+        client.refresh().await.unwrap();
+        cluster.announce(2, |entry| ServerEntry { incarnation: 100 + u64::from(entry.index), ..entry });
+        cluster.shards.iter().for_each(|shard| shard.set_generation(2));
+        let unique = some_ids();
+        client.push(1, &unique, &expected(&unique)).await.unwrap_err()
+    });
+    assert!(matches!(error, ClientError::ServerRestarted { index: 1, .. }), "{error}");
+    assert!(cluster.ledger().is_empty(), "a server of the new generation took a push of the old one");
+}
+
+#[test]
+fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
+    let cluster = Cluster::new(2);
+    let client = client(&cluster);
+    let rows = run(async {
+        client.refresh().await.unwrap();
+        *cluster.control.placement.lock().unwrap() = Err(Refusal::new(RefusalKind::Unavailable, "away"));
+        cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Unavailable));
+        client.lookup(&some_ids(), Access::Train).await.unwrap()
+    });
+    assert_eq!(rows, expected(&some_ids()));
+}
+
+#[test]
+fn without_a_placement_the_coordinators_reason_is_told() {
+    let cluster = Cluster::new(1);
+    let waiting_for = "embedding server 0 has not joined".to_owned();
+    let none = PlacementResponse { waiting_for, ..PlacementResponse::default() };
+    *cluster.control.placement.lock().unwrap() = Ok(none);
+    let client = client(&cluster);
+    let error = run(client.lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
+    assert!(error.contains("coordinator (fake) after 30.0s: embedding server 0 has not joined"), "{error}");
+    assert!(client.servers().is_empty());
+}
+
+#[test]
+fn gradients_of_the_wrong_shape_never_leave() {
+    let cluster = Cluster::new(2);
+    let client = client(&cluster);
+    let unique = some_ids();
+    let mut short = expected(&unique);
+    short.tables[1].pop();
+    let error = run(client.push(0, &unique, &short)).unwrap_err();
+    assert_eq!(error.to_string(), "gradients of table 4: expected 180 values, found 179");
+    short.tables.pop();
+    assert!(matches!(run(client.push(0, &unique, &short)), Err(ClientError::GradientShape { .. })));
+    assert!(cluster.ledger().is_empty());
+}
+
+#[test]
+fn traffic_is_measured() {
+    let cluster = Cluster::new(2);
+    cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Unavailable));
+    let registry = prometheus::Registry::new();
+    let client = client(&cluster).with_metrics(&registry);
+    run(client.lookup(&some_ids(), Access::Train)).unwrap();
+    let text = zagros_plumbing::metrics::render(&registry);
+    assert!(text.contains("zagros_client_retries_total{call=\"lookup\"} 1"), "{text}");
+    assert!(text.contains("zagros_client_bytes_total{call=\"lookup\"} 1200"), "{text}");
+    assert!(text.contains("zagros_client_lookup_seconds_count 1"), "{text}");
+}

@@ -1,0 +1,100 @@
+//! Which servers there are now: the placement, fetched from the coordinator and followed when it changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::Mutex;
+use tracing::debug;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Generation;
+use zagros_protocol::control::PlacementRequest;
+
+use crate::placement::{Connect, Placement};
+use crate::{ClientError, Shard};
+
+/// The current placement. Reading it takes no lock.
+pub(crate) struct Directory {
+    control: Arc<dyn ControlPlane>,
+    connect: Connect,
+    patience: Duration,
+    placement: ArcSwapOption<Placement>,
+    /// Held while the placement is fetched, so that many failing calls fetch it once.
+    fetching: Mutex<()>,
+}
+
+/// Why the placement could not be fetched.
+enum FetchError {
+    /// May pass: the coordinator is away, or servers are missing.
+    NotYet(String),
+    /// Will not pass.
+    Final(ClientError),
+}
+
+impl Directory {
+    pub(crate) fn new(control: Arc<dyn ControlPlane>, connect: Connect, patience: Duration) -> Self {
+        Self { control, connect, patience, placement: ArcSwapOption::empty(), fetching: Mutex::new(()) }
+    }
+
+    /// The placement; waits for the first one.
+    pub(crate) async fn current(&self) -> Result<Arc<Placement>, ClientError> {
+        loop {
+            if let Some(placement) = self.placement.load_full() {
+                return Ok(placement);
+            }
+            self.refresh().await?;
+        }
+    }
+
+    /// Fetches the placement with patience.
+    pub(crate) async fn refresh(&self) -> Result<(), ClientError> {
+        let deadline = Deadline::after(self.patience);
+        let _one_at_a_time = self.fetching.lock().await;
+        let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
+        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch()).await;
+        fetched.map_err(|failure| match failure {
+            FetchError::Final(error) => error,
+            FetchError::NotYet(reason) => ClientError::NoPlacement {
+                coordinator: self.control.name().to_owned(),
+                waited: deadline.waited(),
+                reason,
+            },
+        })
+    }
+
+    /// Fetches the placement once, unless someone else has since `seen`. A coordinator that does not answer is
+    /// no error here: the data path works without it as long as the servers stay where they are.
+    pub(crate) async fn follow(&self, seen: &Arc<Placement>) -> Result<(), ClientError> {
+        let _one_at_a_time = self.fetching.lock().await;
+        if !self.placement.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, seen)) {
+            return Ok(());
+        }
+        match self.fetch().await {
+            Ok(()) => Ok(()),
+            Err(FetchError::Final(error)) => Err(error),
+            Err(FetchError::NotYet(reason)) => {
+                debug!(coordinator = self.control.name(), reason, "placement could not be fetched");
+                Ok(())
+            }
+        }
+    }
+
+    /// In the order of their indices; empty before the first placement.
+    pub(crate) fn servers(&self) -> Vec<Arc<dyn Shard>> {
+        self.placement.load().iter().flat_map(|placement| placement.shards().cloned()).collect()
+    }
+
+    async fn fetch(&self) -> Result<(), FetchError> {
+        // Whatever the coordinator says, the servers may still serve: only patience ends the wait for it.
+        let asked = self.control.placement(PlacementRequest {}).await;
+        let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;
+        if response.generation == Generation::NONE.0 {
+            return Err(FetchError::NotYet(response.waiting_for));
+        }
+        let known = self.placement.load_full();
+        let adopted = Placement::adopt(response, known.as_deref(), &self.connect, self.control.name());
+        self.placement.store(Some(Arc::new(adopted.map_err(FetchError::Final)?)));
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! The placement a client works with: the bucket map, and one connection per server.
+
+use std::sync::Arc;
+
+use zagros_protocol::control::{PlacementResponse, ServerEntry};
+use zagros_protocol::{BucketMap, Generation, Refusal};
+
+use crate::{ClientError, Shard};
+
+/// Makes the connection to a server: a socket, or the service itself when it is in the same process.
+pub type Connect = Arc<dyn Fn(&ServerEntry) -> Result<Arc<dyn Shard>, Refusal> + Send + Sync>;
+
+/// One generation's map and servers. Every owner in the map has a server (checked when it was made).
+pub(crate) struct Placement {
+    map: BucketMap,
+    servers: Vec<Server>,
+}
+
+struct Server {
+    entry: ServerEntry,
+    shard: Arc<dyn Shard>,
+}
+
+impl Placement {
+    /// Checks what the coordinator sent; connections to servers that are still the same are kept from `known`.
+    ///
+    /// # Errors
+    /// [`ClientError::BadPlacement`] when it does not fit together, [`ClientError::ServerRestarted`] or
+    /// [`ClientError::OwnersChanged`] when rows this client has used are no longer where they were.
+    pub(crate) fn adopt(
+        response: PlacementResponse,
+        known: Option<&Self>,
+        connect: &Connect,
+        coordinator: &str,
+    ) -> Result<Self, ClientError> {
+        let bad = |reason: String| ClientError::BadPlacement { coordinator: coordinator.to_owned(), reason };
+        let generation = Generation(response.generation);
+        let map = BucketMap::unpack(generation, &response.owners).map_err(|error| bad(error.to_string()))?;
+        let mut entries = response.servers;
+        entries.sort_by_key(|entry| entry.index);
+        check_complete(&map, &entries).map_err(bad)?;
+        if let Some(known) = known {
+            known.check_followed_by(&map, &entries)?;
+        }
+        let servers = entries.into_iter().map(|entry| Server::open(entry, known, connect)).collect::<Result<_, _>>()?;
+        Ok(Self { map, servers })
+    }
+
+    pub(crate) fn map(&self) -> &BucketMap {
+        &self.map
+    }
+
+    /// The server of this index; every owner that the map names has one.
+    pub(crate) fn shard(&self, index: u32) -> &Arc<dyn Shard> {
+        &self.servers[index as usize].shard
+    }
+
+    /// In the order of their indices.
+    pub(crate) fn shards(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Shard>> {
+        self.servers.iter().map(|server| &server.shard)
+    }
+
+    fn check_followed_by(&self, map: &BucketMap, entries: &[ServerEntry]) -> Result<(), ClientError> {
+        for entry in entries {
+            let before = self.servers.get(entry.index as usize);
+            if before.is_some_and(|before| before.entry.incarnation != entry.incarnation) {
+                return Err(ClientError::ServerRestarted { index: entry.index, address: entry.address.clone() });
+            }
+        }
+        if self.map.at(map.generation()) != *map {
+            return Err(ClientError::OwnersChanged { generation: map.generation().0 });
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    fn open(entry: ServerEntry, known: Option<&Placement>, connect: &Connect) -> Result<Self, ClientError> {
+        let before = known.and_then(|known| known.servers.get(entry.index as usize));
+        if let Some(before) = before.filter(|before| before.entry.address == entry.address) {
+            return Ok(Self { entry, shard: Arc::clone(&before.shard) });
+        }
+        let refused = |refusal| ClientError::Refused {
+            server: format!("embedding server {} ({})", entry.index, entry.address),
+            what: "connect to",
+            refusal,
+        };
+        let shard = connect(&entry).map_err(refused)?;
+        Ok(Self { entry, shard })
+    }
+}
+
+/// `entries` are sorted: index `i` must be at position `i`, and the map must name no other server.
+fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String> {
+    if let Some(position) = (0..entries.len()).find(|position| entries[*position].index as usize != *position) {
+        return Err(format!("embedding server {position} is missing or named twice"));
+    }
+    let owners = (0..map.buckets()).filter_map(|bucket| map.owner(bucket));
+    match owners.max() {
+        Some(owner) if owner.0 as usize >= entries.len() => {
+            Err(format!("buckets belong to embedding server {owner}, but only {} are named", entries.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::FakeShard;
+
+    fn entry(index: u32, address: &str, incarnation: u64) -> ServerEntry {
+        ServerEntry { index, address: address.to_owned(), incarnation, alive: true }
+    }
+
+    fn response(generation: u64, servers: Vec<ServerEntry>) -> PlacementResponse {
+        let map = BucketMap::even(Generation(generation), 64, servers.len() as u32);
+        PlacementResponse { generation, owners: map.pack_owners().into(), servers, ..PlacementResponse::default() }
+    }
+
+    fn counting_connect() -> (Connect, Arc<AtomicUsize>) {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let connect: Connect = Arc::new(move |entry| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(FakeShard::new(entry.index, BucketMap::even(Generation(1), 64, 2)))
+        });
+        (connect, calls)
+    }
+
+    fn adopt(response: PlacementResponse, known: Option<&Placement>) -> Result<Placement, ClientError> {
+        Placement::adopt(response, known, &counting_connect().0, "coordinator (fake)")
+    }
+
+    #[test]
+    fn a_server_that_only_moved_is_connected_again_and_the_others_are_kept() {
+        let (connect, calls) = counting_connect();
+        let first = response(1, vec![entry(1, "b:1", 12), entry(0, "a:1", 11)]);
+        let known = Placement::adopt(first, None, &connect, "coordinator").unwrap();
+        assert_eq!(known.shard(1).name(), "embedding server 1 (fake)");
+        let moved = response(2, vec![entry(0, "a:1", 11), entry(1, "c:1", 12)]);
+        let now = Placement::adopt(moved, Some(&known), &connect, "coordinator").unwrap();
+        assert_eq!(now.map().generation(), Generation(2));
+        assert_eq!((now.shards().len(), calls.load(Ordering::Relaxed)), (2, 3));
+        assert!(Arc::ptr_eq(now.shard(0), known.shard(0)));
+    }
+
+    #[test]
+    fn a_server_with_another_incarnation_has_lost_its_rows() {
+        let known = adopt(response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]), None).unwrap();
+        let restarted = response(2, vec![entry(0, "a:1", 11), entry(1, "b:1", 99)]);
+        let error = adopt(restarted, Some(&known)).err().unwrap();
+        assert!(matches!(error, ClientError::ServerRestarted { index: 1, .. }), "{error}");
+        assert!(error.to_string().contains("embedding server 1 (b:1) was restarted"), "{error}");
+    }
+
+    #[test]
+    fn a_map_with_other_owners_is_not_followed() {
+        let known = adopt(response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]), None).unwrap();
+        let grown = response(2, vec![entry(0, "a:1", 11), entry(1, "b:1", 12), entry(2, "c:1", 13)]);
+        let error = adopt(grown, Some(&known)).err().unwrap();
+        assert!(matches!(error, ClientError::OwnersChanged { generation: 2 }), "{error}");
+    }
+
+    #[test]
+    fn a_placement_with_holes_is_refused() {
+        let mut few = response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]);
+        few.servers.pop();
+        let error = adopt(few, None).err().unwrap().to_string();
+        assert!(error.contains("buckets belong to embedding server 1, but only 1 are named"), "{error}");
+        let hole = response(1, vec![entry(0, "a:1", 11), entry(2, "b:1", 12)]);
+        let error = adopt(hole, None).err().unwrap().to_string();
+        assert!(error.contains("embedding server 1 is missing"), "{error}");
+        let error = adopt(PlacementResponse { generation: 1, ..Default::default() }, None).err().unwrap().to_string();
+        assert!(error.contains("coordinator (fake) sent a placement"), "{error}");
+    }
+}

@@ -1,0 +1,245 @@
+//! Embedding servers and a coordinator for tests: rows are known, pushes are booked, faults are scripted.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use proptest::prelude::*;
+use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::control_plane::Answer;
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse,
+    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest,
+    LoadResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest, ReportEvaluationResponse, SaveRequest,
+    SaveResponse, ServerEntry, StatusRequest, StatusResponse,
+};
+use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::packed::{decode_ids, decode_values, encode_values};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
+
+use crate::dedup::{TableIds, UniqueIds};
+use crate::placement::Connect;
+use crate::shard::Shard;
+
+/// What happens to the next request of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// It is refused and nothing happens.
+    Refuse(RefusalKind),
+    /// It is served, and the answer is lost on its way.
+    LoseAnswer,
+}
+
+/// An embedding server that books every gradient it applies.
+pub(crate) struct FakeShard {
+    name: String,
+    index: u32,
+    map: Mutex<BucketMap>,
+    pub(crate) faults: Mutex<VecDeque<Fault>>,
+    seen: Mutex<HashSet<(u64, u32, u64)>>,
+    /// Every gradient applied, by row.
+    pub(crate) ledger: Mutex<BTreeMap<RowKey, Vec<Vec<f32>>>>,
+}
+
+/// The value in column `column` of a row.
+pub(crate) fn value(key: RowKey, column: usize) -> f32 {
+    // Small integers, which every encoding holds exactly.
+    ((key.id % 31) + u64::from(key.table.0 % 7) * 4 + column as u64 % 5) as f32
+}
+
+impl FakeShard {
+    pub(crate) fn new(index: u32, map: BucketMap) -> Arc<Self> {
+        Arc::new(Self {
+            name: format!("embedding server {index} (fake)"),
+            index,
+            map: Mutex::new(map),
+            faults: Mutex::default(),
+            seen: Mutex::default(),
+            ledger: Mutex::default(),
+        })
+    }
+
+    /// As after the server has heard of another generation.
+    pub(crate) fn set_generation(&self, generation: u64) {
+        let mut map = self.map.lock().unwrap();
+        *map = map.at(Generation(generation));
+    }
+
+    /// The rows a request names, after checking everything that a server checks.
+    fn keys(&self, generation: u64, segments: &[u8], ids: &[u8]) -> Result<Vec<(RowKey, usize)>, Refusal> {
+        let map = self.map.lock().unwrap();
+        if map.generation().0 != generation {
+            return Err(Refusal::new(RefusalKind::Moved, format!("generation {generation} is not mine")));
+        }
+        let segments = Segments::unpack(segments, ids)?;
+        let rows = segments.iter().flat_map(|s| std::iter::repeat_n((s.table, s.dim as usize), s.rows as usize));
+        let keys: Vec<_> = rows.zip(decode_ids(ids)).map(|((table, dim), id)| (RowKey { table, id }, dim)).collect();
+        match keys.iter().find(|(key, _)| map.route(*key).0 != self.index) {
+            Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
+            None => Ok(keys),
+        }
+    }
+
+    fn answer_lookup(&self, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
+        let keys = self.keys(request.generation, &request.segments, &request.ids)?;
+        let values: Vec<f32> = keys.iter().flat_map(|(key, dim)| (0..*dim).map(|column| value(*key, column))).collect();
+        let rows = encode_values(&values, request.encoding)?.into();
+        Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
+    }
+
+    fn answer_push(&self, request: &PushRequest) -> Result<PushResponse, Refusal> {
+        let keys = self.keys(request.generation, &request.segments, &request.ids)?;
+        let mut values = vec![0.0; keys.iter().map(|(_, dim)| dim).sum()];
+        decode_values(&request.gradients, request.encoding, &mut values)?;
+        if !self.seen.lock().unwrap().insert((request.writer, request.epoch, request.seq)) {
+            return Ok(PushResponse { duplicate: true });
+        }
+        let mut values = values.into_iter();
+        let mut ledger = self.ledger.lock().unwrap();
+        for (key, dim) in keys {
+            ledger.entry(key).or_default().push(values.by_ref().take(dim).collect());
+        }
+        Ok(PushResponse { duplicate: false })
+    }
+
+    fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let fault = self.faults.lock().unwrap().pop_front();
+        match fault {
+            None => answer(),
+            Some(Fault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
+            Some(Fault::LoseAnswer) => {
+                answer()?;
+                Err(Refusal::new(RefusalKind::Unavailable, "connection reset"))
+            }
+        }
+    }
+}
+
+fn unscripted<T: Send + 'static>() -> BoxFuture<'static, Result<T, Refusal>> {
+    std::future::ready(Err(Refusal::invalid("not part of this fake"))).boxed()
+}
+
+impl Shard for FakeShard {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        async move { self.serve(|| self.answer_lookup(&request)) }.boxed()
+    }
+
+    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        async move { self.serve(|| self.answer_push(&request)) }.boxed()
+    }
+
+    fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
+        unscripted()
+    }
+
+    fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
+        unscripted()
+    }
+
+    fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        unscripted()
+    }
+}
+
+/// A coordinator that only knows the placement.
+pub(crate) struct FakeCoordinator {
+    pub(crate) placement: Mutex<Result<PlacementResponse, Refusal>>,
+}
+
+impl ControlPlane for FakeCoordinator {
+    fn name(&self) -> &str {
+        "coordinator (fake)"
+    }
+
+    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+        std::future::ready(self.placement.lock().unwrap().clone()).boxed()
+    }
+
+    fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
+        unscripted()
+    }
+
+    fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+        unscripted()
+    }
+
+    fn leave(&self, _: LeaveRequest) -> Answer<'_, LeaveResponse> {
+        unscripted()
+    }
+
+    fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
+        unscripted()
+    }
+
+    fn complete(&self, _: CompleteRequest) -> Answer<'_, CompleteResponse> {
+        unscripted()
+    }
+
+    fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
+        unscripted()
+    }
+
+    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
+        unscripted()
+    }
+}
+
+/// Servers and coordinator of one run.
+pub(crate) struct Cluster {
+    pub(crate) shards: Vec<Arc<FakeShard>>,
+    pub(crate) control: Arc<FakeCoordinator>,
+}
+
+impl Cluster {
+    pub(crate) fn new(servers: u32) -> Self {
+        let map = BucketMap::even(Generation(1), 64, servers);
+        let shards = (0..servers).map(|index| FakeShard::new(index, map.clone())).collect();
+        let control = Arc::new(FakeCoordinator { placement: Mutex::new(Ok(PlacementResponse::default())) });
+        let cluster = Self { shards, control };
+        cluster.announce(1, |entry| entry);
+        cluster
+    }
+
+    /// Lets the coordinator tell this generation, with entries as `change` makes them.
+    pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
+        let servers = self.shards.len() as u32;
+        let entry = |index| ServerEntry { index, address: "fake".to_owned(), incarnation: 100, alive: true };
+        let placement = PlacementResponse {
+            generation,
+            owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),
+            servers: (0..servers).map(|index| change(entry(index))).collect(),
+            waiting_for: String::new(),
+        };
+        *self.control.placement.lock().unwrap() = Ok(placement);
+    }
+
+    pub(crate) fn connect(&self) -> Connect {
+        let shards = self.shards.clone();
+        Arc::new(move |entry| Ok(Arc::clone(&shards[entry.index as usize]) as Arc<dyn Shard>))
+    }
+
+    /// Every gradient applied, over all servers.
+    pub(crate) fn ledger(&self) -> BTreeMap<RowKey, Vec<Vec<f32>>> {
+        let ledgers = self.shards.iter().map(|shard| shard.ledger.lock().unwrap().clone());
+        let mut all = BTreeMap::new();
+        for (key, gradients) in ledgers.flatten() {
+            assert!(all.insert(key, gradients).is_none(), "{key:?} lives on two servers");
+        }
+        all
+    }
+}
+
+/// Distinct ids of up to four tables.
+pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
+    let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
+    let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
+    prop::collection::vec(table, 0..5).prop_map(|tables| {
+        let table_ids = |(table, (dim, ids))| TableIds { table: TableId(table), dim, ids };
+        UniqueIds { tables: (0..).zip(tables).map(table_ids).collect() }
+    })
+}
