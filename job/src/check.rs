@@ -166,6 +166,8 @@ fn same_type(node: &Node, shape: &Shape) -> bool {
         (shape, &node.value),
         (Shape::Boolean, Value::Boolean(_))
             | (Shape::Text { .. } | Shape::Words(_), Value::Text(_))
+            | (Shape::Integer { .. } | Shape::Number(_), Value::Integer(_))
+            | (Shape::Number(_), Value::Float(_))
             | (Shape::List { .. }, Value::List(_))
             | (Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. }, Value::Table(_))
     )

@@ -104,11 +104,17 @@ impl Problem {
         let (line, column) = place.line_and_column();
         Some((place.source.named.name(), line, column))
     }
+
+    /// On one line, with place and help.
+    fn plain(&self) -> String {
+        let place = self.location().map(|(source, line, column)| format!("{source}:{line}:{column}: "));
+        let help = self.help.as_ref().map(|help| format!("; {help}"));
+        format!("{}{self}{}", place.unwrap_or_default(), help.unwrap_or_default())
+    }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A renderer with source code prints the place itself; one line of log needs it here.
         f.write_str(&self.message)
     }
 }
@@ -132,7 +138,10 @@ impl Diagnostic for Problem {
 }
 
 /// Everything that is wrong with a job, in the order of the file; at least one problem.
-#[derive(Clone, Debug)]
+///
+/// Displayed as a headline, since a renderer of [`Diagnostic`] shows the problems themselves below it;
+/// [`Self::plain`] and `{:?}` are the whole story for logs.
+#[derive(Clone)]
 pub struct JobErrors {
     name: String,
     problems: Vec<Problem>,
@@ -154,26 +163,25 @@ impl JobErrors {
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
+
+    /// A headline, then `file:line:column: problem; what to do` for each.
+    #[must_use]
+    pub fn plain(&self) -> String {
+        let lines = self.problems.iter().map(Problem::plain);
+        std::iter::once(self.to_string()).chain(lines).collect::<Vec<_>>().join("\n")
+    }
 }
 
-/// A headline, then one line per problem: for logs. A terminal gets the [`Diagnostic`].
 impl fmt::Display for JobErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.problems.len();
-        write!(f, "job {} has {count} problem{}", self.name, if count == 1 { "" } else { "s" })?;
-        if f.alternate() {
-            return Ok(());
-        }
-        for problem in &self.problems {
-            match problem.location() {
-                Some((source, line, column)) => write!(f, "\n{source}:{line}:{column}: {problem}")?,
-                None => write!(f, "\n{problem}")?,
-            }
-            if let Some(help) = &problem.help {
-                write!(f, "; {help}")?;
-            }
-        }
-        Ok(())
+        write!(f, "job file {} has {count} problem{}", self.name, if count == 1 { "" } else { "s" })
+    }
+}
+
+impl fmt::Debug for JobErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plain())
     }
 }
 
@@ -217,7 +225,7 @@ mod tests {
             Problem::new("set").at(setting, "").help("unset it"),
         ];
         let expected =
-            "job j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";
-        assert_eq!(JobErrors::new("j", problems).to_string(), expected);
+            "job file j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";
+        assert_eq!(JobErrors::new("j", problems).plain(), expected);
     }
 }

@@ -9,7 +9,10 @@ mod document;
 mod error;
 mod load;
 mod overrides;
+#[cfg(test)]
+mod properties;
 mod raw;
+pub mod reference;
 mod resolve;
 mod resolved;
 mod shape;

@@ -80,7 +80,7 @@ impl Setting {
 }
 
 fn from_environment(name: &str, value: &str) -> Result<Setting, Problem> {
-    let key = name.trim_start_matches(ENVIRONMENT_PREFIX).to_lowercase().replace("__", ".");
+    let key = name.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(name).to_lowercase().replace("__", ".");
     Setting::parse(&Source::setting(&format!("environment variable {name}"), &format!("{key}={value}")))
 }
 

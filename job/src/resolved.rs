@@ -257,3 +257,77 @@ fn text(path: &Path) -> String {
 fn shortest(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::from(value))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Overrides;
+
+    const FILE: &str = "[data]\nformat = 'criteo'\ntrain = ['a', '/b/c']\ntest = 'd'\n[features]\n\
+        numeric = ['I1', { column = 'I2', standardise = true }]\n";
+
+    fn job(sets: &[&str]) -> Job {
+        Job::parse(FILE, Path::new("/jobs/ads.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
+    }
+
+    #[test]
+    fn roles_of_one_run_have_one_fingerprint() {
+        let same = [
+            "train.threads=7",
+            "data.threads=9",
+            "data.train=elsewhere",
+            "cluster.coordinator=far:1",
+            "cluster.admin='0.0.0.0:9'",
+            "cluster.patience_seconds=5",
+            "output.folder=other",
+            "name=other",
+        ];
+        for set in same {
+            assert_eq!(job(&[set]).fingerprint(), job(&[]).fingerprint(), "{set}");
+        }
+        let mut fitted = job(&[]);
+        fitted.features.numeric[1].standardise = Standardise::Given { mean: 1.0, deviation: 2.0 };
+        assert_eq!(fitted.fingerprint(), job(&[]).fingerprint());
+    }
+
+    #[test]
+    fn roles_of_different_runs_do_not() {
+        let different = [
+            "train.seed=2",
+            "train.batch_size=7",
+            "train.mode=sync",
+            "embedding.dim=8",
+            "embedding.optimizer.lr=0.5",
+            "embedding.init.bound=0.5",
+            "features.categorical=['C1']",
+            "features.numeric=['I1', 'I2']",
+            "model.top=[1]",
+            "optimizer.lr=0.5",
+            "cluster.servers=2",
+            "cluster.workers=2",
+            "cluster.buckets=512",
+            "cluster.wire=bf16",
+        ];
+        let mut seen = std::collections::HashSet::from([job(&[]).fingerprint()]);
+        for set in different {
+            assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
+        }
+    }
+
+    #[test]
+    fn paths_start_where_they_were_written() {
+        let paths = |sets: &[&str]| job(sets).data_files().iter().map(|path| text(path)).collect::<Vec<_>>();
+        assert_eq!(paths(&[]), ["/jobs/a", "/b/c", "/jobs/d"]);
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(paths(&["data.train=x/y"]), [text(&here.join("x/y")), "/jobs/d".to_owned()]);
+    }
+
+    #[test]
+    fn the_resolved_form_is_as_short_as_it_can_be() {
+        let job = job(&["tables.C3.dim=16", "tables.C2.optimizer={kind='sgd'}", "embedding.init={kind='normal'}"]);
+        let written: raw::Job = toml::from_str(&job.to_toml()).unwrap();
+        assert_eq!(written.tables.keys().collect::<Vec<_>>(), ["C2"]);
+        assert!(written.tables["C2"].dim.is_none() && written.tables["C2"].init.is_none());
+        assert!(!job.to_toml().contains("bound") && job.to_toml().contains("deviation = 0.01\n"));
+    }
+}

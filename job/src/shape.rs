@@ -152,9 +152,14 @@ impl fmt::Display for Shape {
 /// ` from 0 to 1`, ` above 0 and below 1`.
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [("from", self.min), ("above", self.above), ("to", self.max), ("below", self.below)];
-        for (word, bound) in parts {
-            let Some(bound) = bound else { continue };
+        let lower = self.min.map(|min| ("from", min)).or(self.above.map(|above| ("above", above)));
+        let (to, below) = match lower {
+            Some(("from", _)) => ("to", "to below"),
+            Some(_) => ("and up to", "and below"),
+            None => ("up to", "below"),
+        };
+        let upper = self.max.map(|max| (to, max)).or(self.below.map(|bound| (below, bound)));
+        for (word, bound) in lower.into_iter().chain(upper) {
             let tiny_or_huge = bound != 0.0 && !(1e-3..1e9).contains(&bound.abs());
             if tiny_or_huge { write!(f, " {word} {bound:e}")? } else { write!(f, " {word} {bound}")? }
         }
@@ -369,7 +374,7 @@ mod tests {
         assert_eq!(words("job.train.seed"), "an integer from 0");
         assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync""#);
         assert_eq!(words("job.data.train"), "text or a list, each item text");
-        assert_eq!(words("job.data.test_fraction"), "a number above 0 below 1");
+        assert_eq!(words("job.data.test_fraction"), "a number above 0 and below 1");
         assert_eq!(words("job.embedding.optimizer"), r#"a table with kind "sgd" or "adagrad""#);
         assert_eq!(words("job.embedding.optimizer(adagrad).lr"), "a number from 1e-12 to 1000");
     }

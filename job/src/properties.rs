@@ -1,0 +1,188 @@
+//! Properties of the whole way from text to job: nothing panics, what the checks let through deserialises, and the
+//! resolved form loads to an equal job.
+
+use std::path::Path;
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::strategy::Union;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use crate::document::Node;
+use crate::error::Source;
+use crate::shape::{self, Field, Shape, TAG, Variant};
+use crate::{Job, JobErrors, Overrides, check, raw};
+
+const EXAMPLE: &str = include_str!("../../examples/adult.toml");
+
+fn parse(text: &str) -> Result<Job, JobErrors> {
+    Job::parse(text, Path::new("/jobs/job.toml"), &Overrides::none())
+}
+
+/// Any value of a shape: within its limits, optional keys now and then.
+fn any_of(shape: &Shape) -> BoxedStrategy<Json> {
+    match shape {
+        Shape::Boolean => any::<bool>().prop_map(Json::from).boxed(),
+        Shape::Integer { min, max } => (*min as i64..=*max as i64).prop_map(Json::from).boxed(),
+        Shape::Number(bounds) => {
+            let low = bounds.min.unwrap_or_else(|| bounds.above.map_or(-1e6, |above| above + 1e-9));
+            let high = bounds.max.unwrap_or_else(|| bounds.below.map_or(1e6, |below| below - 1e-9));
+            (low..=high).prop_map(Json::from).boxed()
+        }
+        Shape::Text { .. } => "[ -~é]{1,9}".prop_map(Json::from).boxed(),
+        Shape::Words(choices) => select(choices.clone()).prop_map(|choice| Json::from(choice.word)).boxed(),
+        Shape::List { item, min, .. } => vec(any_of(item), *min as usize..4).prop_map(Json::from).boxed(),
+        Shape::Table(fields) => any_fields(fields).prop_map(Json::Object).boxed(),
+        Shape::Named(item) => {
+            btree_map("[a-z]{1,4}", any_of(item), 0..3).prop_map(|map| map.into_iter().collect()).boxed()
+        }
+        Shape::Tagged { variants, default } => {
+            Union::new(variants.iter().map(|variant| any_variant(variant, default.as_deref()))).boxed()
+        }
+        Shape::Either(shapes) => Union::new(shapes.iter().map(any_of)).boxed(),
+        Shape::Anything => Just(Json::Null).boxed(),
+    }
+}
+
+fn any_fields(fields: &[Field]) -> BoxedStrategy<Map<String, Json>> {
+    let start = Just(Map::new()).boxed();
+    fields.iter().fold(start, |keys, field| {
+        let (name, required) = (field.name.clone(), field.required);
+        (keys, any_of(&field.shape), any::<bool>())
+            .prop_map(move |(mut keys, value, given)| {
+                if required || given {
+                    keys.insert(name.clone(), value);
+                }
+                keys
+            })
+            .boxed()
+    })
+}
+
+/// The tag may be left out when it is the default.
+fn any_variant(variant: &Variant, default: Option<&str>) -> BoxedStrategy<Json> {
+    let (kind, optional) = (variant.kind.clone(), default == Some(&variant.kind));
+    let tagged = move |(mut keys, leave_out): (Map<String, Json>, bool)| {
+        if !(optional && leave_out) {
+            keys.insert(TAG.to_owned(), Json::from(kind.as_str()));
+        }
+        Json::Object(keys)
+    };
+    (any_fields(&variant.fields), any::<bool>()).prop_map(tagged).boxed()
+}
+
+/// Shape of a key: `["features", "numeric"]`; of a list or of named tables, their item.
+fn shape_of(path: &[&str]) -> Shape {
+    let child = |shape: Shape, key: &&str| match shape {
+        Shape::Table(fields) => fields.into_iter().find(|field| field.name == **key).map(|field| field.shape),
+        _ => None,
+    };
+    let found = path.iter().try_fold(shape::job(), child);
+    match found.unwrap_or_else(|| panic!("no key {path:?}")) {
+        Shape::List { item, .. } | Shape::Named(item) => *item,
+        shape => shape,
+    }
+}
+
+/// The table among the forms of a feature.
+fn any_feature(kind: &str, column: &'static str) -> impl Strategy<Value = Json> {
+    let Shape::Either(forms) = shape_of(&["features", kind]) else { panic!("{kind} has one form") };
+    let table = forms.into_iter().find(|form| matches!(form, Shape::Table(_)));
+    any_of(&table.unwrap_or(Shape::Anything)).prop_map(move |feature| with(feature, json!({ "column": column })))
+}
+
+/// Keys of a table replaced; removed by null.
+fn with(mut table: Json, keys: Json) -> Json {
+    if let (Json::Object(table), Json::Object(keys)) = (&mut table, keys) {
+        table.extend(keys);
+        table.retain(|_, value| !value.is_null());
+    }
+    table
+}
+
+/// Pooling only beside a separator, dim left to the table, which is shared, of another feature, or its own.
+fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
+    (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
+        |(feature, table)| {
+            let pooling = feature.get("separator").and(feature.get("pooling")).cloned();
+            with(feature, json!({ "table": table, "dim": null, "pooling": pooling }))
+        },
+    )
+}
+
+/// Job files whose sections hold anything but for what has to fit together.
+fn any_job() -> impl Strategy<Value = String> {
+    let fixed_data = json!({
+        "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
+        "train": ["a b.txt", "/é"], "test": "t",
+    });
+    let fixed_cluster =
+        json!({ "coordinator": null, "admin": null, "server_addresses": null, "servers": 3, "buckets": 7 });
+    let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
+    let sections = ["data", "embedding", "model", "optimizer", "train", "cluster", "output"];
+    let sections = sections.map(|name| any_of(&shape_of(&[name])));
+    (features, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), table, sections)| {
+        let [data, embedding, model, optimizer, train, cluster, output] = sections;
+        let shared = item["table"] == "shared" || tag["table"] == "shared";
+        let job = json!({
+            "data": with(data, fixed_data.clone()),
+            "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
+            "embedding": embedding,
+            "tables": if shared { json!({ "shared": with(table, json!({ "dim": null })) }) } else { json!({}) },
+            "model": model,
+            "optimizer": optimizer,
+            "train": with(train, json!({ "staleness": null })),
+            "cluster": with(cluster, fixed_cluster.clone()),
+            "output": output,
+        });
+        toml::to_string(&job).unwrap()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn what_the_checks_accept_deserialises(job in any_of(&shape::job())) {
+        let text = toml::to_string(&job).unwrap();
+        let mut document = Node::parse(&Source::file("job.toml", &text)).unwrap();
+        let problems = check::check(&mut document, &shape::job());
+        prop_assert!(problems.is_empty(), "{problems:?} in {text}");
+        prop_assert!(raw::Job::deserialize(document.to_json()).is_ok(), "{text}");
+        // Whether the keys fit together is another matter.
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn the_resolved_form_loads_to_an_equal_job(text in any_job()) {
+        let job = parse(&text).unwrap();
+        let resolved = job.to_toml();
+        let again = Job::parse(&resolved, Path::new("/elsewhere/resolved.toml"), &Overrides::none()).unwrap();
+        prop_assert_eq!(&again, &job, "{}", resolved);
+        prop_assert_eq!(again.fingerprint(), job.fingerprint());
+        prop_assert_eq!(again.to_toml(), resolved);
+    }
+
+    #[test]
+    fn no_text_panics(text in r#"[a-z_.=\[\]{}"',0-9\n #é-]{0,80}"#) {
+        let _ = parse(&text);
+    }
+
+    /// A real file with a piece cut out or doubled fails, if at all, with places inside of it.
+    #[test]
+    fn no_damage_panics(from: Index, to: Index, double: bool) {
+        let boundaries: Vec<usize> = EXAMPLE.char_indices().map(|(position, _)| position).collect();
+        let (from, to) = (*from.get(&boundaries), *to.get(&boundaries));
+        let (from, to) = (from.min(to), from.max(to));
+        let (head, tail) = if double { (to, from) } else { (from, to) };
+        let text = format!("{}{}", &EXAMPLE[..head], &EXAMPLE[tail..]);
+        if let Err(errors) = parse(&text) {
+            let lines = text.lines().count() + 1;
+            for problem in errors.problems() {
+                prop_assert!(problem.location().is_none_or(|(_, line, _)| line <= lines), "{errors:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The reference page of the job file, written from the same shapes as the checks.
+
+use std::fmt::Write;
+
+use serde_json::Value as Json;
+
+use crate::overrides::ENVIRONMENT_PREFIX;
+use crate::shape::{self, Field, Shape, TAG, Variant};
+
+/// The page, in Markdown: `docs/job-file.md` holds it, and a test compares the two.
+#[must_use]
+pub fn reference() -> String {
+    let Shape::Table(sections) = shape::job() else { return String::new() };
+    let mut page = Page { text: introduction() };
+    let (tables, keys): (Vec<&Field>, Vec<&Field>) = sections.iter().partition(|field| is_section(&field.shape));
+    page.line(0, "\n## Top level\n");
+    keys.iter().for_each(|field| page.field(field, 0));
+    for section in tables {
+        page.section(section);
+    }
+    page.text
+}
+
+fn introduction() -> String {
+    format!(
+        "# The job file\n\n\
+        A job is one TOML file: which samples, which features, which model, who trains it. This page lists every key with\n\
+        its range and default. It is written by the code that checks the file, so it cannot be out of date; do not edit it\n\
+        (`UPDATE_DOCS=1 cargo test -p zagros-job --test reference` writes it). `examples/` holds job files to start from.\n\n\
+        - An unknown key is an error, and every error of a file is reported at once, with its line.\n\
+        - `--set train.seed=3` sets a key for one run; the value is TOML, or else taken as text. A table given as value\n  \
+        (`--set 'model={{ kind = \"ffnn\" }}'`) replaces the whole table.\n\
+        - The environment variable `{ENVIRONMENT_PREFIX}TRAIN__SEED=3` does the same; `--set` wins over it, both win over the file.\n\
+        - Data paths in the file start at the file's folder; those given by `--set` or the environment, and the output\n  \
+        folder, start at the current directory.\n\
+        - The run folder holds the job as it was resolved, every default written out; it loads like any job.\n"
+    )
+}
+
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, indent: usize, line: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{:1$}{line}", "", indent * 2);
+    }
+
+    fn section(&mut self, section: &Field) {
+        let heading = match &section.shape {
+            Shape::Named(_) => format!("[{}.<name>]", section.name),
+            _ => format!("[{}]", section.name),
+        };
+        self.line(0, &format!("\n## `{heading}`\n\n{}\n", section.doc));
+        self.children(&section.shape, 0);
+    }
+
+    fn field(&mut self, field: &Field, indent: usize) {
+        let default = match &field.default {
+            Some(default) => format!(", default `{}`", toml(default)),
+            None if field.required => ", needed".to_owned(),
+            None => String::new(),
+        };
+        self.line(indent, &format!("- **`{}`**: {}{default}. {}", field.name, field.shape, field.doc));
+        self.children(&field.shape, indent + 1);
+    }
+
+    fn children(&mut self, shape: &Shape, indent: usize) {
+        match shape {
+            Shape::Table(fields) => fields.iter().for_each(|field| self.field(field, indent)),
+            Shape::Tagged { variants, .. } => variants.iter().for_each(|variant| self.variant(variant, indent)),
+            Shape::Words(choices) => {
+                choices
+                    .iter()
+                    .for_each(|choice| self.line(indent, &format!("- `\"{}\"`: {}", choice.word, choice.doc)));
+            }
+            Shape::Named(item) | Shape::List { item, .. } => self.children(item, indent),
+            Shape::Either(shapes) => shapes.iter().for_each(|shape| self.children(shape, indent)),
+            _ => {}
+        }
+    }
+
+    fn variant(&mut self, variant: &Variant, indent: usize) {
+        self.line(indent, &format!("- `{TAG} = \"{}\"`: {}", variant.kind, variant.doc));
+        variant.fields.iter().for_each(|field| self.field(field, indent + 1));
+    }
+}
+
+fn is_section(shape: &Shape) -> bool {
+    matches!(shape, Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. })
+}
+
+/// A value as one would type it.
+fn toml(value: &Json) -> String {
+    let all = |items: Vec<String>| items.join(", ");
+    match value {
+        Json::Array(items) => format!("[{}]", all(items.iter().map(toml).collect())),
+        Json::Object(keys) => {
+            format!("{{ {} }}", all(keys.iter().map(|(key, value)| format!("{key} = {}", toml(value))).collect()))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_written_as_toml() {
+        let value = json!({"kind": "adagrad", "lr": 0.02, "epsilon": 1e-8, "l2": 0.0, "on": [true, 3]});
+        assert_eq!(toml(&value), r#"{ kind = "adagrad", lr = 0.02, epsilon = 1e-8, l2 = 0.0, on = [true, 3] }"#);
+    }
+
+    #[test]
+    fn nested_choices_are_indented_under_their_key() {
+        let page = reference();
+        let expected = "- **`optimizer`**: a table with kind \"sgd\" or \"adagrad\", default `{ kind = \"adagrad\", lr = 0.02, \
+             epsilon = 1e-8, initial_accumulator = 0.0, l2 = 0.0 }`. How rows learn.\n  \
+             - `kind = \"sgd\"`: Gradient descent: w ← w − lr·g.\n    - **`lr`**: a number from 1e-12 to 1000, default `0.1`. Learning rate.\n";
+        assert!(page.contains(expected), "{page}");
+    }
+}

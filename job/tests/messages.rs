@@ -1,0 +1,189 @@
+//! What a user reads when a job is wrong.
+
+use std::path::Path;
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use zagros_job::{Job, JobErrors, Overrides};
+
+fn errors(text: &str, sets: &[&str]) -> JobErrors {
+    Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap_err()
+}
+
+/// As a terminal without colours shows it.
+fn rendered(text: &str, sets: &[&str]) -> String {
+    let mut page = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(100);
+    handler.render_report(&mut page, &errors(text, sets)).unwrap();
+    page.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// As a log shows it, without the headline.
+fn lines(text: &str) -> Vec<String> {
+    errors(text, &[]).plain().lines().skip(1).map(str::to_owned).collect()
+}
+
+const GOOD: &str = "[data]\nformat = 'criteo'\ntrain = 'train.txt'\n";
+
+const DELIMITED: &str = "[data]\nformat = 'delimited'\ntrain = 'train.csv'\ncolumns = ['y', 'age', 'user', 'item']\n";
+
+#[test]
+fn all_problems_of_a_file_are_shown_with_their_lines() {
+    let text = r#"
+[data]
+format = "criteo"
+train = "train.txt"
+max_bad_rows = -1
+
+[train]
+batchsize = 512
+mode = "hybird"
+epochs = "two"
+
+[model]
+kind = "dlrm"
+bottom = [64, 0]
+"#;
+    insta::assert_snapshot!(rendered(text, &[]));
+}
+
+#[test]
+fn a_wrong_setting_points_at_the_argument() {
+    insta::assert_snapshot!(rendered(GOOD, &["train.batch_sise=512", "embedding.dim=0"]));
+}
+
+#[test]
+fn text_that_is_not_toml_is_pointed_at() {
+    insta::assert_snapshot!(rendered("[data]\nformat = \"criteo\ntrain = 3 3\n", &[]));
+}
+
+#[test]
+fn what_is_missing_is_named_where_it_belongs() {
+    let expected = ["job.toml:1:1: missing key `data`; `data` is a table. Where samples come from."];
+    assert_eq!(lines(""), expected);
+    let found = lines("# a job\n[train]\n[data]\ntrain = 'x'\n");
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("job.toml:3:2: missing key `data.format`; `format` is one of"), "{found:?}");
+}
+
+#[test]
+fn types_and_ranges_say_what_was_expected() {
+    let text = format!(
+        "{GOOD}test = 1979-05-27\n[embedding]\ndim = 16.0\ninit = 'zero'\noptimizer = {{ lr = nan }}\n\
+        [cluster]\nserver_addresses = []\nlease_seconds = 0\n[tables]\nC1 = 3\n"
+    );
+    let expected = [
+        "job.toml:4:8: `data.test` is a date, expected text or a list, each item text; text stands in quotes: \"1979-05-27\"",
+        "job.toml:6:7: `embedding.dim` is a number, expected an integer from 1 to 4096",
+        "job.toml:7:8: `embedding.init` is text, expected a table with kind \"zero\" or \"uniform\" or \"normal\"",
+        "job.toml:8:20: `embedding.optimizer.lr` is out of range, expected a number from 1e-12 to 1000",
+        "job.toml:10:20: `cluster.server_addresses` is out of range, expected at least 1 item",
+        "job.toml:11:17: `cluster.lease_seconds` is out of range, expected a number above 0 and up to 86400",
+        "job.toml:13:6: `tables.C1` is an integer, expected a table",
+    ];
+    assert_eq!(lines(&text), expected);
+}
+
+#[test]
+fn a_kind_decides_which_keys_there_are() {
+    let text = format!("{GOOD}[model]\nkind = 'ffnn'\nbottom = [8]\n[optimizer]\nmomentum = 0.9\n");
+    let expected = [
+        "job.toml:6:1: unknown key `model.bottom`; the keys here are `hidden`, `dropout`",
+        "job.toml:8:1: unknown key `optimizer.momentum`; the keys here are `lr`, `weight_decay`",
+    ];
+    assert_eq!(lines(&text), expected);
+}
+
+#[test]
+fn keys_of_one_format_are_refused_in_the_other() {
+    let text = format!("{GOOD}delimiter = ';'\ntest = 'a'\ntest_fraction = 0.5\n[features]\nlabel = 'I1'\n");
+    let expected = [
+        "job.toml:4:13: `data.delimiter` has no meaning with format \"criteo\"; Criteo's layout is fixed: remove the key, or use format = \"delimited\"",
+        "job.toml:6:17: `data.test` and `data.test_fraction` exclude each other; keep one of the two",
+        "job.toml:7:1: the label \"I1\" is also a numeric feature; remove it: a model that sees it learns nothing",
+        "job.toml:8:9: the label of Criteo's layout is \"label\", not \"I1\"; remove the key",
+    ];
+    assert_eq!(lines(&text), expected);
+}
+
+#[test]
+fn features_refer_to_columns_and_tables_that_exist() {
+    let text = format!(
+        "{DELIMITED}[features]\nlabel = {{ column = 'y', negative = ['0', '1'] }}\nnumeric = ['agee', 'age', 'age']\n\
+        categorical = [{{ column = 'user', table = 'usr' }}, {{ column = 'item', dim = 8, pooling = 'sum' }}, 'y']\n\
+        [tables]\nusers = {{}}\nitem = {{ dim = 4 }}\n"
+    );
+    let expected = [
+        "job.toml:6:42: label text \"1\" is both positive and negative; list each text once",
+        "job.toml:7:12: no column is named \"agee\"; did you mean \"age\"?",
+        "job.toml:7:27: column \"age\" is a numeric feature twice; remove one of the two",
+        "job.toml:8:43: no table is named \"usr\"; did you mean \"user\"?",
+        "job.toml:8:77: feature \"item\" asks for dim 8, its table \"item\" has 4; features that share a table share its dim",
+        "job.toml:8:90: pooling of a single value has no meaning; give a `separator`, or remove `pooling`",
+        "job.toml:8:99: the label \"y\" is also a categorical feature; remove it: a model that sees it learns nothing",
+        "job.toml:10:9: no feature uses the table \"users\"; did you mean \"user\"?",
+    ];
+    let found: Vec<String> = lines(&text).into_iter().filter(|line| !line.contains("DLRM")).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn dims_must_fit_the_model() {
+    let text = format!(
+        "{DELIMITED}[features]\nlabel = 'y'\ncategorical = ['user', {{ column = 'item', dim = 8 }}]\n[model]\nkind = 'dlrm'\n"
+    );
+    let expected = [
+        "job.toml:7:49: a DLRM needs tables of one dim: \"user\" has 16, \"item\" has 8; give all tables the same `dim`, or use [model] kind = \"ffnn\"",
+        "job.toml:9:8: a DLRM needs a numeric feature for its bottom MLP; list columns under `features.numeric`, or use [model] kind = \"ffnn\"",
+    ];
+    assert_eq!(lines(&text), expected);
+}
+
+#[test]
+fn a_delimited_file_needs_names_and_a_separator() {
+    let text = "[data]\nformat = 'delimited'\ntrain = []\nheader = false\ndelimiter = '||'\ncomment = ''\n";
+    let expected = [
+        "job.toml:1:1: missing key `features.label`; name the column to learn: label = \"clicked\"",
+        "job.toml:1:1: no categorical feature: there is nothing to embed; list at least one column under `categorical`",
+        "job.toml:1:1: a DLRM needs a numeric feature for its bottom MLP; list columns under `features.numeric`, or use [model] kind = \"ffnn\"",
+        "job.toml:3:9: `data.train` names no file; name at least one file",
+        "job.toml:4:10: without a header the columns have no names; list `columns` in order, or set `header = true` if files start with a line of names",
+        "job.toml:5:13: `data.delimiter` must be one ASCII character, no quote and no line end; for example \",\" or \"\\t\"",
+        "job.toml:6:11: `data.comment` is empty: every line would be skipped; remove the key if there are no comments",
+    ];
+    assert_eq!(lines(text), expected);
+    let twice =
+        lines(&format!("{}[features]\nlabel = 'y'\ncategorical = ['y']\n", DELIMITED.replace("'user'", "'age'")));
+    assert!(twice[1].starts_with("job.toml:4:24: column \"age\" is listed twice"), "{twice:#?}");
+}
+
+#[test]
+fn a_cluster_can_be_bound_and_shared() {
+    let text = format!(
+        "{GOOD}[train]\nmode = 'sync'\nstaleness = 2\n[cluster]\nservers = 3\nbuckets = 2\ncoordinator = 'here'\n\
+        server_addresses = ['a:1', 'a:1']\nadmin = ':0'\n"
+    );
+    let expected = [
+        "job.toml:6:13: mode \"sync\" allows no staleness; set it to 0 or remove it, or use mode = \"hybrid\"",
+        "job.toml:9:11: 3 servers cannot share 2 buckets; have at least one bucket per server",
+        "job.toml:10:15: `cluster.coordinator` is no address: \"here\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
+        "job.toml:11:20: 2 addresses for 3 servers; list one address per server, or a single one with port 0 for all",
+        "job.toml:11:28: two servers cannot both listen on a:1; give each a port of its own",
+        "job.toml:12:9: `cluster.admin` is no address: \":0\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
+    ];
+    assert_eq!(lines(&text), expected);
+}
+
+#[test]
+fn files_that_cannot_be_job_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |path: &Path| Job::load(path, &Overrides::none()).unwrap_err().plain();
+    let missing = load(&folder.path().join("none.toml"));
+    assert!(missing.contains("none.toml: No such file"), "{missing}");
+    assert!(load(folder.path()).contains("cannot read job file"));
+    let latin = folder.path().join("latin.toml");
+    std::fs::write(&latin, b"name = 'a'\n# caf\xe9\n").unwrap();
+    assert!(load(&latin).contains("latin.toml:2: not UTF-8"), "{}", load(&latin));
+    let large = folder.path().join("train.txt");
+    std::fs::File::create(&large).unwrap().set_len(5 << 20).unwrap();
+    assert!(load(&large).contains("is no job file: it has 5242880 bytes"), "{}", load(&large));
+}
