@@ -1,5 +1,7 @@
 //! What a training step eats: columns of one batch.
 
+use std::ops::Range;
+
 /// Samples in columns. Feature order is the job's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
@@ -24,4 +26,193 @@ pub struct Ids {
     pub ids: Vec<u64>,
     /// `None`: exactly one id a sample. Otherwise sample `i` has `ids[offsets[i]..offsets[i + 1]]`, `[size + 1]`.
     pub offsets: Option<Vec<u32>>,
+}
+
+impl Batch {
+    /// No samples of features that hold one value (`false`) or many (`true`) each.
+    #[must_use]
+    pub fn empty(multi_valued: impl IntoIterator<Item = bool>) -> Self {
+        let column = |many| Ids { ids: Vec::new(), offsets: if many { Some(vec![0]) } else { None } };
+        Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
+    }
+
+    /// No samples of the same features.
+    #[must_use]
+    pub fn empty_like(&self) -> Self {
+        Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()))
+    }
+
+    /// Forgets the samples, keeps the memory.
+    pub fn clear(&mut self) {
+        self.size = 0;
+        self.labels.clear();
+        self.numeric.clear();
+        self.categorical.iter_mut().for_each(|column| column.truncate(0));
+        self.completes.clear();
+        self.bytes = 0;
+    }
+
+    /// Adds samples of a batch of the same features; its bytes and completed splits stay behind.
+    pub fn append(&mut self, other: &Self, samples: Range<usize>) {
+        let width = other.numeric_width();
+        self.size += samples.len();
+        self.labels.extend_from_slice(&other.labels[samples.clone()]);
+        self.numeric.extend_from_slice(&other.numeric[samples.start * width..samples.end * width]);
+        assert_eq!(self.categorical.len(), other.categorical.len(), "batches of one stream have the same features");
+        for (column, from) in self.categorical.iter_mut().zip(&other.categorical) {
+            column.append(from, samples.clone());
+        }
+    }
+
+    /// The given samples of this batch, in that order; with its bytes and completed splits.
+    ///
+    /// # Panics
+    /// When there is no such sample.
+    #[must_use]
+    pub(crate) fn pick(&self, order: &[usize]) -> Self {
+        let width = self.numeric_width();
+        Self {
+            size: order.len(),
+            labels: order.iter().map(|sample| self.labels[*sample]).collect(),
+            numeric: order
+                .iter()
+                .flat_map(|sample| &self.numeric[sample * width..(sample + 1) * width])
+                .copied()
+                .collect(),
+            categorical: self.categorical.iter().map(|column| column.pick(order)).collect(),
+            completes: self.completes.clone(),
+            bytes: self.bytes,
+        }
+    }
+
+    /// No samples of the same features, with room for as many.
+    pub(crate) fn spacious_like(&self) -> Self {
+        let mut empty = self.empty_like();
+        empty.labels.reserve(self.labels.len());
+        empty.numeric.reserve(self.numeric.len());
+        let ids = self.categorical.iter().map(|column| column.ids.len());
+        empty.categorical.iter_mut().zip(ids).for_each(|(column, ids)| column.ids.reserve(ids));
+        empty
+    }
+
+    /// Numeric features.
+    fn numeric_width(&self) -> usize {
+        self.numeric.len().checked_div(self.size).unwrap_or(0)
+    }
+}
+
+impl Ids {
+    /// The ids of one sample.
+    ///
+    /// # Panics
+    /// When there is no such sample.
+    #[must_use]
+    pub fn of(&self, sample: usize) -> &[u64] {
+        match &self.offsets {
+            None => &self.ids[sample..=sample],
+            Some(offsets) => &self.ids[offsets[sample] as usize..offsets[sample + 1] as usize],
+        }
+    }
+
+    fn pick(&self, order: &[usize]) -> Self {
+        if self.offsets.is_none() {
+            return Self { ids: order.iter().map(|sample| self.ids[*sample]).collect(), offsets: None };
+        }
+        let (mut ids, mut offsets) = (Vec::with_capacity(self.ids.len()), vec![0]);
+        for sample in order {
+            ids.extend_from_slice(self.of(*sample));
+            offsets.push(ids.len() as u32);
+        }
+        Self { ids, offsets: Some(offsets) }
+    }
+
+    /// Keeps the first `samples` samples.
+    pub(crate) fn truncate(&mut self, samples: usize) {
+        match &mut self.offsets {
+            None => self.ids.truncate(samples),
+            Some(offsets) => {
+                offsets.truncate(samples + 1);
+                self.ids.truncate(offsets.last().map_or(0, |end| *end as usize));
+            }
+        }
+    }
+
+    fn append(&mut self, other: &Self, samples: Range<usize>) {
+        match (&mut self.offsets, &other.offsets) {
+            (Some(offsets), Some(from)) => {
+                let (start, end) = (from[samples.start], from[samples.end]);
+                let shift = self.ids.len() as u32;
+                self.ids.extend_from_slice(&other.ids[start as usize..end as usize]);
+                offsets.extend(from[samples.start + 1..=samples.end].iter().map(|offset| offset - start + shift));
+            }
+            _ => self.ids.extend_from_slice(&other.ids[samples]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One numeric, one single-valued and one multi-valued feature; sample `i` has `i % 4` values in its bag.
+    fn numbered(samples: Range<u64>) -> Batch {
+        let mut batch = Batch::empty([false, true]);
+        for sample in samples {
+            batch.size += 1;
+            batch.labels.push((sample % 2) as f32);
+            batch.numeric.push(sample as f32);
+            batch.categorical[0].ids.push(sample);
+            batch.categorical[1].ids.extend((0..sample % 4).map(|value| 100 * sample + value));
+            let end = batch.categorical[1].ids.len() as u32;
+            batch.categorical[1].offsets.as_mut().unwrap().push(end);
+        }
+        batch
+    }
+
+    #[test]
+    fn a_sample_finds_its_values() {
+        let batch = numbered(0..5);
+        assert_eq!(batch.categorical[0].of(3), [3]);
+        assert_eq!(batch.categorical[1].of(3), [300, 301, 302]);
+        assert!(batch.categorical[1].of(4).is_empty());
+    }
+
+    #[test]
+    fn clearing_keeps_the_features() {
+        let mut batch = numbered(0..9);
+        batch.clear();
+        assert_eq!(batch, numbered(0..0));
+        assert_eq!(batch, numbered(0..9).empty_like());
+    }
+
+    proptest! {
+        #[test]
+        fn picking_takes_whole_samples(order in prop::collection::vec(0_usize..30, 0..50)) {
+            let (batch, mut expected) = (numbered(0..30), numbered(0..0));
+            order.iter().for_each(|sample| expected.append(&batch, *sample..sample + 1));
+            prop_assert_eq!(batch.pick(&order), expected);
+        }
+
+        #[test]
+        fn pieces_put_together_are_the_whole(cuts in prop::collection::vec(0_usize..40, 0..6)) {
+            let whole = numbered(0..40);
+            let mut ends = [cuts, vec![40]].concat();
+            ends.sort_unstable();
+            let (mut joined, mut start) = (whole.empty_like(), 0);
+            for end in ends {
+                joined.append(&whole, start..end);
+                start = end;
+            }
+            prop_assert_eq!(joined, whole);
+        }
+
+        #[test]
+        fn a_column_cut_short_is_one_that_was_never_longer(samples in 0_usize..20) {
+            let mut column = numbered(0..20).categorical.remove(1);
+            column.truncate(samples);
+            prop_assert_eq!(&column, &numbered(0..samples as u64).categorical[1]);
+        }
+    }
 }

@@ -1,5 +1,27 @@
 //! From files to batches: sources, parsers, transforms, splits, and the synthetic generator.
 
 pub mod batch;
+pub mod error;
+pub mod files;
+pub mod fit;
+pub mod hash;
+pub mod split;
+pub mod stream;
+
+mod assemble;
+#[cfg(test)]
+mod fixture;
+mod moments;
+mod parse;
+mod pipeline;
+mod read;
+mod transform;
 
 pub use batch::{Batch, Ids};
+pub use error::{BadRow, IngestError};
+pub use files::{FileInfo, files};
+pub use fit::{FitReport, fit_numeric};
+pub use hash::hash_value;
+pub use read::layout::criteo_columns;
+pub use split::{SplitSource, SplitTask, WholeFiles};
+pub use stream::{BatchStream, Part, StreamOptions, StreamStats};

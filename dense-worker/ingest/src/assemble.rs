@@ -1,0 +1,246 @@
+//! Rows cut into batches, optionally shuffled within windows.
+
+use std::collections::VecDeque;
+
+use rand::RngCore;
+use rand_pcg::Pcg64;
+
+use crate::Batch;
+
+/// Cuts rows into batches of one size, across the borders of blocks and splits.
+#[derive(Debug)]
+pub(crate) struct BatchCutter {
+    size: usize,
+    /// Being filled.
+    current: Batch,
+    full: VecDeque<Batch>,
+}
+
+impl BatchCutter {
+    /// Batches of `size` samples (at least 1) of the features of `empty`.
+    pub(crate) fn new(size: usize, empty: Batch) -> Self {
+        Self { size: size.max(1), current: empty, full: VecDeque::new() }
+    }
+
+    /// Adds rows. Their bytes are spread evenly; their completed splits go with the last of them.
+    pub(crate) fn feed(&mut self, rows: &Batch) {
+        let mut start = 0;
+        while start < rows.size {
+            let end = rows.size.min(start + self.size - self.current.size);
+            self.current.append(rows, start..end);
+            self.current.bytes += share(rows.bytes, end, rows.size) - share(rows.bytes, start, rows.size);
+            if self.current.size == self.size {
+                let next = self.current.spacious_like();
+                self.full.push_back(std::mem::replace(&mut self.current, next));
+            }
+            start = end;
+        }
+        let last = self.last_touched();
+        last.completes.extend_from_slice(&rows.completes);
+        if rows.size == 0 {
+            last.bytes += rows.bytes;
+        }
+    }
+
+    /// A full batch.
+    pub(crate) fn take_full(&mut self) -> Option<Batch> {
+        self.full.pop_front()
+    }
+
+    /// A full batch that nothing will be added to. The newest is held back: a split may turn out
+    /// to end with it.
+    pub(crate) fn take_settled(&mut self) -> Option<Batch> {
+        if self.full.len() > 1 { self.full.pop_front() } else { None }
+    }
+
+    /// What is left when no rows come any more: full batches and a short one. One of size 0 comes
+    /// only when splits were completed without any row.
+    pub(crate) fn finish(mut self) -> VecDeque<Batch> {
+        if self.current.size > 0 || !self.current.completes.is_empty() {
+            self.full.push_back(self.current);
+        }
+        self.full
+    }
+
+    fn last_touched(&mut self) -> &mut Batch {
+        match self.full.back_mut() {
+            Some(full) if self.current.size == 0 => full,
+            _ => &mut self.current,
+        }
+    }
+}
+
+/// Permutes rows within windows of one size.
+#[derive(Debug)]
+pub(crate) struct Shuffler {
+    windows: BatchCutter,
+    seed: u64,
+    pass: u32,
+    number: u64,
+}
+
+impl Shuffler {
+    /// Windows of `rows` samples; the order depends on seed, pass and the window's number alone.
+    pub(crate) fn new(rows: usize, seed: u64, pass: u32, empty: Batch) -> Self {
+        Self { windows: BatchCutter::new(rows, empty), seed, pass, number: 0 }
+    }
+
+    /// Adds rows; full windows go to `out`.
+    pub(crate) fn feed(&mut self, rows: &Batch, out: &mut BatchCutter) {
+        self.windows.feed(rows);
+        while let Some(window) = self.windows.take_full() {
+            self.number += 1;
+            out.feed(&window.pick(&permutation(window.size, self.seed, self.pass, self.number)));
+        }
+    }
+
+    /// The last window.
+    pub(crate) fn finish(self, out: &mut BatchCutter) {
+        let (seed, pass, number) = (self.seed, self.pass, self.number + 1);
+        for window in self.windows.finish() {
+            out.feed(&window.pick(&permutation(window.size, seed, pass, number)));
+        }
+    }
+}
+
+/// Fisher–Yates by a PCG whose state is the seed and whose stream is (pass, window).
+fn permutation(length: usize, seed: u64, pass: u32, window: u64) -> Vec<usize> {
+    let mut random = Pcg64::new(u128::from(seed), (u128::from(pass) << 64) | u128::from(window));
+    let mut order: Vec<usize> = (0..length).collect();
+    for last in (1..length).rev() {
+        let other = (u128::from(random.next_u64()) * (last as u128 + 1)) >> 64;
+        order.swap(last, other as usize);
+    }
+    order
+}
+
+/// The first `part` of `whole` equal shares of `bytes`.
+fn share(bytes: u64, part: usize, whole: usize) -> u64 {
+    (u128::from(bytes) * part as u128 / whole as u128) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Samples `start .. start + size` of one categorical feature whose id is the sample's number.
+    fn rows(start: usize, size: usize, bytes: u64, completes: Vec<u64>) -> Batch {
+        let mut rows = Batch::empty([false]);
+        rows.size = size;
+        rows.labels = vec![0.0; size];
+        rows.categorical[0].ids = (start..start + size).map(|sample| sample as u64).collect();
+        rows.bytes = bytes;
+        rows.completes = completes;
+        rows
+    }
+
+    fn ids(batches: &[Batch]) -> Vec<u64> {
+        batches.iter().flat_map(|batch| batch.categorical[0].ids.clone()).collect()
+    }
+
+    /// Blocks of these sizes, each the end of a split of its own, through a cutter as a stream drives it.
+    fn cut(blocks: &[usize], size: usize, shuffle: Option<usize>) -> Vec<Batch> {
+        let empty = Batch::empty([false]);
+        let (mut cutter, mut batches, mut start) = (BatchCutter::new(size, empty.clone()), Vec::new(), 0);
+        let mut shuffler = shuffle.map(|window| Shuffler::new(window, 7, 0, empty));
+        for (number, rows_here) in blocks.iter().enumerate() {
+            let block = rows(start, *rows_here, 100, vec![number as u64]);
+            start += rows_here;
+            match &mut shuffler {
+                Some(shuffler) => shuffler.feed(&block, &mut cutter),
+                None => cutter.feed(&block),
+            }
+            batches.extend(std::iter::from_fn(|| cutter.take_settled()));
+        }
+        if let Some(shuffler) = shuffler {
+            shuffler.finish(&mut cutter);
+        }
+        batches.extend(cutter.finish());
+        batches
+    }
+
+    #[test]
+    fn a_split_that_ends_with_a_full_batch_completes_with_it() {
+        let batches = cut(&[4, 4, 0], 4, None);
+        assert_eq!(batches.iter().map(|batch| batch.completes.clone()).collect::<Vec<_>>(), [vec![0], vec![1, 2]]);
+    }
+
+    #[test]
+    fn splits_without_rows_come_in_a_batch_without_samples() {
+        let batches = cut(&[0, 0], 4, None);
+        assert_eq!((batches.len(), batches[0].size, batches[0].completes.as_slice()), (1, 0, &[0, 1][..]));
+    }
+
+    #[test]
+    fn windows_are_permuted_differently_in_each_pass() {
+        assert_ne!(permutation(50, 1, 0, 1), permutation(50, 1, 1, 1));
+        assert_ne!(permutation(50, 1, 0, 1), permutation(50, 2, 0, 1));
+        assert_ne!(permutation(50, 1, 0, 1), permutation(50, 1, 0, 2));
+        assert_eq!(permutation(50, 1, 0, 1), permutation(50, 1, 0, 1));
+    }
+
+    #[test]
+    fn every_order_of_three_is_about_as_likely() {
+        let mut counts = std::collections::HashMap::new();
+        for window in 0..6_000 {
+            *counts.entry(permutation(3, 1, 0, window)).or_insert(0) += 1;
+        }
+        assert!(counts.len() == 6 && counts.values().all(|count| (850..1_150).contains(count)), "{counts:?}");
+    }
+
+    fn blocks() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec(0_usize..30, 1..12)
+    }
+
+    proptest! {
+        #[test]
+        fn rows_keep_their_order_and_batches_their_size(blocks in blocks(), size in 1_usize..20) {
+            let batches = cut(&blocks, size, None);
+            let total: usize = blocks.iter().sum();
+            prop_assert_eq!(ids(&batches), (0..total as u64).collect::<Vec<_>>());
+            let full = batches.iter().take_while(|batch| batch.size == size).count();
+            prop_assert!(full + 1 >= batches.len());
+        }
+
+        #[test]
+        fn a_split_completes_exactly_once_and_not_before_its_last_row(
+            blocks in blocks(),
+            size in 1_usize..20,
+            window in prop::option::of(1_usize..40),
+        ) {
+            let batches = cut(&blocks, size, window);
+            let mut delivered = std::collections::HashSet::<u64>::new();
+            let mut completed = Vec::new();
+            for batch in &batches {
+                delivered.extend(&batch.categorical[0].ids);
+                for split in &batch.completes {
+                    let start: usize = blocks[..*split as usize].iter().sum();
+                    let rows = start..start + blocks[*split as usize];
+                    prop_assert!(rows.into_iter().all(|row| delivered.contains(&(row as u64))));
+                    completed.push(*split);
+                }
+            }
+            prop_assert_eq!(completed, (0..blocks.len() as u64).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn no_byte_is_lost(blocks in blocks(), size in 1_usize..20, window in prop::option::of(1_usize..40)) {
+            let total: u64 = cut(&blocks, size, window).iter().map(|batch| batch.bytes).sum();
+            prop_assert_eq!(total, 100 * blocks.len() as u64);
+        }
+
+        #[test]
+        fn shuffling_moves_rows_within_their_window_only(blocks in blocks(), window in 1_usize..40) {
+            let shuffled = ids(&cut(&blocks, 5, Some(window)));
+            prop_assert_eq!(shuffled.len(), blocks.iter().sum::<usize>());
+            for (number, part) in shuffled.chunks(window).enumerate() {
+                let mut sorted = part.to_vec();
+                sorted.sort_unstable();
+                let start = (number * window) as u64;
+                prop_assert_eq!(sorted, (start..start + part.len() as u64).collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What can go wrong between a file and a batch. Every message says where, and what to do next.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why no batch came.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// A data file is not there or cannot be read.
+    #[error("cannot read {}: {source}; check data.train and data.test in the job file", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A data file is a folder, a socket, …
+    #[error("{} is not a file; name the files themselves in data.train and data.test", path.display())]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A data file of zero bytes.
+    #[error("{} is empty; remove it from the job file or write it again", path.display())]
+    EmptyFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No data files where some are needed.
+    #[error("no data files given; name at least one in data.{key}")]
+    NoFiles {
+        /// `train` or `test`.
+        key: &'static str,
+    },
+    /// A column of the job is not in a file.
+    #[error(
+        "{}: no column \"{column}\"{}; its columns are: {}",
+        path.display(),
+        similar.as_ref().map(|name| format!(", did you mean \"{name}\"?")).unwrap_or_default(),
+        found.join(", ")
+    )]
+    MissingColumn {
+        /// The file whose header (or the job's list of columns) was looked at.
+        path: PathBuf,
+        /// The column wanted.
+        column: String,
+        /// The nearest name that is there.
+        similar: Option<String>,
+        /// All names that are there.
+        found: Vec<String>,
+    },
+    /// A header that is not the job's list of columns.
+    #[error(
+        "{}: the header ({}) is not data.columns ({}); correct data.columns, or remove it to go by the header",
+        path.display(),
+        found.join(", "),
+        expected.join(", ")
+    )]
+    HeaderDiffers {
+        /// The file.
+        path: PathBuf,
+        /// The job's columns.
+        expected: Vec<String>,
+        /// The file's.
+        found: Vec<String>,
+    },
+    /// A header line was asked for and there is none, or it is not readable as one.
+    #[error("{}: cannot read the header: {reason}; set data.header = false when there is none", path.display())]
+    BadHeader {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A compressed file ends early.
+    #[error(
+        "{}: the gzip data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
+        path.display()
+    )]
+    TruncatedGzip {
+        /// The file.
+        path: PathBuf,
+        /// Compressed bytes read.
+        compressed: u64,
+        /// Bytes of text that came out of them.
+        text: u64,
+    },
+    /// A compressed file is damaged.
+    #[error(
+        "{}: damaged gzip data near compressed byte {compressed} ({text} bytes of text read): {source}; fetch the file again",
+        path.display()
+    )]
+    DamagedGzip {
+        /// The file.
+        path: PathBuf,
+        /// Compressed bytes read.
+        compressed: u64,
+        /// Bytes of text that came out of them.
+        text: u64,
+        /// What the decoder says.
+        source: io::Error,
+    },
+    /// A compressed file can only be read from its start.
+    #[error("{}: a gzip file cannot be read from byte {start} on; give it as one split", path.display())]
+    UnsplittableFile {
+        /// The file.
+        path: PathBuf,
+        /// Where the split starts.
+        start: u64,
+    },
+    /// More malformed rows than the job tolerates.
+    #[error("{}", describe_bad_rows(*count, *limit, first))]
+    TooManyBadRows {
+        /// Malformed rows met so far.
+        count: u64,
+        /// `data.max_bad_rows`.
+        limit: u64,
+        /// The first few of them.
+        first: Vec<BadRow>,
+    },
+    /// The files were read and nothing came out.
+    #[error("{files}: {rows} rows read, none in the {part} part; check data.test_fraction and the files")]
+    NoRows {
+        /// The files, by name.
+        files: String,
+        /// Rows read, of either part.
+        rows: u64,
+        /// Which part was wanted.
+        part: &'static str,
+    },
+    /// Whoever deals out the splits failed.
+    #[error("cannot get the next split of the data: {reason}")]
+    Source {
+        /// In its words.
+        reason: String,
+    },
+    /// A reading or parsing thread ended without saying so.
+    #[error("the {thread} thread stopped unexpectedly while reading {}: {reason}; this is a bug, please report it", path.display())]
+    ThreadDied {
+        /// Which.
+        thread: String,
+        /// The file read last.
+        path: PathBuf,
+        /// Its last words.
+        reason: String,
+    },
+    /// Threads could not be started.
+    #[error("cannot start the {thread} thread: {source}; lower data.threads or raise the system's limit on threads")]
+    Spawn {
+        /// Which.
+        thread: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The generator could not write its files.
+    #[error("cannot write {}: {source}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The generator was asked for something impossible.
+    #[error("cannot generate: {reason}")]
+    BadSpec {
+        /// What, and what is possible.
+        reason: String,
+    },
+    /// A file of a prepared workload does not have the size its `meta.json` says.
+    #[error("{}: {reason}; write the workload again", path.display())]
+    BadWorkload {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The holder asked to stop.
+    #[error("reading was cancelled")]
+    Cancelled,
+}
+
+/// A malformed row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRow {
+    /// The file.
+    pub path: PathBuf,
+    /// Line, from 1, counting every line of the file (header and comments too).
+    pub line: u64,
+    /// Field, from 1.
+    pub column: usize,
+    /// What should be there.
+    pub expected: String,
+    /// What is there, cut to a readable length.
+    pub found: String,
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, line, column, expected, found } = self;
+        write!(f, "{}:{line}:{column}: expected {expected}, found {found}", path.display())
+    }
+}
+
+fn describe_bad_rows(count: u64, limit: u64, first: &[BadRow]) -> String {
+    let rows = if count == 1 { "row" } else { "rows" };
+    let mut text = format!(
+        "{count} malformed {rows} (file:line:field below), data.max_bad_rows allows {limit}; correct them or raise it"
+    );
+    for row in first {
+        text.push_str(&format!("\n  {row}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad_row() -> BadRow {
+        BadRow {
+            path: "train.txt".into(),
+            line: 17,
+            column: 3,
+            expected: "a number in column \"I2\"".into(),
+            found: "\"abc\"".into(),
+        }
+    }
+
+    #[test]
+    fn a_bad_row_reads_like_a_compiler_message() {
+        assert_eq!(bad_row().to_string(), "train.txt:17:3: expected a number in column \"I2\", found \"abc\"");
+    }
+
+    #[test]
+    fn too_many_bad_rows_lists_the_first() {
+        let error = IngestError::TooManyBadRows { count: 1, limit: 0, first: vec![bad_row()] };
+        assert_eq!(
+            error.to_string(),
+            "1 malformed row (file:line:field below), data.max_bad_rows allows 0; correct them or raise it\n  \
+             train.txt:17:3: expected a number in column \"I2\", found \"abc\""
+        );
+    }
+
+    #[test]
+    fn a_missing_column_suggests_the_nearest() {
+        let error = IngestError::MissingColumn {
+            path: "a.csv".into(),
+            column: "movieid".into(),
+            similar: Some("movie_id".into()),
+            found: vec!["clicked".into(), "movie_id".into()],
+        };
+        assert_eq!(
+            error.to_string(),
+            "a.csv: no column \"movieid\", did you mean \"movie_id\"?; its columns are: clicked, movie_id"
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! The data files of a job, looked at before the first step.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zagros_job::Job;
+
+use crate::IngestError;
+use crate::read::layout::Layout;
+
+/// A data file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Size on disk, bytes.
+    pub bytes: u64,
+    /// Whether reading can start in the middle: not in gzip.
+    pub splittable: bool,
+}
+
+/// Looks at every file: it is there, is a file, is not empty, can be read, and has the job's columns.
+///
+/// # Errors
+/// The first file that fails.
+pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
+    paths.iter().map(|path| look_at(job, path)).collect()
+}
+
+fn look_at(job: &Job, path: &Path) -> Result<FileInfo, IngestError> {
+    let metadata = fs::metadata(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+    if !metadata.is_file() {
+        return Err(IngestError::NotAFile { path: path.into() });
+    }
+    if metadata.len() == 0 {
+        return Err(IngestError::EmptyFile { path: path.into() });
+    }
+    let layout = Layout::read(job, path, &Arc::default())?;
+    Ok(FileInfo { path: path.into(), bytes: layout.bytes, splittable: !layout.is_compressed })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn sizes_and_compression_are_told() {
+        let (folder, path) = fixture::file("some text\n");
+        let zipped = folder.path().join("zipped");
+        let mut encoder = GzEncoder::new(fs::File::create(&zipped).unwrap(), Compression::fast());
+        encoder.write_all(b"some text\n").unwrap();
+        encoder.finish().unwrap();
+        let found = files(&fixture::criteo(), &[path.clone(), zipped.clone()]).unwrap();
+        let bytes = fs::metadata(&zipped).unwrap().len();
+        let expected =
+            [FileInfo { path, bytes: 10, splittable: true }, FileInfo { path: zipped, bytes, splittable: false }];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_is_no_readable_file_is_refused() {
+        let (folder, empty) = fixture::file("");
+        let missing = folder.path().join("missing.txt");
+        let refused = |path: &Path| files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();
+        assert!(refused(&missing).contains("missing.txt: No such file"), "{}", refused(&missing));
+        assert!(refused(&empty).ends_with("is empty; remove it from the job file or write it again"));
+        assert!(refused(folder.path()).contains("is not a file"));
+    }
+
+    #[test]
+    fn a_header_without_the_jobs_columns_is_refused_before_the_first_step() {
+        let (_folder, path) = fixture::file("click,age,tags\n1,2,x\n");
+        let error = files(&fixture::delimited(|_| ()), &[path]).unwrap_err().to_string();
+        assert!(error.contains("no column \"city\""), "{error}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Jobs and files for the tests of this crate.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use zagros_job::{
+    Categorical, Cluster, Data, Delimited, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric,
+    Output, Pooling, Standardise, Table, TableOptimizer, TestPart, Train, Values, Wire,
+};
+
+use crate::SplitTask;
+use crate::split::SplitSource;
+
+/// A job over Criteo's format: logarithms, no standardisation, a table a feature.
+pub(crate) fn criteo() -> Job {
+    let numeric = |n| Numeric { column: format!("I{n}"), log: true, standardise: Standardise::No, missing: 0.0 };
+    let categorical = |n: usize| Categorical { column: format!("C{n}"), table: n - 1, values: Values::One };
+    job(
+        Format::Criteo,
+        Features {
+            label: label("label"),
+            numeric: (1..=13).map(numeric).collect(),
+            categorical: (1..=26).map(categorical).collect(),
+        },
+    )
+}
+
+/// A job over CSV files with a header: `click`, a number `age`, a category `city`, a bag `tags`
+/// separated by `|`; `?` is missing.
+pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
+    let mut format = Delimited {
+        delimiter: b',',
+        header: true,
+        columns: Vec::new(),
+        comment: None,
+        trim: false,
+        missing: vec!["?".into()],
+    };
+    change(&mut format);
+    let bag = Values::Many { separator: "|".into(), pooling: Pooling::Mean };
+    job(
+        Format::Delimited(format),
+        Features {
+            label: label("click"),
+            numeric: vec![Numeric { column: "age".into(), log: false, standardise: Standardise::No, missing: -1.0 }],
+            categorical: vec![
+                Categorical { column: "city".into(), table: 0, values: Values::One },
+                Categorical { column: "tags".into(), table: 1, values: bag },
+            ],
+        },
+    )
+}
+
+/// Splits dealt from a list.
+pub(crate) struct Dealt(pub(crate) std::vec::IntoIter<SplitTask>);
+
+impl Dealt {
+    pub(crate) fn new(tasks: Vec<SplitTask>) -> Box<Self> {
+        Box::new(Self(tasks.into_iter()))
+    }
+}
+
+impl SplitSource for Dealt {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        Ok(self.0.next())
+    }
+}
+
+/// A file in a folder that lives as long as the first value.
+pub(crate) fn file(bytes: impl AsRef<[u8]>) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("data.txt");
+    fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+/// A well-formed Criteo line, different for each `n`, with missing values; even `n` are positive.
+pub(crate) fn criteo_line(n: u64) -> String {
+    let integers =
+        (0..13_u64).map(|j| if (n + j).is_multiple_of(5) { String::new() } else { (n * (j + 1) % 1_000).to_string() });
+    let categories =
+        (0..26_u64).map(|f| if (n + f).is_multiple_of(7) { String::new() } else { format!("{:08x}", n % (f + 2)) });
+    let label = u64::from(n.is_multiple_of(2)).to_string();
+    std::iter::once(label).chain(integers).chain(categories).collect::<Vec<_>>().join("\t")
+}
+
+fn label(column: &str) -> Label {
+    Label { column: column.into(), positive: vec!["1".into()], negative: vec!["0".into()] }
+}
+
+fn job(format: Format, features: Features) -> Job {
+    let optimizer = TableOptimizer::Sgd { lr: 0.1, l2: 0.0 };
+    let table = |n| Table { name: format!("table{n}"), dim: 4, init: Init::Zero, optimizer };
+    let data = Data {
+        format,
+        train: Vec::new(),
+        test: TestPart::None,
+        max_bad_rows: 0,
+        max_line_bytes: 1 << 20,
+        threads: 2,
+        shuffle_rows: 0,
+    };
+    Job {
+        name: "test".into(),
+        data,
+        tables: (0..features.categorical.len()).map(table).collect(),
+        features,
+        model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
+        dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
+        train: train(),
+        cluster: cluster(),
+        output: Output { folder: "runs".into(), save_model: false, tensorboard: false },
+    }
+}
+
+fn train() -> Train {
+    Train {
+        batch_size: 8,
+        epochs: 1,
+        mode: Mode::Sync,
+        staleness: 0,
+        seed: 1,
+        threads: 1,
+        max_steps: None,
+        evaluate_every: None,
+    }
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        servers: 1,
+        workers: 1,
+        buckets: 16,
+        coordinator: "127.0.0.1:0".into(),
+        server_addresses: vec!["127.0.0.1:0".into()],
+        admin: "127.0.0.1:0".into(),
+        patience: Duration::from_secs(5),
+        lease: Duration::from_secs(5),
+        wire: Wire::F32,
+    }
+}

@@ -1,0 +1,7 @@
+//! From lines to rows.
+
+pub(crate) mod bad;
+pub(crate) mod fields;
+pub(crate) mod number;
+pub(crate) mod row;
+pub(crate) mod sink;

@@ -1,0 +1,142 @@
+//! Malformed rows: counted all, described the first few.
+
+use std::sync::Arc;
+
+use crate::read::layout::Layout;
+use crate::read::reader::Place;
+use crate::{BadRow, IngestError};
+
+/// Rows described in full, a block and an error.
+pub(crate) const DESCRIBED: usize = 10;
+
+/// Characters of a field that a message shows.
+const SHOWN: usize = 40;
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Field, from 1.
+    pub(crate) column: usize,
+    /// What should be there.
+    pub(crate) expected: String,
+    /// What is there.
+    pub(crate) found: String,
+}
+
+/// The malformed rows of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BadRows {
+    /// How many.
+    pub(crate) count: u64,
+    /// The first of them, each with its line (from 0) in the block.
+    first: Vec<(u64, Fault)>,
+}
+
+/// The first of them, with lines counted from the block's start.
+#[cfg(test)]
+impl std::fmt::Display for BadRows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (line, Fault { column, expected, found }) = &self.first[0];
+        write!(f, "{line}:{column}: expected {expected}, found {found}")
+    }
+}
+
+impl BadRows {
+    /// Counts one, and keeps it if it is among the first.
+    #[cold]
+    pub(crate) fn add(&mut self, line: u64, fault: Fault) {
+        self.count += 1;
+        if self.first.len() < DESCRIBED {
+            self.first.push((line, fault));
+        }
+    }
+
+    fn located(&self, layout: &Layout, place: Place) -> Result<Vec<BadRow>, IngestError> {
+        let locate = |(line, fault): &(u64, Fault)| {
+            Ok(BadRow {
+                path: layout.path.clone(),
+                line: place.line_number(layout, *line)?,
+                column: fault.column,
+                expected: fault.expected.clone(),
+                found: fault.found.clone(),
+            })
+        };
+        self.first.iter().map(locate).collect()
+    }
+}
+
+/// Malformed rows of a pass, against how many the job tolerates.
+#[derive(Debug)]
+pub(crate) struct BadBudget {
+    limit: u64,
+    count: u64,
+    first: Vec<(BadRows, Arc<Layout>, Place)>,
+}
+
+impl BadBudget {
+    /// Tolerates `limit` of them.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, count: 0, first: Vec::new() }
+    }
+
+    /// Counts those of a block.
+    pub(crate) fn add(&mut self, bad: &BadRows, layout: &Arc<Layout>, place: Place) -> Result<(), IngestError> {
+        if bad.count == 0 {
+            return Ok(());
+        }
+        if self.count < DESCRIBED as u64 {
+            self.first.push((bad.clone(), Arc::clone(layout), place));
+        }
+        self.count += bad.count;
+        if self.count <= self.limit {
+            return Ok(());
+        }
+        Err(IngestError::TooManyBadRows { count: self.count, limit: self.limit, first: self.first()? })
+    }
+
+    /// How many up to now.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first of them, with their places.
+    pub(crate) fn first(&self) -> Result<Vec<BadRow>, IngestError> {
+        let mut rows = Vec::new();
+        for (bad, layout, place) in &self.first {
+            rows.extend(bad.located(layout, *place)?);
+        }
+        rows.truncate(DESCRIBED);
+        Ok(rows)
+    }
+}
+
+/// A field's text as a message shows it: quoted, on one line, cut.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let is_cut = text.len() > SHOWN;
+    let start = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]);
+    let escaped: String =
+        start.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    format!("\"{escaped}{}\"", if is_cut { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_shown_on_one_short_line() {
+        assert_eq!(shown(b"abc"), "\"abc\"");
+        assert_eq!(shown(b"a\0b\tc\r"), r#""a\u{0}b\tc\r""#);
+        assert_eq!(shown(&[b'x'; 100]), format!("\"{}…\"", "x".repeat(SHOWN)));
+        assert_eq!(shown(b"a\xffb"), "\"a\u{fffd}b\"");
+    }
+
+    #[test]
+    fn all_are_counted_and_few_kept() {
+        let mut bad = BadRows::default();
+        for line in 0..1_000 {
+            bad.add(line, Fault { column: 1, expected: "a".into(), found: "b".into() });
+        }
+        assert_eq!((bad.count, bad.first.len()), (1_000, DESCRIBED));
+    }
+}

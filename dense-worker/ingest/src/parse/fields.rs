@@ -1,0 +1,234 @@
+//! A line cut into fields.
+//!
+//! Quoting is RFC 4180's: a field that starts with `"` ends at the next single `"`, and `""` inside
+//! stands for one. A quoted line break is not supported: lines are cut before fields are, so that
+//! reading can start in the middle of a file; such a row is refused, not misread. Quotes inside an
+//! unquoted field are ordinary characters.
+
+/// Fields of the line cut last; reused from line to line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields {
+    /// Where each field is, in the line or (when it had quotes) in `unquoted`.
+    bounds: Vec<(u32, u32)>,
+    unquoted: Vec<u8>,
+    from_unquoted: bool,
+}
+
+/// How fields are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Syntax {
+    /// Between two fields.
+    pub(crate) delimiter: u8,
+    /// Whether a field may be quoted.
+    pub(crate) quotes: bool,
+    /// Whether blanks (spaces and tabs) around a field are cut.
+    pub(crate) trim: bool,
+}
+
+/// Quotes that do not pair up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QuoteError {
+    /// The closing quote of this field (from 0) is missing.
+    Unclosed(usize),
+    /// Something other than a delimiter follows the closing quote of this field (from 0).
+    TextAfterQuote(usize),
+}
+
+impl Fields {
+    /// Cuts a line, given without its line end.
+    #[inline]
+    pub(crate) fn cut(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
+        self.bounds.clear();
+        self.from_unquoted = syntax.quotes && memchr::memchr(b'"', line).is_some();
+        if self.from_unquoted {
+            return self.cut_quoted(line, syntax);
+        }
+        let mut start = 0;
+        for end in memchr::memchr_iter(syntax.delimiter, line) {
+            self.push(line, start, end, syntax.trim);
+            start = end + 1;
+        }
+        self.push(line, start, line.len(), syntax.trim);
+        Ok(())
+    }
+
+    /// Number of fields.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.bounds.len()
+    }
+
+    /// A field of the line that was cut.
+    ///
+    /// # Panics
+    /// When there is no such field.
+    #[inline]
+    pub(crate) fn get<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
+        let (start, end) = self.bounds[field];
+        let text = if self.from_unquoted { &self.unquoted } else { line };
+        &text[start as usize..end as usize]
+    }
+
+    #[inline]
+    fn push(&mut self, line: &[u8], start: usize, end: usize, trim: bool) {
+        let (start, end) = if trim { trimmed(line, start, end) } else { (start, end) };
+        self.bounds.push((start as u32, end as u32));
+    }
+
+    fn cut_quoted(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
+        self.unquoted.clear();
+        let mut rest = line;
+        loop {
+            let start = self.unquoted.len() as u32;
+            let body = if syntax.trim { trim_start(rest, syntax.delimiter) } else { rest };
+            let after = match body {
+                [b'"', quoted @ ..] => self.take_quoted(quoted, syntax)?,
+                bare => self.take_bare(bare, syntax),
+            };
+            self.bounds.push((start, self.unquoted.len() as u32));
+            match after {
+                Some(next) => rest = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Copies up to the closing quote; gives what follows the delimiter after it.
+    fn take_quoted<'a>(&mut self, mut text: &'a [u8], syntax: Syntax) -> Result<Option<&'a [u8]>, QuoteError> {
+        let field = self.bounds.len();
+        loop {
+            let quote = memchr::memchr(b'"', text).ok_or(QuoteError::Unclosed(field))?;
+            self.unquoted.extend_from_slice(&text[..quote]);
+            text = &text[quote + 1..];
+            match text {
+                [b'"', more @ ..] => {
+                    self.unquoted.push(b'"');
+                    text = more;
+                }
+                _ => break,
+            }
+        }
+        let text = if syntax.trim { trim_start(text, syntax.delimiter) } else { text };
+        match text {
+            [] => Ok(None),
+            [first, next @ ..] if *first == syntax.delimiter => Ok(Some(next)),
+            _ => Err(QuoteError::TextAfterQuote(field)),
+        }
+    }
+
+    /// Copies up to the delimiter; gives what follows it.
+    fn take_bare<'a>(&mut self, text: &'a [u8], syntax: Syntax) -> Option<&'a [u8]> {
+        let end = memchr::memchr(syntax.delimiter, text);
+        let field = &text[..end.unwrap_or(text.len())];
+        let (start, stop) = if syntax.trim { trimmed(field, 0, field.len()) } else { (0, field.len()) };
+        self.unquoted.extend_from_slice(&field[start..stop]);
+        end.map(|end| &text[end + 1..])
+    }
+}
+
+/// The part of `text[start..end]` between blanks.
+#[inline]
+pub(crate) fn trimmed(text: &[u8], mut start: usize, mut end: usize) -> (usize, usize) {
+    while start < end && is_blank(text[start]) {
+        start += 1;
+    }
+    while start < end && is_blank(text[end - 1]) {
+        end -= 1;
+    }
+    (start, end)
+}
+
+fn trim_start(text: &[u8], delimiter: u8) -> &[u8] {
+    let blanks = text.iter().take_while(|byte| is_blank(**byte) && **byte != delimiter).count();
+    &text[blanks..]
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+#[cfg(test)]
+mod tests {
+    use csv_core::{ReadRecordResult, ReaderBuilder};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CSV: Syntax = Syntax { delimiter: b',', quotes: true, trim: false };
+
+    fn cut(line: &str, syntax: Syntax) -> Result<Vec<String>, QuoteError> {
+        let mut fields = Fields::default();
+        fields.cut(line.as_bytes(), syntax)?;
+        let text = |field| String::from_utf8(fields.get(line.as_bytes(), field).to_vec()).unwrap();
+        Ok((0..fields.len()).map(text).collect())
+    }
+
+    /// The same line through csv-core.
+    fn cut_by_csv_core(line: &str) -> Vec<String> {
+        let (mut text, mut ends) = (vec![0; line.len() + 1], vec![0; line.len() + 2]);
+        let mut reader = ReaderBuilder::new().build();
+        let (mut result, mut read, mut written, mut fields) = reader.read_record(line.as_bytes(), &mut text, &mut ends);
+        while matches!(result, ReadRecordResult::InputEmpty) {
+            let (next, n, w, f) =
+                reader.read_record(&line.as_bytes()[read..], &mut text[written..], &mut ends[fields..]);
+            (result, read, written, fields) = (next, read + n, written + w, fields + f);
+        }
+        let start = |field: usize| if field == 0 { 0 } else { ends[field - 1] };
+        (0..fields).map(|field| String::from_utf8(text[start(field)..ends[field]].to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn empty_fields_count() {
+        assert_eq!(cut("", CSV).unwrap(), [""]);
+        assert_eq!(cut(",a,", CSV).unwrap(), ["", "a", ""]);
+        assert_eq!(cut("\"\",\"\"", CSV).unwrap(), ["", ""]);
+    }
+
+    #[test]
+    fn quoted_delimiters_and_quotes_are_text() {
+        assert_eq!(cut(r#"a,"b,c","say ""hi""",d"e"#, CSV).unwrap(), ["a", "b,c", r#"say "hi""#, r#"d"e"#]);
+    }
+
+    #[test]
+    fn quotes_that_do_not_pair_are_refused() {
+        assert_eq!(cut(r#"a,"b,c"#, CSV), Err(QuoteError::Unclosed(1)));
+        assert_eq!(cut(r#"a,"b"c,d"#, CSV), Err(QuoteError::TextAfterQuote(1)));
+    }
+
+    #[test]
+    fn quotes_are_ordinary_where_there_is_no_quoting() {
+        assert_eq!(
+            cut("\"a\t\"b\"", Syntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
+            ["\"a", "\"b\""]
+        );
+    }
+
+    #[test]
+    fn blanks_are_cut_around_fields_but_not_inside_quotes() {
+        let syntax = Syntax { trim: true, ..CSV };
+        assert_eq!(cut(" a , b c ,\" d \" ,", syntax).unwrap(), ["a", "b c", " d ", ""]);
+        assert_eq!(cut("39, State-gov, <=50K", syntax).unwrap(), ["39", "State-gov", "<=50K"]);
+    }
+
+    proptest! {
+        #[test]
+        fn quoted_fields_come_back(fields in prop::collection::vec("[a-c\", ]{0,6}", 1..6), trim: bool) {
+            let line = fields.iter().map(|field| format!("\"{}\"", field.replace('"', "\"\""))).collect::<Vec<_>>();
+            prop_assert_eq!(cut(&line.join(","), Syntax { trim, ..CSV }).unwrap(), fields);
+        }
+
+        #[test]
+        fn well_formed_lines_are_cut_as_csv_core_cuts_them(line in "([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")(,([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")){0,4}") {
+            prop_assume!(!line.is_empty());
+            prop_assert_eq!(cut(&line, CSV).unwrap(), cut_by_csv_core(&line));
+        }
+
+        #[test]
+        fn any_line_is_cut_or_refused(line in "[\"a, \t]{0,20}", quotes: bool, trim: bool) {
+            let syntax = Syntax { delimiter: b',', quotes, trim };
+            if let Ok(fields) = cut(&line, syntax) {
+                prop_assert!(fields.len() <= line.matches(',').count() + 1);
+            }
+        }
+    }
+}

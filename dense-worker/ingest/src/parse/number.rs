@@ -1,0 +1,79 @@
+//! Numbers in text.
+
+/// Largest magnitude accepted: what an `f32` holds.
+const MOST: f64 = f32::MAX as f64;
+
+/// Longest run of digits that cannot overflow an `i64`.
+const FAST_DIGITS: usize = 18;
+
+/// A decimal number, `None` when the text is not one. NaN, infinities and magnitudes that an
+/// `f32` cannot hold are not numbers here: they would poison the network.
+#[inline]
+pub(crate) fn parse_number(text: &[u8]) -> Option<f64> {
+    parse_integer(text).or_else(|| parse_decimal(text))
+}
+
+/// The common case, several times as fast as the general one.
+#[inline]
+fn parse_integer(text: &[u8]) -> Option<f64> {
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || digits.len() > FAST_DIGITS {
+        return None;
+    }
+    let mut value = 0_i64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + i64::from(digit);
+    }
+    Some(if negative { -value } else { value } as f64)
+}
+
+#[cold]
+fn parse_decimal(text: &[u8]) -> Option<f64> {
+    let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (value.abs() <= MOST).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_in_their_usual_forms() {
+        for (text, value) in
+            [("0", 0.0), ("-3", -3.0), ("007", 7.0), ("1.5", 1.5), ("-.25", -0.25), ("+2", 2.0), ("1e3", 1000.0)]
+        {
+            assert_eq!(parse_number(text.as_bytes()), Some(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_finite_number_is_refused() {
+        for text in ["", "-", "nan", "NaN", "inf", "-Infinity", "1e39", "0x10", "1 ", " 1", "1,5", "--1", "1_000", "１"]
+        {
+            assert_eq!(parse_number(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_way_agrees_with_the_standard_library(value: i64, zeros in 0_usize..4) {
+            let sign = if value < 0 { "-" } else { "" };
+            let text = format!("{sign}{}{}", "0".repeat(zeros), value.unsigned_abs());
+            prop_assert_eq!(parse_number(text.as_bytes()), text.parse().ok());
+        }
+
+        #[test]
+        fn any_bytes_are_a_number_or_not(text: Vec<u8>) {
+            prop_assert!(parse_number(&text).is_none_or(f64::is_finite));
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Lines into rows. Performance-critical: no allocation a row, nothing but memory work.
+
+use memchr::memmem::Finder;
+use zagros_job::{Features, Format, Job, TestPart, Values};
+
+use crate::Part;
+use crate::hash::HashSplit;
+use crate::parse::bad::{BadRows, Fault, shown};
+use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::number::parse_number;
+use crate::parse::sink::RowSink;
+use crate::read::layout::{Positions, syntax};
+
+/// Parses the rows of a job. Each thread has its own.
+#[derive(Clone, Debug)]
+pub(crate) struct RowParser {
+    syntax: Syntax,
+    comment: Vec<u8>,
+    missing: Vec<Vec<u8>>,
+    max_line_bytes: usize,
+    hold_out: Option<HoldOut>,
+    label: Label,
+    numeric: Vec<String>,
+    categorical: Vec<Cell>,
+    fields: Fields,
+}
+
+/// Which side of a hash split is wanted.
+#[derive(Clone, Copy, Debug)]
+struct HoldOut {
+    split: HashSplit,
+    wants_test: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Label {
+    column: String,
+    positive: Vec<Vec<u8>>,
+    negative: Vec<Vec<u8>>,
+}
+
+/// A categorical column; with a separator it holds many values.
+#[derive(Clone, Debug)]
+struct Cell {
+    separator: Option<Finder<'static>>,
+}
+
+/// What became of the lines of a block, besides the rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Rows of the wanted part.
+    pub(crate) rows: u64,
+    /// Rows of the other part, not looked at.
+    pub(crate) other_part: u64,
+    /// Malformed rows of the wanted part.
+    pub(crate) bad: BadRows,
+}
+
+impl RowParser {
+    /// Parses the rows of `part`. Only a test *fraction* divides a file; test files of their own
+    /// are all test, the training files then all train.
+    pub(crate) fn new(job: &Job, part: Part) -> Self {
+        let (comment, missing) = match &job.data.format {
+            Format::Criteo => (Vec::new(), Vec::new()),
+            Format::Delimited(format) => {
+                (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))
+            }
+        };
+        Self {
+            syntax: syntax(&job.data.format),
+            comment,
+            missing,
+            max_line_bytes: job.data.max_line_bytes,
+            hold_out: hold_out(&job.data.test, part),
+            label: Label::new(&job.features),
+            numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
+            categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
+            fields: Fields::default(),
+        }
+    }
+
+    /// Parses whole lines.
+    pub(crate) fn parse<S: RowSink>(&mut self, block: &[u8], positions: &Positions, sink: &mut S) -> Outcome {
+        let mut outcome = Outcome::default();
+        // Once a block, so that the usual block pays next to nothing for it.
+        let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
+        let mut start = 0;
+        let ends = memchr::memchr_iter(b'\n', block).chain((!block.ends_with(b"\n")).then_some(block.len()));
+        for (index, end) in ends.enumerate() {
+            let line = &block[start..end];
+            start = end + 1;
+            if self.is_no_row(line) {
+                continue;
+            }
+            if !self.is_wanted(line) {
+                outcome.other_part += 1;
+                continue;
+            }
+            match self.parse_line(line, is_clean, positions, sink) {
+                Ok(()) => outcome.rows += 1,
+                Err(fault) => {
+                    sink.abandon();
+                    outcome.bad.add(index as u64, *fault);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Blank lines and comments.
+    #[inline]
+    fn is_no_row(&self, line: &[u8]) -> bool {
+        line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
+    }
+
+    #[inline]
+    fn is_wanted(&self, line: &[u8]) -> bool {
+        self.hold_out.is_none_or(|hold_out| {
+            // Of a line that is too long, as much as the reader keeps at least.
+            let kept = &line[..line.len().min(self.max_line_bytes + 1)];
+            hold_out.split.is_test(without_return(kept)) == hold_out.wants_test
+        })
+    }
+
+    #[inline]
+    fn parse_line<S: RowSink>(
+        &mut self,
+        line: &[u8],
+        is_clean: bool,
+        positions: &Positions,
+        sink: &mut S,
+    ) -> Result<(), Box<Fault>> {
+        if line.len() > self.max_line_bytes {
+            return Err(self.too_long(line));
+        }
+        let line = without_return(line);
+        if !is_clean {
+            self.check_text(line)?;
+        }
+        self.fields.cut(line, self.syntax).map_err(quote_fault)?;
+        if self.fields.len() != positions.fields {
+            return Err(self.wrong_count(positions.fields));
+        }
+        let label = self.label.read(self.fields.get(line, positions.label), positions.label)?;
+        self.read_numbers(line, positions, sink)?;
+        self.read_categories(line, positions, sink);
+        sink.commit(label);
+        Ok(())
+    }
+
+    #[inline]
+    fn read_numbers<S: RowSink>(&self, line: &[u8], positions: &Positions, sink: &mut S) -> Result<(), Box<Fault>> {
+        for (feature, field) in positions.numeric.iter().enumerate() {
+            let text = self.fields.get(line, *field);
+            if self.is_missing(text) {
+                sink.numeric(feature, None);
+                continue;
+            }
+            match parse_number(text) {
+                Some(value) => sink.numeric(feature, Some(value)),
+                None => return Err(self.bad_number(feature, *field, text)),
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_categories<S: RowSink>(&self, line: &[u8], positions: &Positions, sink: &mut S) {
+        for (feature, field) in positions.categorical.iter().enumerate() {
+            let text = self.fields.get(line, *field);
+            let text = if self.is_missing(text) { b"" } else { text };
+            match &self.categorical[feature].separator {
+                None => sink.value(feature, text),
+                Some(separator) => {
+                    self.read_bag(feature, text, separator, sink);
+                    sink.end_bag(feature);
+                }
+            }
+        }
+    }
+
+    fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
+        let width = separator.needle().len();
+        let ends = separator.find_iter(text).chain(std::iter::once(text.len()));
+        let mut start = 0;
+        for end in ends {
+            let (from, to) = if self.syntax.trim { trimmed(text, start, end) } else { (start, end) };
+            if from < to {
+                sink.value(feature, &text[from..to]);
+            }
+            start = end + width;
+        }
+    }
+
+    #[inline]
+    fn is_missing(&self, text: &[u8]) -> bool {
+        text.is_empty() || self.missing.iter().any(|missing| missing == text)
+    }
+
+    /// A line of a block that has a NUL or a broken character somewhere.
+    #[cold]
+    fn check_text(&self, line: &[u8]) -> Result<(), Box<Fault>> {
+        let nul = memchr::memchr(0, line);
+        let broken = std::str::from_utf8(line).err().map(|error| error.valid_up_to());
+        let (at, expected) = match (nul, broken) {
+            (Some(at), _) => (at, "text without NUL bytes"),
+            (None, Some(at)) => (at, "UTF-8"),
+            (None, None) => return Ok(()),
+        };
+        let start = memchr::memrchr(self.syntax.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
+        let end = memchr::memchr(self.syntax.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
+        let column = memchr::memchr_iter(self.syntax.delimiter, &line[..at]).count() + 1;
+        fault(column, expected.into(), shown(&line[start..end]))
+    }
+
+    #[cold]
+    fn too_long(&self, line: &[u8]) -> Box<Fault> {
+        let limit = self.max_line_bytes;
+        let expected = format!("a line of at most {limit} bytes (data.max_line_bytes)");
+        Box::new(Fault { column: 1, expected, found: format!("a longer one that starts with {}", shown(line)) })
+    }
+
+    #[cold]
+    fn wrong_count(&self, expected: usize) -> Box<Fault> {
+        let found = self.fields.len();
+        let delimiter = shown(&[self.syntax.delimiter]);
+        let expected_text = format!("{expected} fields separated by {delimiter}");
+        Box::new(Fault { column: found.min(expected) + 1, expected: expected_text, found: format!("{found}") })
+    }
+
+    #[cold]
+    fn bad_number(&self, feature: usize, field: usize, text: &[u8]) -> Box<Fault> {
+        let expected = format!("a number in column \"{}\"", self.numeric[feature]);
+        Box::new(Fault { column: field + 1, expected, found: shown(text) })
+    }
+}
+
+impl Label {
+    fn new(features: &Features) -> Self {
+        let label = &features.label;
+        Self { column: label.column.clone(), positive: bytes(&label.positive), negative: bytes(&label.negative) }
+    }
+
+    #[inline]
+    fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<Fault>> {
+        if self.positive.iter().any(|positive| positive == text) {
+            Ok(1.0)
+        } else if self.negative.iter().any(|negative| negative == text) {
+            Ok(0.0)
+        } else {
+            Err(self.unknown(text, field))
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, text: &[u8], field: usize) -> Box<Fault> {
+        let list = |texts: &[Vec<u8>]| texts.iter().map(|text| shown(text)).collect::<Vec<_>>().join(" or ");
+        let (positive, negative) = (list(&self.positive), list(&self.negative));
+        let expected = format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column);
+        Box::new(Fault { column: field + 1, expected, found: shown(text) })
+    }
+}
+
+impl Cell {
+    fn new(values: &Values) -> Self {
+        let separator = match values {
+            Values::One => None,
+            Values::Many { separator, .. } => Some(Finder::new(separator).into_owned()),
+        };
+        Self { separator }
+    }
+}
+
+fn hold_out(test: &TestPart, part: Part) -> Option<HoldOut> {
+    match (test, part) {
+        (TestPart::Fraction(fraction), Part::Train | Part::Test) => {
+            Some(HoldOut { split: HashSplit::new(*fraction), wants_test: part == Part::Test })
+        }
+        _ => None,
+    }
+}
+
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.clone().into_bytes()).collect()
+}
+
+fn fault(column: usize, expected: String, found: String) -> Result<(), Box<Fault>> {
+    Err(Box::new(Fault { column, expected, found }))
+}
+
+#[cold]
+fn quote_fault(error: QuoteError) -> Box<Fault> {
+    let (field, expected, found) = match error {
+        QuoteError::Unclosed(field) => {
+            (field, "a closing quote on the same line (line breaks in quotes are not supported)", "the end of the line")
+        }
+        QuoteError::TextAfterQuote(field) => (field, "the delimiter after the closing quote", "other text"),
+    };
+    Box::new(Fault { column: field + 1, expected: expected.into(), found: found.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::parse::sink::BatchSink;
+    use crate::{Batch, fixture, hash_value};
+
+    fn positions(job: &Job) -> Positions {
+        let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
+        let numeric = job.features.numeric.len();
+        Positions { fields, label: 0, numeric: (1..=numeric).collect(), categorical: (1 + numeric..fields).collect() }
+    }
+
+    fn parse(job: &Job, part: Part, text: &[u8]) -> (Batch, Outcome) {
+        let mut sink = BatchSink::new(&job.features);
+        let outcome = RowParser::new(job, part).parse(text, &positions(job), &mut sink);
+        (sink.rows, outcome)
+    }
+
+    /// The one bad row of a text, as a message without its place.
+    fn fault(job: &Job, text: &[u8]) -> String {
+        let (rows, outcome) = parse(job, Part::All, text);
+        assert_eq!((rows.size, outcome.bad.count), (0, 1), "{outcome:?}");
+        outcome.bad.to_string()
+    }
+
+    #[test]
+    fn a_criteo_row_in_full() {
+        let text = b"1\t0\t-3\t\t7\t\t\t\t\t\t\t\t\t1000000\t68fd1e64\t\tx\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tffffffff\r\n";
+        let (rows, outcome) = parse(&fixture::criteo(), Part::All, text);
+        assert_eq!((outcome.rows, rows.labels.as_slice()), (1, &[1.0][..]));
+        let expected = [0.0, -(4.0_f32.ln()), 0.0, 8.0_f32.ln(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 13.815_512];
+        assert_eq!(rows.numeric, expected);
+        assert_eq!(rows.categorical[0].ids, [hash_value(b"68fd1e64")]);
+        assert_eq!(rows.categorical[1].ids, [hash_value(b"")]);
+        assert_eq!(rows.categorical[25].ids, [hash_value(b"ffffffff")]);
+    }
+
+    #[test]
+    fn missing_texts_and_bags_of_a_csv() {
+        let job = fixture::delimited(|_| ());
+        let (rows, _) = parse(&job, Part::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
+        assert_eq!((rows.labels.as_slice(), rows.numeric.as_slice()), (&[0.0, 1.0, 0.0][..], &[-1.0, 2.5, 3.0][..]));
+        assert_eq!(rows.categorical[0].ids, [b"".as_slice(), b"Basel", b"a,b"].map(hash_value));
+        assert_eq!(rows.categorical[1].of(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
+        assert!(rows.categorical[1].of(1).is_empty() && rows.categorical[1].of(2).is_empty());
+    }
+
+    #[test]
+    fn comments_are_skipped_and_blanks_cut() {
+        let job = fixture::delimited(|format| (format.comment, format.trim) = (Some("|".into()), true));
+        let (rows, outcome) = parse(&job, Part::All, b"|1x3 Cross validator\n 1 , 7,  Basel ,a | b\n");
+        assert_eq!((outcome.rows, outcome.bad.count), (1, 0));
+        assert_eq!(rows.categorical[0].ids, [hash_value(b"Basel")]);
+        assert_eq!(rows.categorical[1].ids, [hash_value(b"a"), hash_value(b"b")]);
+    }
+
+    #[test]
+    fn bad_rows_say_what_was_expected() {
+        let job = fixture::delimited(|_| ());
+        let bad = |text: &[u8]| fault(&job, text);
+        assert_eq!(bad(b"1,2,x\n"), "0:4: expected 4 fields separated by \",\", found 3");
+        assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
+        assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
+        assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
+        let label = "expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"yes\"";
+        assert_eq!(bad(b"yes,2,x,y\n"), format!("0:1: {label}"));
+        assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
+        assert_eq!(bad(b"1,2,x,a\0\n"), "0:4: expected text without NUL bytes, found \"a\\u{0}\"");
+        let quote = "expected a closing quote on the same line (line breaks in quotes are not supported), found the end of the line";
+        assert_eq!(bad(b"1,2,\"x,y\n"), format!("0:3: {quote}"));
+    }
+
+    #[test]
+    fn a_long_line_is_refused_by_its_length() {
+        let mut job = fixture::delimited(|_| ());
+        job.data.max_line_bytes = 10;
+        let text = [b"1,2,".to_vec(), b"x".repeat(7), b"\n1,2,x,y\n".to_vec()].concat();
+        let (rows, outcome) = parse(&job, Part::All, &text);
+        assert_eq!(rows.size, 1);
+        let message = "0:1: expected a line of at most 10 bytes (data.max_line_bytes), found a longer one that starts with \"1,2,xxxxxxx\"";
+        assert_eq!(outcome.bad.to_string(), message);
+    }
+
+    #[test]
+    fn a_bad_row_does_not_disturb_its_neighbours() {
+        let job = fixture::delimited(|_| ());
+        let good = b"1,2,x,a|b\n0,3,y,c\n";
+        let mixed = b"1,2,x,a|b\n1,2,x\n\xff\n0,4,z,d|e\0\n0,3,y,c\n";
+        let (rows, outcome) = parse(&job, Part::All, mixed);
+        assert_eq!((rows, outcome.bad.count), (parse(&job, Part::All, good).0, 3));
+    }
+
+    #[test]
+    fn the_parts_of_a_hash_split_partition_the_rows() {
+        let mut job = fixture::criteo();
+        job.data.test = TestPart::Fraction(0.3);
+        let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
+        let (train, seen) = parse(&job, Part::Train, text.as_bytes());
+        let (test, _) = parse(&job, Part::Test, text.replace('\n', "\r\n").as_bytes());
+        assert_eq!(train.size + test.size, 500);
+        assert_eq!(seen.other_part as usize, test.size);
+        assert!((100..200).contains(&test.size), "{}", test.size);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_rows_or_bad_rows(text in prop::collection::vec(prop_oneof![Just(b'\t'), Just(b','), Just(b'\n'), Just(b'"'), Just(b'1'), any::<u8>()], 0..300)) {
+            for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
+                job.data.max_line_bytes = 50;
+                let (rows, outcome) = parse(&job, Part::All, &text);
+                let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && *line != b"\r").count();
+                prop_assert_eq!(rows.size as u64, outcome.rows);
+                prop_assert_eq!(outcome.rows + outcome.bad.count, lines as u64);
+                prop_assert_eq!(rows.numeric.len(), rows.size * job.features.numeric.len());
+            }
+        }
+
+        #[test]
+        fn damaged_rows_do_not_break_the_columns(line in 0_usize..5, at in 0_usize..100, byte: u8) {
+            let job = fixture::criteo();
+            let mut lines: Vec<Vec<u8>> = (0..5).map(|n| (fixture::criteo_line(n) + "\n").into_bytes()).collect();
+            let at = at % lines[line].len();
+            lines[line][at] = byte;
+            let (rows, _) = parse(&job, Part::All, &lines.concat());
+            prop_assert!(rows.categorical.iter().all(|column| column.ids.len() == rows.size));
+            prop_assert_eq!(rows.labels.len(), rows.size);
+        }
+    }
+}

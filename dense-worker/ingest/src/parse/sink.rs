@@ -1,0 +1,109 @@
+//! Where the values of a row go.
+
+use std::sync::Arc;
+
+use zagros_job::{Features, Values};
+
+use crate::transform::Transform;
+use crate::{Batch, hash_value};
+
+/// Takes rows value by value: first [`Self::numeric`] for each numeric feature in order, then the
+/// values of each categorical feature in order, then [`Self::commit`] or, when the row turns out
+/// malformed, [`Self::abandon`].
+pub(crate) trait RowSink: Send + 'static {
+    /// The value of a numeric feature, `None` when it is missing.
+    fn numeric(&mut self, feature: usize, value: Option<f64>);
+    /// A value of a categorical feature; the only one, or one of its bag. Missing is empty.
+    fn value(&mut self, feature: usize, text: &[u8]);
+    /// The bag of a multi-valued feature is complete.
+    fn end_bag(&mut self, feature: usize);
+    /// The row is complete.
+    fn commit(&mut self, label: f32);
+    /// The row is malformed: forgets its values.
+    fn abandon(&mut self);
+    /// Forgets all rows, keeps the memory.
+    fn clear(&mut self);
+}
+
+/// Rows for training: transformed numbers and hashed categories, in columns.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchSink {
+    /// The rows.
+    pub(crate) rows: Batch,
+    transforms: Arc<[Transform]>,
+}
+
+impl BatchSink {
+    /// No rows yet.
+    pub(crate) fn new(features: &Features) -> Self {
+        let many = features.categorical.iter().map(|feature| matches!(feature.values, Values::Many { .. }));
+        Self { rows: Batch::empty(many), transforms: features.numeric.iter().map(Transform::new).collect() }
+    }
+}
+
+impl RowSink for BatchSink {
+    #[inline]
+    fn numeric(&mut self, feature: usize, value: Option<f64>) {
+        self.rows.numeric.push(self.transforms[feature].apply(value));
+    }
+
+    #[inline]
+    fn value(&mut self, feature: usize, text: &[u8]) {
+        self.rows.categorical[feature].ids.push(hash_value(text));
+    }
+
+    #[inline]
+    fn end_bag(&mut self, feature: usize) {
+        let column = &mut self.rows.categorical[feature];
+        let end = column.ids.len() as u32;
+        if let Some(offsets) = &mut column.offsets {
+            offsets.push(end);
+        }
+    }
+
+    #[inline]
+    fn commit(&mut self, label: f32) {
+        self.rows.labels.push(label);
+        self.rows.size += 1;
+    }
+
+    fn abandon(&mut self) {
+        let size = self.rows.size;
+        self.rows.numeric.truncate(size * self.transforms.len());
+        self.rows.categorical.iter_mut().for_each(|column| column.truncate(size));
+    }
+
+    fn clear(&mut self) {
+        self.rows.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn an_abandoned_row_leaves_nothing_behind() {
+        let job = fixture::delimited(|_| ());
+        let mut sink = BatchSink::new(&job.features);
+        let row = |sink: &mut BatchSink, bag: &[&[u8]]| {
+            sink.numeric(0, Some(4.0));
+            sink.value(0, b"Basel");
+            bag.iter().for_each(|text| sink.value(1, text));
+            sink.end_bag(1);
+        };
+        row(&mut sink, &[b"a", b"b"]);
+        sink.commit(1.0);
+        let before = sink.rows.clone();
+        row(&mut sink, &[b"c"]);
+        sink.abandon();
+        assert_eq!(sink.rows, before);
+        sink.numeric(0, None);
+        sink.abandon();
+        assert_eq!(sink.rows, before);
+        assert_eq!(before.categorical[1].of(0), [hash_value(b"a"), hash_value(b"b")]);
+        sink.clear();
+        assert_eq!(sink.rows, BatchSink::new(&job.features).rows);
+    }
+}

@@ -1,0 +1,370 @@
+//! One reading thread, several parsing threads, rows back in file order.
+//!
+//! Blocks are dealt to the parsers in turn and taken back in turn, so that order needs no
+//! numbers, and memory is bounded by the channels' depth whatever a parser's speed.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
+use rustix::time::{ClockId, clock_gettime};
+use zagros_job::Job;
+
+use crate::parse::row::{Outcome, RowParser};
+use crate::parse::sink::RowSink;
+use crate::read::layout::Layout;
+use crate::read::reader::{Block, Place, Reader};
+use crate::{IngestError, Part, SplitSource};
+
+/// Blocks waiting before and after each parser.
+const DEPTH: usize = 2;
+
+/// How often a blocked thread looks whether it was cancelled.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Text of a block: large enough to make a hand-over cheap, small enough for the cache.
+pub(crate) const BLOCK_BYTES: usize = 1 << 20;
+
+/// What a pass over files is made of.
+pub(crate) struct PipelineConfig {
+    /// The job.
+    pub(crate) job: Arc<Job>,
+    /// Which rows.
+    pub(crate) part: Part,
+    /// What is read.
+    pub(crate) splits: Box<dyn SplitSource>,
+    /// Size of a block.
+    pub(crate) block_bytes: usize,
+    /// Ends every thread.
+    pub(crate) cancel: Arc<AtomicBool>,
+}
+
+/// A parsed block.
+#[derive(Debug)]
+pub(crate) struct Parcel<S> {
+    /// Its rows.
+    pub(crate) sink: S,
+    /// Counts.
+    pub(crate) outcome: Outcome,
+    /// Of the block.
+    pub(crate) layout: Arc<Layout>,
+    /// Of the block.
+    pub(crate) place: Place,
+    /// Of the block.
+    pub(crate) bytes: u64,
+    /// Of the block.
+    pub(crate) completes: Option<u64>,
+    /// Of the block.
+    pub(crate) is_whole_file: bool,
+}
+
+/// Parsed blocks in file order.
+#[derive(Debug)]
+pub(crate) struct Pipeline<S> {
+    parsed: Vec<Receiver<Message<Parcel<S>>>>,
+    turn: usize,
+    spare_sinks: Sender<S>,
+    cpu: CpuTotal,
+    cancel: Arc<AtomicBool>,
+}
+
+/// What goes through a channel; the last two are the last of their channel.
+#[derive(Debug)]
+enum Message<T> {
+    Item(T),
+    Failed(IngestError),
+    End,
+}
+
+impl<S: RowSink + Clone> Pipeline<S> {
+    /// Starts the threads; rows go to clones of `sink`, which is empty.
+    pub(crate) fn start(config: PipelineConfig, sink: &S) -> Result<Self, IngestError> {
+        let PipelineConfig { job, part, splits, block_bytes, cancel } = config;
+        let parsers = job.data.threads.max(1);
+        let cpu = CpuTotal::default();
+        let (spare_texts, texts) = bounded(parsers * DEPTH);
+        let (spare_sinks, sinks) = bounded(parsers * DEPTH);
+        let (mut inputs, mut parsed) = (Vec::new(), Vec::new());
+        for number in 0..parsers {
+            let (input, blocks) = bounded(DEPTH);
+            let (output, parcels) = bounded(DEPTH);
+            inputs.push(input);
+            parsed.push(parcels);
+            let mut parser = Parser {
+                rows: RowParser::new(&job, part),
+                empty: sink.clone(),
+                spare_sinks: sinks.clone(),
+                spare_texts: spare_texts.clone(),
+            };
+            let (mut clock, cancel) = (cpu.clock(), Arc::clone(&cancel));
+            spawn(format!("parser-{number}"), move || parser.run(&blocks, &output, &mut clock, &cancel))?;
+        }
+        let reader = Reader::new(job, splits, block_bytes, Arc::clone(&cancel));
+        let (mut clock, flag) = (cpu.clock(), Arc::clone(&cancel));
+        spawn("reader".into(), move || read(reader, &inputs, &texts, &mut clock, &flag))?;
+        Ok(Self { parsed, turn: 0, spare_sinks, cpu, cancel })
+    }
+
+    /// The next block's rows; `None` at the end of the splits.
+    pub(crate) fn next(&mut self) -> Result<Option<Parcel<S>>, IngestError> {
+        match receive(&self.parsed[self.turn], &self.cancel) {
+            Some(Message::Item(parcel)) => {
+                self.turn = (self.turn + 1) % self.parsed.len();
+                Ok(Some(parcel))
+            }
+            Some(Message::End) => Ok(None),
+            Some(Message::Failed(error)) => Err(error),
+            None if self.cancel.load(Ordering::Relaxed) => Err(IngestError::Cancelled),
+            None => Err(died("parser", PathBuf::new(), &"no last words")),
+        }
+    }
+
+    /// Gives the memory of a parcel's rows back.
+    pub(crate) fn recycle(&self, mut sink: S) {
+        sink.clear();
+        // A full channel means that there is spare memory enough.
+        let _ = self.spare_sinks.try_send(sink);
+    }
+}
+
+impl<S> Pipeline<S> {
+    /// Processor time of the threads up to now, seconds.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        Duration::from_nanos(self.cpu.0.load(Ordering::Relaxed)).as_secs_f64()
+    }
+}
+
+/// A parsing thread.
+struct Parser<S> {
+    rows: RowParser,
+    empty: S,
+    spare_sinks: Receiver<S>,
+    spare_texts: Sender<Vec<u8>>,
+}
+
+impl<S: RowSink + Clone> Parser<S> {
+    fn run(
+        &mut self,
+        blocks: &Receiver<Message<Block>>,
+        output: &Sender<Message<Parcel<S>>>,
+        clock: &mut CpuClock,
+        cancel: &AtomicBool,
+    ) {
+        while let Some(message) = receive(blocks, cancel) {
+            let message = match message {
+                Message::Item(block) => self.parse(block),
+                Message::Failed(error) => Message::Failed(error),
+                Message::End => Message::End,
+            };
+            clock.tick();
+            let is_last = !matches!(message, Message::Item(_));
+            if !send(output, message, cancel) || is_last {
+                return;
+            }
+        }
+    }
+
+    fn parse(&mut self, block: Block) -> Message<Parcel<S>> {
+        let mut sink = self.spare_sinks.try_recv().unwrap_or_else(|_| self.empty.clone());
+        let Block { layout, text, bytes, place, completes, is_whole_file } = block;
+        let parse = AssertUnwindSafe(|| self.rows.parse(&text, &layout.positions, &mut sink));
+        match catch_unwind(parse) {
+            Ok(outcome) => {
+                let _ = self.spare_texts.try_send(text);
+                Message::Item(Parcel { sink, outcome, layout, place, bytes, completes, is_whole_file })
+            }
+            Err(panic) => Message::Failed(died("parser", layout.path.clone(), panic.as_ref())),
+        }
+    }
+}
+
+/// The reading thread.
+fn read(
+    mut reader: Reader,
+    inputs: &[Sender<Message<Block>>],
+    spare_texts: &Receiver<Vec<u8>>,
+    clock: &mut CpuClock,
+    cancel: &AtomicBool,
+) {
+    for input in inputs.iter().cycle() {
+        let text = spare_texts.try_recv().unwrap_or_default();
+        let message = match catch_unwind(AssertUnwindSafe(|| reader.next_block(text))) {
+            Ok(Ok(Some(block))) => Message::Item(block),
+            Ok(Ok(None)) => Message::End,
+            Ok(Err(error)) => Message::Failed(error),
+            Err(panic) => Message::Failed(died("reader", reader.path(), panic.as_ref())),
+        };
+        clock.tick();
+        let is_last = !matches!(message, Message::Item(_));
+        if !send(input, message, cancel) || is_last {
+            return;
+        }
+    }
+}
+
+/// Waits for a message; `None` when there will be none.
+fn receive<T>(channel: &Receiver<T>, cancel: &AtomicBool) -> Option<T> {
+    while !cancel.load(Ordering::Relaxed) {
+        match channel.recv_timeout(POLL) {
+            Ok(message) => return Some(message),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+    None
+}
+
+/// Waits for room; false when nobody will take the message.
+fn send<T>(channel: &Sender<T>, mut message: T, cancel: &AtomicBool) -> bool {
+    while !cancel.load(Ordering::Relaxed) {
+        match channel.send_timeout(message, POLL) {
+            Ok(()) => return true,
+            Err(SendTimeoutError::Timeout(back)) => message = back,
+            Err(SendTimeoutError::Disconnected(_)) => return false,
+        }
+    }
+    false
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), IngestError> {
+    let spawned = thread::Builder::new().name(name.clone()).spawn(body);
+    spawned.map(drop).map_err(|source| IngestError::Spawn { thread: name, source })
+}
+
+fn died(thread: &str, path: PathBuf, panic: &(dyn Any + Send)) -> IngestError {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let reason = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    IngestError::ThreadDied { thread: thread.into(), path, reason: reason.unwrap_or_else(|| "no message".into()) }
+}
+
+/// Processor time of all threads, nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct CpuTotal(Arc<AtomicU64>);
+
+/// One thread's share of it.
+struct CpuClock {
+    total: CpuTotal,
+    last: Duration,
+}
+
+impl CpuTotal {
+    fn clock(&self) -> CpuClock {
+        CpuClock { total: self.clone(), last: Duration::ZERO }
+    }
+}
+
+impl CpuClock {
+    /// Adds what the calling thread used since the last tick (the first: since it started).
+    fn tick(&mut self) {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
+        let used = now.saturating_sub(self.last);
+        self.last = now;
+        self.total.0.fetch_add(used.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::SplitTask;
+    use crate::fixture::{self, Dealt};
+
+    /// Panics at a value.
+    #[derive(Clone, Debug)]
+    struct Touchy;
+
+    impl RowSink for Touchy {
+        fn numeric(&mut self, _: usize, _: Option<f64>) {}
+        fn value(&mut self, _: usize, text: &[u8]) {
+            assert_ne!(text, b"boom", "cannot stand this");
+        }
+        fn end_bag(&mut self, _: usize) {}
+        fn commit(&mut self, _: f32) {}
+        fn abandon(&mut self) {}
+        fn clear(&mut self) {}
+    }
+
+    fn pipeline(splits: Box<dyn SplitSource>, cancel: &Arc<AtomicBool>) -> Pipeline<Touchy> {
+        let job = Arc::new(fixture::delimited(|_| ()));
+        let config = PipelineConfig { job, part: Part::All, splits, block_bytes: 16, cancel: Arc::clone(cancel) };
+        Pipeline::start(config, &Touchy).unwrap()
+    }
+
+    fn whole(path: &std::path::Path) -> Box<Dealt> {
+        Dealt::new(vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }])
+    }
+
+    #[test]
+    fn a_panic_in_a_parser_names_the_file() {
+        let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n1,2,boom,y\n1,2,x,y\n");
+        let mut pipeline = pipeline(whole(&path), &Arc::default());
+        let error = std::iter::from_fn(|| pipeline.next().transpose()).find_map(Result::err).unwrap().to_string();
+        assert!(
+            error.contains("parser thread stopped unexpectedly while reading") && error.contains("data.txt"),
+            "{error}"
+        );
+        assert!(error.contains("cannot stand this"), "{error}");
+    }
+
+    #[test]
+    fn a_panic_in_a_source_is_an_error() {
+        struct Panicking;
+        impl SplitSource for Panicking {
+            fn next(&mut self) -> Result<Option<SplitTask>, String> {
+                panic!("no splits today")
+            }
+        }
+        let error = pipeline(Box::new(Panicking), &Arc::default()).next().unwrap_err().to_string();
+        assert!(error.contains("no splits today"), "{error}");
+    }
+
+    /// Deals the same file again and again, for as long as anyone asks.
+    struct Endless {
+        path: PathBuf,
+        alive: Arc<()>,
+    }
+
+    impl SplitSource for Endless {
+        fn next(&mut self) -> Result<Option<SplitTask>, String> {
+            Ok(Some(SplitTask { id: 0, path: self.path.clone(), start: 0, end: u64::MAX }))
+        }
+    }
+
+    /// Whether the reading thread dropped its source within some time that no healthy machine needs.
+    fn ends(alive: &Arc<()>) -> bool {
+        let started = Instant::now();
+        while Arc::strong_count(alive) > 1 && started.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Arc::strong_count(alive) == 1
+    }
+
+    #[test]
+    fn dropping_the_pipeline_ends_its_threads() {
+        let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
+        let alive = Arc::new(());
+        let mut pipeline = pipeline(Box::new(Endless { path, alive: Arc::clone(&alive) }), &Arc::default());
+        assert!(pipeline.next().unwrap().is_some());
+        drop(pipeline);
+        assert!(ends(&alive));
+    }
+
+    #[test]
+    fn cancelling_ends_the_threads_and_says_so() {
+        let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
+        let (alive, cancel) = (Arc::new(()), Arc::default());
+        let mut pipeline = pipeline(Box::new(Endless { path, alive: Arc::clone(&alive) }), &cancel);
+        assert!(pipeline.next().unwrap().is_some());
+        cancel.store(true, Ordering::Relaxed);
+        assert!(matches!(pipeline.next(), Err(IngestError::Cancelled)));
+        assert!(ends(&alive));
+    }
+}

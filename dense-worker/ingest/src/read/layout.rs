@@ -1,0 +1,272 @@
+//! What a data file looks like: where its rows start and which field is which column.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use zagros_job::{Delimited, Format, Job};
+
+use crate::IngestError;
+use crate::parse::fields::{Fields, Syntax};
+use crate::read::text::Text;
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A file's layout, found from its first lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// Its size, bytes.
+    pub(crate) bytes: u64,
+    /// Whether it is gzip.
+    pub(crate) is_compressed: bool,
+    /// Offset in the text of the first line that can be a row: after a byte order mark and the header.
+    pub(crate) data_start: u64,
+    /// Number of that line, from 1.
+    pub(crate) first_line: u64,
+    /// Which field is which column.
+    pub(crate) positions: Positions,
+}
+
+/// Which field (from 0) of a line is which column of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Positions {
+    /// Fields of a line.
+    pub(crate) fields: usize,
+    /// The label.
+    pub(crate) label: usize,
+    /// Numeric features, in the job's order.
+    pub(crate) numeric: Vec<usize>,
+    /// Categorical features, in the job's order.
+    pub(crate) categorical: Vec<usize>,
+}
+
+impl Layout {
+    /// Looks at the start of a file.
+    pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
+        let mut head = Head::open(path, cancel, job.data.max_line_bytes)?;
+        let names = match &job.data.format {
+            Format::Criteo => criteo_columns(),
+            Format::Delimited(format) if format.header => checked_header(path, format, head.header(format)?)?,
+            Format::Delimited(format) => format.columns.clone(),
+        };
+        Ok(Self {
+            path: path.into(),
+            bytes: head.text.get_ref().file_bytes()?,
+            is_compressed: head.text.get_ref().is_compressed(),
+            data_start: head.offset,
+            first_line: head.line,
+            positions: Positions::find(job, path, &names)?,
+        })
+    }
+}
+
+impl Positions {
+    fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
+        let features = &job.features;
+        let find = |column: &String| position(path, names, column);
+        Ok(Self {
+            fields: names.len(),
+            label: find(&features.label.column)?,
+            numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Names that Criteo's columns go by: `label`, `I1`–`I13`, `C1`–`C26`.
+#[must_use]
+pub fn criteo_columns() -> Vec<String> {
+    let numbered = |letter: char, count: u32| (1..=count).map(move |n| format!("{letter}{n}"));
+    std::iter::once("label".to_owned()).chain(numbered('I', 13)).chain(numbered('C', 26)).collect()
+}
+
+/// How the fields of a format are written.
+pub(crate) fn syntax(format: &Format) -> Syntax {
+    match format {
+        Format::Criteo => Syntax { delimiter: b'\t', quotes: false, trim: false },
+        Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
+    }
+}
+
+fn position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
+    let mut places = names.iter().enumerate().filter(|(_, name)| *name == column).map(|(place, _)| place);
+    match (places.next(), places.next()) {
+        (Some(place), None) => Ok(place),
+        (Some(_), Some(_)) => {
+            Err(IngestError::BadHeader { path: path.into(), reason: format!("two columns are named \"{column}\"") })
+        }
+        (None, _) => Err(IngestError::MissingColumn {
+            path: path.into(),
+            column: column.into(),
+            similar: most_similar(names, column),
+            found: names.to_vec(),
+        }),
+    }
+}
+
+fn most_similar(names: &[String], column: &str) -> Option<String> {
+    let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
+    let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
+    (score(nearest) > 0.8).then(|| nearest.clone())
+}
+
+fn checked_header(path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
+    if format.columns.is_empty() || format.columns == found {
+        return Ok(found);
+    }
+    Err(IngestError::HeaderDiffers { path: path.into(), expected: format.columns.clone(), found })
+}
+
+/// The first lines of a file.
+struct Head {
+    path: PathBuf,
+    text: BufReader<Text>,
+    max_line_bytes: usize,
+    offset: u64,
+    line: u64,
+}
+
+impl Head {
+    fn open(path: &Path, cancel: &Arc<AtomicBool>, max_line_bytes: usize) -> Result<Self, IngestError> {
+        let text = BufReader::new(Text::open(path, cancel)?);
+        let mut head = Self { path: path.into(), text, max_line_bytes, offset: 0, line: 1 };
+        let start = head.text.fill_buf().map(|start| start.starts_with(BYTE_ORDER_MARK));
+        if start.map_err(|error| head.text.get_ref().explain(error))? {
+            head.text.consume(BYTE_ORDER_MARK.len());
+            head.offset = BYTE_ORDER_MARK.len() as u64;
+        }
+        Ok(head)
+    }
+
+    /// The names in the first line that is neither blank nor a comment.
+    fn header(&mut self, format: &Delimited) -> Result<Vec<String>, IngestError> {
+        loop {
+            let line = self.next_line()?;
+            let is_comment = format.comment.as_ref().is_some_and(|mark| line.starts_with(mark.as_bytes()));
+            if !line.is_empty() && !is_comment {
+                return self.names(&line, format);
+            }
+        }
+    }
+
+    fn next_line(&mut self) -> Result<Vec<u8>, IngestError> {
+        let mut line = Vec::new();
+        let read = self.text.by_ref().take(self.max_line_bytes as u64 + 1).read_until(b'\n', &mut line);
+        let read = read.map_err(|error| self.text.get_ref().explain(error))?;
+        if read == 0 {
+            return Err(self.bad_header("the file has no line that is neither blank nor a comment".into()));
+        }
+        if read > self.max_line_bytes {
+            let limit = self.max_line_bytes;
+            return Err(self.bad_header(format!("line {} is longer than data.max_line_bytes ({limit})", self.line)));
+        }
+        self.offset += read as u64;
+        self.line += 1;
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+    }
+
+    fn names(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
+        let syntax = Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
+        let mut fields = Fields::default();
+        fields.cut(line, syntax).map_err(|_| self.bad_header("its quotes do not pair up".into()))?;
+        (0..fields.len())
+            .map(|field| String::from_utf8(fields.get(line, field).to_vec()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| self.bad_header("it is not UTF-8".into()))
+    }
+
+    fn bad_header(&self, reason: String) -> IngestError {
+        IngestError::BadHeader { path: self.path.clone(), reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::fixture;
+
+    fn layout(job: &Job, bytes: &[u8]) -> Result<Layout, IngestError> {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.csv");
+        fs::write(&path, bytes).unwrap();
+        Layout::read(job, &path, &Arc::default())
+    }
+
+    /// Wants `click`, `age`, `city`, `tags` by header.
+    fn job() -> Job {
+        fixture::delimited(|format| format.comment = Some("#".into()))
+    }
+
+    #[test]
+    fn criteo_has_forty_columns() {
+        let layout = layout(&fixture::criteo(), b"any text").unwrap();
+        assert_eq!((layout.data_start, layout.first_line, layout.positions.fields), (0, 1, 40));
+        assert_eq!(
+            (layout.positions.label, layout.positions.numeric[12], layout.positions.categorical[25]),
+            (0, 13, 39)
+        );
+    }
+
+    #[test]
+    fn the_header_decides_where_columns_are() {
+        let text = b"\xef\xbb\xbf# made by hand\r\n\ncity,\"tags\",more,age,click\r\n1,2,3,4,5\n";
+        let layout = layout(&job(), text).unwrap();
+        let positions = Positions { fields: 5, label: 4, numeric: vec![3], categorical: vec![0, 1] };
+        assert_eq!(layout.positions, positions);
+        assert_eq!(&text[layout.data_start as usize..], b"1,2,3,4,5\n");
+        assert_eq!(layout.first_line, 4);
+    }
+
+    #[test]
+    fn a_missing_column_is_named_with_the_nearest() {
+        let error = layout(&job(), b"click,age,City,tags\n").unwrap_err().to_string();
+        assert!(
+            error.ends_with("no column \"city\", did you mean \"City\"?; its columns are: click, age, City, tags"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_ambiguous_column_is_refused() {
+        let error = layout(&job(), b"click,age,city,tags,age\n").unwrap_err().to_string();
+        assert!(error.contains("two columns are named \"age\""), "{error}");
+    }
+
+    #[test]
+    fn a_header_that_is_not_the_jobs_columns_is_refused() {
+        let job = fixture::delimited(|format| format.columns = vec!["click".into(), "age".into()]);
+        let error = layout(&job, b"click,years\n").unwrap_err().to_string();
+        assert!(error.contains("the header (click, years) is not data.columns (click, age)"), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_comments_has_no_header() {
+        let error = layout(&job(), b"# one\n# two\n").unwrap_err().to_string();
+        assert!(error.contains("no line that is neither blank nor a comment"), "{error}");
+    }
+
+    #[test]
+    fn a_header_without_end_is_not_read_to_its_end() {
+        let mut job = job();
+        job.data.max_line_bytes = 100;
+        let error = layout(&job, &b"x".repeat(10_000)).unwrap_err().to_string();
+        assert!(error.contains("line 1 is longer than data.max_line_bytes (100)"), "{error}");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_field() {
+        let job = fixture::delimited(|format| {
+            format.header = false;
+            format.columns = ["click", "age", "city", "tags"].map(String::from).to_vec();
+        });
+        assert_eq!(layout(&job, b"\xef\xbb\xbf1,2,x,\n").unwrap().data_start, 3);
+    }
+}

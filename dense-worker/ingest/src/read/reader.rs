@@ -1,0 +1,246 @@
+//! Splits opened one after another, and their text in blocks.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use zagros_job::Job;
+
+use crate::read::cutter::{Limits, LineCutter};
+use crate::read::layout::Layout;
+use crate::read::text::Text;
+use crate::{IngestError, SplitSource, SplitTask};
+
+/// Whole lines of one split.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// Of their file.
+    pub(crate) layout: Arc<Layout>,
+    /// The lines.
+    pub(crate) text: Vec<u8>,
+    /// Bytes of the file that they took.
+    pub(crate) bytes: u64,
+    /// Where they are.
+    pub(crate) place: Place,
+    /// Set on the last block of a split, which has no lines.
+    pub(crate) completes: Option<u64>,
+    /// Whether the split is the whole file.
+    pub(crate) is_whole_file: bool,
+}
+
+/// Where a block is, as far as is known without reading what comes before its split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Offset in the text of the first line of the split.
+    split_offset: u64,
+    /// Lines of the split before the block.
+    lines_before: u64,
+}
+
+impl Place {
+    /// Number in its file, from 1, of line `index` (from 0) of the block. For a split that starts
+    /// in the middle the file is read up to there: an error's price, not a row's.
+    pub(crate) fn line_number(self, layout: &Layout, index: u64) -> Result<u64, IngestError> {
+        if self.split_offset == layout.data_start {
+            return Ok(layout.first_line + self.lines_before + index);
+        }
+        let mut text = Text::open(&layout.path, &Arc::default())?.take(self.split_offset);
+        let (mut buffer, mut lines) = (vec![0; 1 << 20], 0);
+        loop {
+            let read = text.read(&mut buffer).map_err(|error| text.get_ref().explain(error))?;
+            if read == 0 {
+                return Ok(lines + 1 + self.lines_before + index);
+            }
+            lines += count_lines(&buffer[..read]);
+        }
+    }
+}
+
+/// Reads every split of a source.
+pub(crate) struct Reader {
+    job: Arc<Job>,
+    splits: Box<dyn SplitSource>,
+    block_bytes: usize,
+    cancel: Arc<AtomicBool>,
+    layouts: HashMap<PathBuf, Arc<Layout>>,
+    open: Option<OpenSplit>,
+}
+
+struct OpenSplit {
+    id: u64,
+    layout: Arc<Layout>,
+    is_whole_file: bool,
+    cutter: LineCutter<Text>,
+    place: Place,
+    /// Bytes of the file accounted for, from its start.
+    accounted: u64,
+}
+
+impl Reader {
+    /// Reads in blocks of about `block_bytes`.
+    pub(crate) fn new(
+        job: Arc<Job>,
+        splits: Box<dyn SplitSource>,
+        block_bytes: usize,
+        cancel: Arc<AtomicBool>,
+    ) -> Self {
+        Self { job, splits, block_bytes, cancel, layouts: HashMap::new(), open: None }
+    }
+
+    /// The next block, in the memory of `text`; `None` when the source has no more splits.
+    pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<Block>, IngestError> {
+        loop {
+            if let Some(open) = &mut self.open {
+                let has_lines = open.read(&mut text)?;
+                let completes = (!has_lines).then_some(open.id);
+                let block = open.block(text, completes);
+                if !has_lines {
+                    self.open = None;
+                }
+                return Ok(Some(block));
+            }
+            match self.splits.next().map_err(|reason| IngestError::Source { reason })? {
+                Some(task) => self.open = Some(self.open_split(&task)?),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The file being read, if any.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.open.as_ref().map(|open| open.layout.path.clone()).unwrap_or_default()
+    }
+
+    fn open_split(&mut self, task: &SplitTask) -> Result<OpenSplit, IngestError> {
+        let layout = self.layout(task)?;
+        let mut text = Text::open(&task.path, &self.cancel)?;
+        if layout.is_compressed && task.start > 0 {
+            return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
+        }
+        let limits = Limits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
+        let end = if layout.is_compressed { u64::MAX } else { task.end };
+        let starts_at_data = task.start <= layout.data_start;
+        let at = if starts_at_data { layout.data_start } else { task.start - 1 };
+        text.skip_to(at)?;
+        let mut cutter = LineCutter::new(text, at, end, limits);
+        if !starts_at_data {
+            cutter.skip_line().map_err(|error| cutter.source().explain(error))?;
+        }
+        let split_offset = cutter.offset();
+        Ok(OpenSplit {
+            id: task.id,
+            is_whole_file: task.start == 0 && end >= layout.bytes,
+            layout,
+            cutter,
+            place: Place { split_offset, lines_before: 0 },
+            accounted: if task.start == 0 { 0 } else { split_offset },
+        })
+    }
+
+    fn layout(&mut self, task: &SplitTask) -> Result<Arc<Layout>, IngestError> {
+        if let Some(layout) = self.layouts.get(&task.path) {
+            return Ok(Arc::clone(layout));
+        }
+        let layout = Arc::new(Layout::read(&self.job, &task.path, &self.cancel)?);
+        self.layouts.insert(task.path.clone(), Arc::clone(&layout));
+        Ok(layout)
+    }
+}
+
+impl OpenSplit {
+    fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, IngestError> {
+        self.cutter.next_block(text).map_err(|error| self.cutter.source().explain(error))
+    }
+
+    fn block(&mut self, text: Vec<u8>, completes: Option<u64>) -> Block {
+        let position =
+            if self.layout.is_compressed { self.cutter.source().compressed_bytes() } else { self.cutter.offset() };
+        let bytes = position.saturating_sub(self.accounted);
+        self.accounted += bytes;
+        let place = self.place;
+        self.place.lines_before += count_lines(&text);
+        let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
+        Block { layout, text, bytes, place, completes, is_whole_file }
+    }
+}
+
+fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixture::{self, Dealt};
+
+    fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Block>, IngestError> {
+        let mut reader = Reader::new(Arc::new(job), Dealt::new(tasks), block_bytes, Arc::default());
+        let mut blocks = Vec::new();
+        while let Some(block) = reader.next_block(Vec::new())? {
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    fn task(id: u64, path: &std::path::Path, start: u64, end: u64) -> SplitTask {
+        SplitTask { id, path: path.into(), start, end }
+    }
+
+    #[test]
+    fn a_source_that_fails_is_quoted() {
+        struct Broken;
+        impl SplitSource for Broken {
+            fn next(&mut self) -> Result<Option<SplitTask>, String> {
+                Err("the coordinator at 10.0.0.1:7700 did not answer for 30s".into())
+            }
+        }
+        let mut reader = Reader::new(Arc::new(fixture::criteo()), Box::new(Broken), 64, Arc::default());
+        let error = reader.next_block(Vec::new()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot get the next split of the data: the coordinator at 10.0.0.1:7700 did not answer for 30s"
+        );
+    }
+
+    #[test]
+    fn every_split_ends_with_its_id() {
+        let (_folder, path) = fixture::file("a\nb\n");
+        let tasks = vec![task(7, &path, 0, 2), task(8, &path, 1, 2), task(9, &path, 2, 99)];
+        let blocks = blocks(fixture::criteo(), tasks, 64).unwrap();
+        let found: Vec<_> = blocks.iter().map(|block| (block.text.as_slice(), block.completes)).collect();
+        let none: &[u8] = b"";
+        assert_eq!(found, [(&b"a\n"[..], None), (none, Some(7)), (none, Some(8)), (b"b\n", None), (none, Some(9))]);
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_add_up_and_lines_know_their_number(
+            lengths in prop::collection::vec(0_usize..20, 1..20),
+            mut borders in prop::collection::vec(1_u64..200, 0..4),
+            block_bytes in 1_usize..60,
+        ) {
+            let text: String = lengths.iter().map(|length| "x".repeat(*length) + "\n").collect();
+            let header = "click,age,city,tags\n";
+            let (_folder, path) = fixture::file(header.to_owned() + &text);
+            let size = (header.len() + text.len()) as u64;
+            borders.extend([0, size]);
+            borders.retain(|border| *border <= size);
+            borders.sort_unstable();
+            let tasks = borders.windows(2).map(|pair| task(0, &path, pair[0], pair[1])).collect();
+            let blocks = blocks(fixture::delimited(|_| ()), tasks, block_bytes).unwrap();
+            prop_assert_eq!(blocks.iter().map(|block| block.bytes).sum::<u64>(), size);
+            let mut line = 2;
+            for block in &blocks {
+                for index in 0..count_lines(&block.text) {
+                    prop_assert_eq!(block.place.line_number(&block.layout, index).unwrap(), line);
+                    line += 1;
+                }
+            }
+            prop_assert_eq!(line, 2 + lengths.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The text of a data file, compressed or not.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::IngestError;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Compressed bytes read at a time.
+const GZIP_BUFFER: usize = 256 << 10;
+
+/// An open data file, read as text. A read fails once `cancel` is set.
+#[derive(Debug)]
+pub(crate) struct Text {
+    path: PathBuf,
+    source: Source,
+    /// Bytes of text given out.
+    given: u64,
+    cancel: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Plain(File),
+    Gzip(Box<MultiGzDecoder<BufReader<Counting>>>),
+}
+
+/// A file that counts what was read of it.
+#[derive(Debug)]
+struct Counting {
+    file: File,
+    read: u64,
+}
+
+impl Text {
+    /// Opens a file; gzip is recognised by its first bytes, not by its name.
+    pub(crate) fn open(path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
+        let source = open_source(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+        Ok(Self { path: path.into(), source, given: 0, cancel: Arc::clone(cancel) })
+    }
+
+    /// Whether reading starts at the start only.
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self.source, Source::Gzip(_))
+    }
+
+    /// Size of the file as it is on disk.
+    pub(crate) fn file_bytes(&self) -> Result<u64, IngestError> {
+        let file = match &self.source {
+            Source::Plain(file) => file,
+            Source::Gzip(decoder) => &decoder.get_ref().get_ref().file,
+        };
+        Ok(file.metadata().map_err(|error| self.explain(error))?.len())
+    }
+
+    /// Bytes of a compressed file read so far.
+    pub(crate) fn compressed_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Plain(_) => 0,
+            Source::Gzip(decoder) => decoder.get_ref().get_ref().read,
+        }
+    }
+
+    /// Goes from the start of the text to byte `offset` of it.
+    pub(crate) fn skip_to(&mut self, offset: u64) -> Result<(), IngestError> {
+        let moved = match &mut self.source {
+            Source::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),
+            Source::Gzip(_) => io::copy(&mut self.by_ref().take(offset), &mut io::sink()).map(drop),
+        };
+        moved.map_err(|error| self.explain(error))
+    }
+
+    /// A failed read in the words of this crate.
+    pub(crate) fn explain(&self, source: io::Error) -> IngestError {
+        let (path, compressed, text) = (self.path.clone(), self.compressed_bytes(), self.given);
+        if self.cancel.load(Ordering::Relaxed) {
+            return IngestError::Cancelled;
+        }
+        match (&self.source, source.kind()) {
+            (Source::Gzip(_), io::ErrorKind::UnexpectedEof) => IngestError::TruncatedGzip { path, compressed, text },
+            (Source::Gzip(_), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+                IngestError::DamagedGzip { path, compressed, text, source }
+            }
+            _ => IngestError::Unreadable { path, source },
+        }
+    }
+}
+
+impl Read for Text {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(io::Error::other("cancelled"));
+        }
+        let read = match &mut self.source {
+            Source::Plain(file) => file.read(buffer),
+            Source::Gzip(decoder) => decoder.read(buffer),
+        }?;
+        self.given += read as u64;
+        Ok(read)
+    }
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read += read as u64;
+        Ok(read)
+    }
+}
+
+fn open_source(path: &Path) -> io::Result<Source> {
+    let mut file = File::open(path)?;
+    let mut magic = Vec::new();
+    file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
+    file.seek(SeekFrom::Start(0))?;
+    if magic != GZIP_MAGIC {
+        return Ok(Source::Plain(file));
+    }
+    let compressed = BufReader::with_capacity(GZIP_BUFFER, Counting { file, read: 0 });
+    Ok(Source::Gzip(Box::new(MultiGzDecoder::new(compressed))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Text without much repetition, so that its compressed form is long.
+    fn long_text() -> Vec<u8> {
+        (0..40_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761)).into_bytes()).collect()
+    }
+
+    fn read(bytes: &[u8]) -> Result<Vec<u8>, IngestError> {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.gz");
+        fs::write(&path, bytes).unwrap();
+        let mut text = Text::open(&path, &Arc::default())?;
+        let mut all = Vec::new();
+        text.read_to_end(&mut all).map_err(|error| text.explain(error))?;
+        Ok(all)
+    }
+
+    #[test]
+    fn several_gzip_members_are_one_text() {
+        assert_eq!(read(&[gzip(b"a\nb"), gzip(b"c\n")].concat()).unwrap(), b"a\nbc\n");
+    }
+
+    #[test]
+    fn a_cut_off_gzip_file_is_named_with_its_position() {
+        let whole = gzip(&long_text());
+        let half = whole.len() / 2;
+        let error = read(&whole[..half]).unwrap_err();
+        assert!(matches!(error, IngestError::TruncatedGzip { compressed, .. } if compressed == half as u64), "{error}");
+        assert!(error.to_string().contains("a.gz: the gzip data ends early"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_gzip_file_is_named() {
+        let mut bytes = gzip(&long_text());
+        let last = bytes.len() - 6;
+        bytes[last] ^= 0xff;
+        let error = read(&bytes).unwrap_err();
+        assert!(matches!(error, IngestError::DamagedGzip { .. }), "{error}");
+    }
+
+    #[test]
+    fn skipping_lands_on_the_same_byte_in_either_form() {
+        let folder = TempDir::new().unwrap();
+        for bytes in [b"0123456789".to_vec(), gzip(b"0123456789")] {
+            let path = folder.path().join("text");
+            fs::write(&path, bytes).unwrap();
+            let mut text = Text::open(&path, &Arc::default()).unwrap();
+            text.skip_to(7).unwrap();
+            let mut rest = String::new();
+            text.read_to_string(&mut rest).unwrap();
+            assert_eq!(rest, "789");
+        }
+    }
+
+    #[test]
+    fn a_cancelled_read_says_so() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("text");
+        fs::write(&path, "a\n").unwrap();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let mut text = Text::open(&path, &cancel).unwrap();
+        cancel.store(true, Ordering::Relaxed);
+        let error = text.read(&mut [0; 4]).unwrap_err();
+        assert!(matches!(text.explain(error), IngestError::Cancelled));
+    }
+}

@@ -1,0 +1,76 @@
+//! What is read: byte ranges of files, dealt out one after another.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use crate::FileInfo;
+
+/// The lines of a file whose first byte lies in `[start, end)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitTask {
+    /// Given back in [`crate::Batch::completes`].
+    pub id: u64,
+    /// The file.
+    pub path: PathBuf,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte; anything past the end of the file means its end. Not looked at
+    /// in gzip files, which are read whole.
+    pub end: u64,
+}
+
+/// Deals out splits. Called from the reading thread, and may block it.
+pub trait SplitSource: Send {
+    /// The next split, `None` when there is nothing to read now.
+    ///
+    /// At `None` the stream delivers all it still holds, in a short batch if need be, and ends.
+    /// So a source whose splits are leased must not wait here for the splits that it dealt to
+    /// *this* stream to be completed (they cannot be, their last rows may wait for a full batch):
+    /// it says `None`, and its holder opens another stream when more turns up.
+    ///
+    /// # Errors
+    /// In words, what failed and what to do; ends the stream.
+    fn next(&mut self) -> Result<Option<SplitTask>, String>;
+}
+
+/// Every file whole, in order: for evaluation and for passes that a process makes by itself.
+#[derive(Clone, Debug)]
+pub struct WholeFiles {
+    tasks: VecDeque<SplitTask>,
+}
+
+impl WholeFiles {
+    /// Split ids are positions in `files`.
+    #[must_use]
+    pub fn new(files: &[FileInfo]) -> Self {
+        let task = |(id, file): (usize, &FileInfo)| SplitTask {
+            id: id as u64,
+            path: file.path.clone(),
+            start: 0,
+            end: file.bytes,
+        };
+        Self { tasks: files.iter().enumerate().map(task).collect() }
+    }
+}
+
+impl SplitSource for WholeFiles {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        Ok(self.tasks.pop_front())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_files_come_once_in_order() {
+        let file = |path: &str, bytes| FileInfo { path: path.into(), bytes, splittable: true };
+        let mut source = WholeFiles::new(&[file("a", 5), file("b", 7)]);
+        let task = |id, path: &str, end| SplitTask { id, path: path.into(), start: 0, end };
+        assert_eq!(source.next(), Ok(Some(task(0, "a", 5))));
+        assert_eq!(source.next(), Ok(Some(task(1, "b", 7))));
+        assert_eq!(source.next(), Ok(None));
+        assert_eq!(source.next(), Ok(None));
+    }
+}

@@ -1,0 +1,376 @@
+//! From splits to batches.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use zagros_job::Job;
+
+use crate::assemble::{BatchCutter, Shuffler};
+use crate::parse::bad::BadBudget;
+use crate::parse::sink::BatchSink;
+use crate::pipeline::{BLOCK_BYTES, Parcel, Pipeline, PipelineConfig};
+use crate::{Batch, IngestError, SplitSource};
+
+/// File names that a message lists.
+const NAMED: usize = 3;
+
+/// Which rows of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Those that are learned from.
+    Train,
+    /// Those held out.
+    Test,
+    /// All.
+    All,
+}
+
+/// How a stream reads.
+#[derive(Clone, Debug)]
+pub struct StreamOptions {
+    /// Which rows. Only a job with a test *fraction* divides its files; otherwise all of a file's
+    /// rows are in each part.
+    pub part: Part,
+    /// Which pass over the data this is (0, 1, …): each is shuffled differently.
+    pub pass: u32,
+    /// Set by anyone, ends the stream within a fraction of a second.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// Counts of a stream up to now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StreamStats {
+    /// Rows of the wanted part.
+    pub rows: u64,
+    /// Malformed rows of the wanted part, skipped.
+    pub bad_rows: u64,
+    /// Bytes of files read (compressed ones where they are compressed).
+    pub bytes: u64,
+    /// Processor time of the reading and parsing threads, seconds.
+    pub cpu_seconds: f64,
+}
+
+/// Batches of `train.batch_size` samples, read and parsed by threads of its own.
+///
+/// The same splits give the same batches for any number of threads. The last batch may be short.
+/// [`Iterator::next`] blocks, so it is not for an async task. After an error or the end there is
+/// nothing more; a cancelled stream ends with [`IngestError::Cancelled`]. Dropping it ends its threads.
+#[derive(Debug)]
+pub struct BatchStream {
+    pipeline: Pipeline<BatchSink>,
+    shuffler: Option<Shuffler>,
+    /// Taken at the end.
+    cutter: Option<BatchCutter>,
+    last: VecDeque<Batch>,
+    bad: BadBudget,
+    stats: StreamStats,
+    seen: Seen,
+    part: Part,
+}
+
+/// What the message about a pass without rows needs.
+#[derive(Debug, Default)]
+struct Seen {
+    files: Vec<PathBuf>,
+    a_whole_file: bool,
+    other_part: u64,
+}
+
+impl BatchStream {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn open(job: &Job, options: StreamOptions, splits: Box<dyn SplitSource>) -> Result<Self, IngestError> {
+        Self::open_in_blocks(job, options, splits, BLOCK_BYTES)
+    }
+
+    fn open_in_blocks(
+        job: &Job,
+        options: StreamOptions,
+        splits: Box<dyn SplitSource>,
+        block_bytes: usize,
+    ) -> Result<Self, IngestError> {
+        let StreamOptions { part, pass, cancel } = options;
+        let sink = BatchSink::new(&job.features);
+        let shuffle = |rows| Shuffler::new(rows, job.train.seed, pass, sink.rows.empty_like());
+        let shuffler = (job.data.shuffle_rows > 0).then(|| shuffle(job.data.shuffle_rows));
+        let cutter = BatchCutter::new(job.train.batch_size, sink.rows.empty_like());
+        let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
+        Ok(Self {
+            pipeline: Pipeline::start(config, &sink)?,
+            shuffler,
+            cutter: Some(cutter),
+            last: VecDeque::new(),
+            bad: BadBudget::new(job.data.max_bad_rows),
+            stats: StreamStats::default(),
+            seen: Seen::default(),
+            part,
+        })
+    }
+
+    /// Counts up to now.
+    #[must_use]
+    pub fn stats(&self) -> StreamStats {
+        StreamStats { cpu_seconds: self.pipeline.cpu_seconds(), ..self.stats }
+    }
+
+    fn advance(&mut self) -> Result<Option<Batch>, IngestError> {
+        while let Some(cutter) = &mut self.cutter {
+            if let Some(batch) = cutter.take_settled() {
+                return Ok(Some(batch));
+            }
+            match self.pipeline.next()? {
+                Some(parcel) => self.take(parcel)?,
+                None => self.finish()?,
+            }
+        }
+        Ok(self.last.pop_front())
+    }
+
+    fn take(&mut self, mut parcel: Parcel<BatchSink>) -> Result<(), IngestError> {
+        self.seen.note(&parcel);
+        self.bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
+        self.stats.rows += parcel.outcome.rows;
+        self.stats.bad_rows = self.bad.count();
+        self.stats.bytes += parcel.bytes;
+        let rows = &mut parcel.sink.rows;
+        rows.bytes = parcel.bytes;
+        rows.completes.extend(parcel.completes);
+        match (&mut self.shuffler, &mut self.cutter) {
+            (Some(shuffler), Some(cutter)) => shuffler.feed(rows, cutter),
+            (None, Some(cutter)) => cutter.feed(rows),
+            (_, None) => {}
+        }
+        self.pipeline.recycle(parcel.sink);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), IngestError> {
+        let Some(mut cutter) = self.cutter.take() else { return Ok(()) };
+        if let Some(shuffler) = self.shuffler.take() {
+            shuffler.finish(&mut cutter);
+        }
+        if self.stats.rows == 0 && self.seen.a_whole_file {
+            return Err(self.seen.no_rows(self.bad.count(), self.part));
+        }
+        self.last = cutter.finish();
+        Ok(())
+    }
+}
+
+impl Iterator for BatchStream {
+    type Item = Result<Batch, IngestError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.advance().transpose();
+        if matches!(next, Some(Err(_))) {
+            self.cutter = None;
+            self.last.clear();
+        }
+        next
+    }
+}
+
+impl Seen {
+    fn note<S>(&mut self, parcel: &Parcel<S>) {
+        let path = &parcel.layout.path;
+        if self.files.last() != Some(path) && self.files.len() <= NAMED {
+            self.files.push(path.clone());
+        }
+        self.a_whole_file |= parcel.is_whole_file;
+        self.other_part += parcel.outcome.other_part;
+    }
+
+    fn no_rows(&self, bad: u64, part: Part) -> IngestError {
+        let mut names: Vec<_> = self.files.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+        if self.files.len() > NAMED {
+            names.push("…".into());
+        }
+        let part = match part {
+            Part::Train => "train",
+            Part::Test => "test",
+            Part::All => "whole",
+        };
+        IngestError::NoRows { files: names.join(", "), rows: self.other_part + bad, part }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use zagros_job::TestPart;
+
+    use super::*;
+    use crate::fixture::{self, Dealt};
+    use crate::{BadRow, SplitTask, WholeFiles, files};
+
+    fn options(part: Part) -> StreamOptions {
+        StreamOptions { part, pass: 0, cancel: Arc::default() }
+    }
+
+    fn batches(job: &Job, part: Part, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
+        BatchStream::open_in_blocks(job, options(part), Dealt::new(tasks), block_bytes)?.collect()
+    }
+
+    fn whole(path: &Path) -> Vec<SplitTask> {
+        vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }]
+    }
+
+    /// All samples in one batch, without what depends on how they were cut.
+    fn samples(batches: &[Batch]) -> Batch {
+        let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
+        batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+        all
+    }
+
+    fn criteo_text(rows: u64) -> String {
+        (0..rows).map(|n| fixture::criteo_line(n) + "\n").collect()
+    }
+
+    #[test]
+    fn a_file_comes_in_batches_with_its_counts() {
+        let (_folder, path) = fixture::file(criteo_text(20));
+        let job = fixture::criteo();
+        let infos = files(&job, &[path]).unwrap();
+        let mut stream = BatchStream::open(&job, options(Part::All), Box::new(WholeFiles::new(&infos))).unwrap();
+        let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
+        assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
+        assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
+        assert_eq!(batches[2].completes, [0]);
+        let stats = stream.stats();
+        assert_eq!((stats.rows, stats.bad_rows, stats.bytes), (20, 0, infos[0].bytes));
+        assert!(stats.cpu_seconds > 0.0);
+    }
+
+    #[test]
+    fn too_many_bad_rows_are_listed_with_their_lines() {
+        let text = criteo_text(5) + "1\tbad\n" + &criteo_text(3) + "2\n";
+        let (_folder, path) = fixture::file(&text);
+        let mut job = fixture::criteo();
+        job.data.max_bad_rows = 1;
+        // The second split starts in the middle: its lines are found by counting.
+        let border = text.len() as u64 / 3;
+        let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
+        let error = batches(&job, Part::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
+        let IngestError::TooManyBadRows { count: 2, limit: 1, first } = error else { panic!("{error}") };
+        let places: Vec<_> = first.iter().map(|BadRow { line, column, .. }| (*line, *column)).collect();
+        assert_eq!(places, [(6, 3), (10, 2)]);
+    }
+
+    #[test]
+    fn tolerated_bad_rows_are_skipped_and_counted() {
+        let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+        let mut job = fixture::criteo();
+        job.data.max_bad_rows = 1;
+        let mut stream = BatchStream::open(&job, options(Part::All), Dealt::new(whole(&path))).unwrap();
+        assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
+        assert_eq!(stream.stats().bad_rows, 1);
+    }
+
+    #[test]
+    fn a_hundred_megabyte_line_is_a_bad_row_and_not_a_hundred_megabytes() {
+        let (folder, path) = fixture::file(criteo_text(2));
+        let line = std::fs::File::create(folder.path().join("long")).unwrap();
+        line.set_len(100 << 20).unwrap();
+        std::fs::write(folder.path().join("after"), format!("\n{}", criteo_text(2))).unwrap();
+        let mut all = std::fs::File::options().append(true).open(&path).unwrap();
+        for part in ["long", "after"] {
+            std::io::copy(&mut std::fs::File::open(folder.path().join(part)).unwrap(), &mut all).unwrap();
+        }
+        let mut job = fixture::criteo();
+        (job.data.max_bad_rows, job.data.max_line_bytes) = (1, 1 << 16);
+        let mut stream = BatchStream::open(&job, options(Part::All), Dealt::new(whole(&path))).unwrap();
+        assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 4);
+        assert_eq!(stream.stats().bad_rows, 1);
+    }
+
+    #[test]
+    fn a_pass_without_rows_is_an_error() {
+        let (_folder, path) = fixture::file("click,age,city,tags\n\n");
+        let error = batches(&fixture::delimited(|_| ()), Part::Train, whole(&path), 64).unwrap_err().to_string();
+        assert!(error.contains("data.txt: 0 rows read, none in the train part"), "{error}");
+    }
+
+    #[test]
+    fn a_split_without_rows_still_completes() {
+        let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
+        let inside_the_header = SplitTask { id: 5, path, start: 0, end: 3 };
+        let batches = batches(&fixture::delimited(|_| ()), Part::Train, vec![inside_the_header], 64).unwrap();
+        assert_eq!((batches[0].size, batches[0].completes.as_slice()), (0, &[5][..]));
+    }
+
+    #[test]
+    fn a_stream_ends_after_an_error() {
+        let mut stream =
+            BatchStream::open(&fixture::criteo(), options(Part::All), Dealt::new(whole(Path::new("no/file")))).unwrap();
+        assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
+        assert!(stream.next().is_none());
+    }
+
+    #[test]
+    fn train_and_test_part_are_all_rows() {
+        let (_folder, path) = fixture::file(criteo_text(100));
+        let mut job = fixture::criteo();
+        job.data.test = TestPart::Fraction(0.5);
+        let size = |part| batches(&job, part, whole(&path), 512).unwrap().iter().map(|batch| batch.size).sum::<usize>();
+        assert_eq!((size(Part::Train) + size(Part::Test), size(Part::All)), (100, 100));
+    }
+
+    #[test]
+    fn passes_are_shuffled_differently_and_repeatably() {
+        let (_folder, path) = fixture::file(criteo_text(64));
+        let mut job = fixture::criteo();
+        job.data.shuffle_rows = 40;
+        let read = |pass| {
+            let options = StreamOptions { pass, ..options(Part::All) };
+            let stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
+            samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
+        };
+        assert_eq!(read(0), read(0));
+        assert_ne!(read(0), read(1));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn threads_splits_and_blocks_do_not_change_the_samples(
+            rows in 1_u64..60,
+            mut borders in prop::collection::vec(1_u64..6_000, 0..5),
+            threads in 1_usize..5,
+            block_bytes in 64_usize..4_096,
+            shuffle_rows in prop_oneof![Just(0_usize), 1_usize..50],
+            returns: bool,
+            last_line_end: bool,
+        ) {
+            let mut text = criteo_text(rows);
+            if !last_line_end {
+                text.pop();
+            }
+            let (_folder, path) = fixture::file(if returns { text.replace('\n', "\r\n") } else { text });
+            let mut job = fixture::criteo();
+            (job.data.threads, job.data.shuffle_rows, job.data.test) = (1, shuffle_rows, TestPart::Fraction(0.2));
+            let Ok(expected) = batches(&job, Part::Train, whole(&path), BLOCK_BYTES) else {
+                // All rows happen to be in the test part.
+                return Ok(());
+            };
+            borders.extend([0, u64::MAX]);
+            borders.sort_unstable();
+            borders.dedup();
+            let task = |(id, pair): (usize, &[u64])| SplitTask { id: id as u64, path: path.clone(), start: pair[0], end: pair[1] };
+            let tasks: Vec<_> = borders.windows(2).enumerate().map(task).collect();
+            let splits = tasks.len() as u64;
+            job.data.threads = threads;
+            let found = batches(&job, Part::Train, tasks, block_bytes).unwrap();
+            prop_assert_eq!(samples(&found), samples(&expected));
+            prop_assert!(found.iter().rev().skip(1).all(|batch| batch.size == job.train.batch_size));
+            let completed: Vec<u64> = found.iter().flat_map(|batch| batch.completes.clone()).collect();
+            prop_assert_eq!(completed, (0..splits).collect::<Vec<_>>());
+        }
+    }
+}
