@@ -172,3 +172,86 @@ fn same_type(node: &Node, shape: &Shape) -> bool {
             | (Shape::Table(_) | Shape::Named(_) | Shape::Tagged { .. }, Value::Table(_))
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::fixture::{CRITEO, checked};
+
+    /// Problems of a good Criteo job with something added.
+    fn problems(rest: &str) -> Vec<String> {
+        checked(&format!("{CRITEO}{rest}")).1
+    }
+
+    #[test]
+    fn limits_are_inclusive_where_they_say_so() {
+        for good in ["batch_size = 1", "batch_size = 1_048_576", "staleness = 0", "seed = 0x7fff_ffff_ffff_ffff"] {
+            assert_eq!(problems(&format!("[train]\n{good}\n")), [""; 0], "{good}");
+        }
+        for bad in [
+            "batch_size = 0",
+            "batch_size = 1048577",
+            "staleness = -1",
+            "seed = 99999999999999999999999999999999999999999",
+        ] {
+            let found = problems(&format!("[train]\n{bad}\n"));
+            assert!(found.len() == 1 && found[0].contains("out of range"), "{bad}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn open_limits_exclude_their_ends() {
+        for (fraction, count) in [("0.0", 1), ("1.0", 1), ("nan", 1), ("-inf", 1), ("0.5", 0), ("1e-9", 0)] {
+            assert_eq!(problems(&format!("test_fraction = {fraction}\n")).len(), count, "{fraction}");
+        }
+    }
+
+    #[test]
+    fn an_integer_is_a_number_but_not_the_reverse() {
+        assert_eq!(problems("[cluster]\npatience_seconds = 5\n"), [""; 0]);
+        let expected = "`train.epochs` is a number, expected an integer from 1 to 10000";
+        assert_eq!(problems("[train]\nepochs = 2.0\n"), [expected]);
+    }
+
+    #[test]
+    fn a_table_without_kind_takes_the_default_one() {
+        let (document, problems) = checked(&format!("{CRITEO}[embedding]\noptimizer = {{ lr = 0.5 }}\n"));
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(document.to_json()["embedding"]["optimizer"], json!({"kind": "adagrad", "lr": 0.5}));
+    }
+
+    #[test]
+    fn where_there_is_no_default_the_kind_is_needed() {
+        assert_eq!(problems("[tables.C1]\ninit = { bound = 1 }\n"), ["missing key `tables.C1.init.kind`"]);
+    }
+
+    /// Which keys there are depends on the kind, so an unknown one is not followed by more noise.
+    #[test]
+    fn an_unknown_kind_is_the_only_problem_of_its_table() {
+        assert_eq!(problems("[model]\nkind = 'dlmr'\nhidden = 'x'\n"), ["`model.kind` has no choice \"dlmr\""]);
+    }
+
+    #[test]
+    fn features_are_text_or_a_table_each() {
+        let text = "[features]\nnumeric = ['I1', { column = 'I2', log = 1 }, 3, { log = true }]\n";
+        let expected = [
+            "`features.numeric[1].log` is an integer, expected true or false",
+            "`features.numeric[2]` is an integer, expected text or a table",
+            "missing key `features.numeric[3].column`",
+        ];
+        assert_eq!(problems(text), expected);
+    }
+
+    #[test]
+    fn named_tables_take_any_name_and_check_what_is_in_them() {
+        assert_eq!(problems("[tables.'odd name']\ndim = 8\n"), [""; 0]);
+        assert_eq!(problems("[tables.'odd name']\ndims = 8\n"), ["unknown key `tables.odd name.dims`"]);
+    }
+
+    #[test]
+    fn sections_are_tables() {
+        let expected = ["`train` is a list, expected a table", "unknown key `cluters`"];
+        assert_eq!(problems("[[train]]\nseed = 1\n[cluters]\n"), expected);
+    }
+}

@@ -192,3 +192,78 @@ fn table_node(source: &Arc<Source>, span: std::ops::Range<usize>, table: &DeTabl
     entries.sort_by_key(|entry| entry.key_at.span.start);
     Node { value: Value::Table(entries), at: place(span) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(text: &str) -> Node {
+        Node::parse(&Source::file("job.toml", text)).unwrap()
+    }
+
+    fn text_at(node: &Node, path: &Path) -> String {
+        node.place(path).text().to_owned()
+    }
+
+    #[test]
+    fn values_become_json() {
+        let text =
+            "a = 0x1F\nb = [1_0, 2.5, true, 'x']\nc.d = { e = \"\\u00e9\" }\nf = 1979-05-27\n[[g]]\nh = 1\n[[g]]\n";
+        let expected = json!({
+            "a": 31, "b": [10, 2.5, true, "x"], "c": {"d": {"e": "é"}}, "f": null, "g": [{"h": 1}, {}],
+        });
+        assert_eq!(parse(text).to_json(), expected);
+    }
+
+    #[test]
+    fn keys_keep_the_order_of_the_file() {
+        let Value::Table(entries) = parse("z = 1\nm = 2\na = 3\n").value else { panic!("no table") };
+        assert_eq!(entries.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>(), ["z", "m", "a"]);
+    }
+
+    #[test]
+    fn a_path_leads_to_its_text_or_to_the_nearest_around_it() {
+        let document = parse("[data]\nlist = ['é', { key = 12 }]\n");
+        let list = Path::from("data.list");
+        assert_eq!(text_at(&document, &list.index(0)), "'é'");
+        assert_eq!(text_at(&document, &list.index(1).key("key")), "12");
+        assert_eq!(text_at(&document, &list.index(1).key("other")), "{ key = 12 }");
+        assert_eq!(text_at(&document, &list.index(7).key("x")), "['é', { key = 12 }]");
+        assert_eq!(text_at(&document, &list.key("x")), "['é', { key = 12 }]");
+        assert_eq!(text_at(&document, &Path::from("data.none")), "[data]");
+        assert_eq!(document.place(&Path::from("none")).span, 0..0);
+        assert!(document.find(&Path::from("data.none")).is_none());
+        assert!(document.find(&list.index(1)).is_some());
+    }
+
+    #[test]
+    fn paths_read_like_toml() {
+        assert_eq!(Path::from("features.numeric").index(3).key("column").to_string(), "features.numeric[3].column");
+        assert_eq!(Path::default().key("name").to_string(), "name");
+    }
+
+    #[test]
+    fn every_place_that_is_not_toml_is_reported() {
+        let problems = Node::parse(&Source::file("job.toml", "a = \nb = 1\nc = [1,\n")).unwrap_err();
+        let lines: BTreeSet<_> = problems.iter().filter_map(|problem| Some(problem.location()?.1)).collect();
+        assert!(lines.is_superset(&BTreeSet::from([1, 3])), "{problems:?}");
+    }
+
+    #[test]
+    fn a_key_given_twice_is_an_error() {
+        let problems = Node::parse(&Source::file("job.toml", "a = 1\na = 2\n")).unwrap_err();
+        assert_eq!(problems[0].location(), Some(("job.toml", 2, 1)));
+    }
+
+    #[test]
+    fn absurd_nesting_is_refused_not_followed() {
+        let text = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(Node::parse(&Source::file("job.toml", &text)).is_err());
+        let text = format!("[{}a]\n{}b = 1\n", "a.".repeat(100_000), "b.".repeat(100_000));
+        assert!(Node::parse(&Source::file("job.toml", &text)).is_err());
+    }
+}

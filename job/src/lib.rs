@@ -7,6 +7,8 @@
 mod check;
 mod document;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod load;
 mod overrides;
 #[cfg(test)]

@@ -63,3 +63,35 @@ fn read(path: &Path) -> Result<String, Problem> {
         Problem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::CRITEO;
+
+    #[test]
+    fn a_file_and_its_text_make_the_same_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ads.toml");
+        fs::write(&path, CRITEO).unwrap();
+        let overrides = Overrides::sets(["train.seed=9"]);
+        let job = Job::load(&path, &overrides).unwrap();
+        assert_eq!(job, Job::parse(CRITEO, &path, &overrides).unwrap());
+        assert_eq!((job.train.seed, job.data.train[0].clone()), (9, folder.path().join("a.txt")));
+    }
+
+    /// Malformed settings would leave a document that says something else.
+    #[test]
+    fn a_malformed_setting_stops_before_the_checks() {
+        let errors = Job::parse("", Path::new("x"), &Overrides::sets(["train.seed"])).unwrap_err();
+        assert_eq!(
+            errors.plain(),
+            "job file x has 1 problem\n--set:1:1: setting `train.seed` has no `=`; write it like train.seed=3"
+        );
+    }
+
+    #[test]
+    fn windows_line_ends_are_fine() {
+        assert!(Job::parse(&CRITEO.replace('\n', "\r\n"), Path::new("x"), &Overrides::none()).is_ok());
+    }
+}

@@ -93,3 +93,29 @@ fn is_name_character(c: char) -> bool {
 fn output(raw: raw::Output) -> Output {
     Output { folder: PathBuf::from(raw.folder), save_model: raw.save_model, tensorboard: raw.tensorboard }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::fixture::{CRITEO, job, problems};
+    use crate::{Job, Overrides};
+
+    #[test]
+    fn the_name_is_the_files_unless_given() {
+        assert_eq!(job(CRITEO, "").name, "ads");
+        assert_eq!(job("name = 'x-1_y.z'\n", CRITEO).name, "x-1_y.z");
+        let odd = Job::parse(CRITEO, Path::new("/jobs/my job é.toml"), &Overrides::none()).unwrap();
+        assert_eq!(odd.name, "my-job--");
+        assert_eq!(Job::parse(CRITEO, Path::new(""), &Overrides::none()).unwrap().name, "job");
+    }
+
+    /// It becomes part of a path.
+    #[test]
+    fn a_name_is_no_path() {
+        for name in ["", "a/b", "a b", "é"] {
+            assert_eq!(problems(&format!("name = '{name}'\n"), CRITEO), [format!("\"{name}\" is no name for a run")]);
+        }
+        assert_eq!(problems(&format!("name = '{}'\n", "x".repeat(101)), CRITEO).len(), 1);
+    }
+}

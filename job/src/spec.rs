@@ -112,7 +112,7 @@ pub struct Label {
 pub struct Numeric {
     /// Column name.
     pub column: String,
-    /// Applied first.
+    /// Whether x becomes sign(x)·ln(1 + |x|), before anything else.
     pub log: bool,
     /// Applied after the logarithm.
     pub standardise: Standardise,

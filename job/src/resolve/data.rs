@@ -145,3 +145,62 @@ impl Resolver<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+
+    const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
+
+    #[test]
+    fn criteo_has_forty_columns() {
+        let columns = criteo_columns();
+        assert_eq!(columns.len(), 40);
+        assert_eq!(
+            [&columns[0], &columns[1], &columns[13], &columns[14], &columns[39]],
+            ["label", "I1", "I13", "C1", "C26"]
+        );
+    }
+
+    #[test]
+    fn files_are_found_from_the_folder_of_the_job() {
+        let job = job(CRITEO, "test = ['t', '/x/../u']\n");
+        assert_eq!(job.data.train, [PathBuf::from("/jobs/a.txt")]);
+        assert_eq!(job.data.test, TestPart::Files(vec!["/jobs/t".into(), "/x/../u".into()]));
+    }
+
+    #[test]
+    fn without_a_test_part_nothing_is_held_out() {
+        assert_eq!(job(CRITEO, "").data.test, TestPart::None);
+        assert_eq!(job(CRITEO, "test_fraction = 0.25\n").data.test, TestPart::Fraction(0.25));
+    }
+
+    #[test]
+    fn the_delimiter_is_one_byte_that_can_separate() {
+        let with = |delimiter: &str| DELIMITED.replace("columns", &format!("delimiter = {delimiter}\ncolumns"));
+        for (text, byte) in [(r#""\t""#, b'\t'), ("';'", b';'), ("' '", b' ')] {
+            let Format::Delimited(layout) = job(&with(text), FEATURES).data.format else { panic!("not delimited") };
+            assert_eq!(layout.delimiter, byte);
+        }
+        for text in ["''", "'ab'", "'é'", r#""\n""#, "'\"'"] {
+            assert_eq!(problems(&with(text), FEATURES).len(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn columns_come_from_the_header_when_not_listed() {
+        let text = "[data]\nformat = 'delimited'\ntrain = 'a.csv'\n[model]\nkind = 'ffnn'\n";
+        let Format::Delimited(layout) = job(text, FEATURES).data.format else { panic!("not delimited") };
+        assert!(layout.header && layout.columns.is_empty());
+    }
+
+    #[test]
+    fn empty_paths_and_names_are_refused() {
+        assert_eq!(problems(&CRITEO.replace("a.txt", ""), ""), ["`data.train` is an empty path"]);
+        assert_eq!(problems(&CRITEO.replace("'a.txt'", "['b', '']"), ""), ["`data.train[1]` is an empty path"]);
+        assert_eq!(problems(&DELIMITED.replace("'n'", "''"), FEATURES), ["a column has an empty name"]);
+    }
+}

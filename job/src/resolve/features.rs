@@ -163,3 +163,67 @@ fn pooled(raw: raw::Pooling) -> Pooling {
         raw::Pooling::Mean => Pooling::Mean,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+
+    #[test]
+    fn a_bare_name_is_short_for_a_table() {
+        let short = job(DELIMITED, "[features]\nlabel = 'y'\nnumeric = ['n']\ncategorical = ['a']\n");
+        let long = job(
+            DELIMITED,
+            "[features.label]\ncolumn = 'y'\npositive = ['1']\nnegative = ['0']\n[[features.numeric]]\ncolumn = 'n'\n\
+            log = false\nstandardise = false\nmissing = 0\n[[features.categorical]]\ncolumn = 'a'\ntable = 'a'\n",
+        );
+        assert_eq!(short, long);
+    }
+
+    #[test]
+    fn criteos_features_can_be_replaced_one_kind_at_a_time() {
+        let job = job(CRITEO, "[features]\nnumeric = ['I3']\n");
+        assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (1, 26));
+        assert!(!job.features.numeric[0].log);
+    }
+
+    #[test]
+    fn transforms_are_kept() {
+        let features = "numeric = [{ column = 'n', standardise = { mean = -1, deviation = 0.5 }, missing = 2 }]";
+        let job = job(DELIMITED, &format!("[features]\nlabel = 'y'\ncategorical = ['a']\n{features}\n"));
+        let given = Standardise::Given { mean: -1.0, deviation: 0.5 };
+        let expected = Numeric { column: "n".into(), log: false, standardise: given, missing: 2.0 };
+        assert_eq!(job.features.numeric, [expected]);
+    }
+
+    #[test]
+    fn a_column_may_be_a_number_and_a_category() {
+        let job = job(DELIMITED, "[features]\nlabel = 'y'\nnumeric = ['n']\ncategorical = ['n', 'a']\n");
+        assert_eq!(job.features.numeric[0].column, job.features.categorical[0].column);
+    }
+
+    #[test]
+    fn pooling_is_a_sum_unless_said() {
+        let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
+            { column = 'b', separator = '::', pooling = 'mean' }, 'c']\n";
+        let many = |separator: &str, pooling| Values::Many { separator: separator.to_owned(), pooling };
+        let expected = [many("|", Pooling::Sum), many("::", Pooling::Mean), Values::One];
+        let job = job(DELIMITED, text);
+        assert_eq!(
+            job.features.categorical.iter().map(|feature| &feature.values).collect::<Vec<_>>(),
+            expected.iter().collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn an_empty_separator_splits_nothing() {
+        let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '' }]\n";
+        assert_eq!(problems(DELIMITED, text), ["the separator is empty"]);
+    }
+
+    #[test]
+    fn a_criteo_column_that_does_not_exist_is_refused() {
+        let found = problems(CRITEO, "[features]\ncategorical = ['C27', 'C1', 'C1']\n");
+        assert_eq!(found, ["no column is named \"C27\"", "column \"C1\" is a categorical feature twice"]);
+    }
+}

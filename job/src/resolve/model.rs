@@ -83,3 +83,46 @@ impl Resolver<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, job, problems};
+
+    #[test]
+    fn staleness_follows_the_mode() {
+        let staleness = |train: &str| job(CRITEO, &format!("[train]\n{train}\n")).train.staleness;
+        assert_eq!(staleness(""), HYBRID_STALENESS);
+        assert_eq!(staleness("mode = 'sync'"), 0);
+        assert_eq!(staleness("staleness = 0"), 0);
+        assert_eq!(staleness("mode = 'sync'\nstaleness = 0"), 0);
+        let found = problems(CRITEO, "[train]\nmode = 'sync'\nstaleness = 1\n");
+        assert_eq!(found, ["mode \"sync\" allows no staleness"]);
+    }
+
+    #[test]
+    fn threads_are_planned_unless_given() {
+        let planned = threads::plan(threads::cores());
+        let automatic = job(CRITEO, "");
+        assert_eq!((automatic.data.threads, automatic.train.threads), (planned.parse, planned.torch));
+        let given = job(CRITEO, "threads = 5\n[train]\nthreads = 6\n");
+        assert_eq!((given.data.threads, given.train.threads), (5, 6));
+    }
+
+    #[test]
+    fn the_default_network_is_a_dlrm() {
+        assert_eq!(job(CRITEO, "").model, job(CRITEO, "[model]\nkind = 'dlrm'\n").model);
+        assert!(
+            matches!(job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = []\n").model, Model::Ffnn { hidden, .. } if hidden.is_empty())
+        );
+    }
+
+    #[test]
+    fn every_table_of_another_dim_is_named_to_a_dlrm() {
+        let text = "[tables]\nC2 = { dim = 8 }\nC7 = { dim = 4 }\n";
+        let expected = ["\"C1\" has 16, \"C2\" has 8", "\"C1\" has 16, \"C7\" has 4"];
+        let expected = expected.map(|dims| format!("a DLRM needs tables of one dim: {dims}"));
+        assert_eq!(problems(CRITEO, text), expected);
+        assert_eq!(job(CRITEO, &format!("{text}[model]\nkind = 'ffnn'\n")).tables[6].dim, 4);
+    }
+}

@@ -115,3 +115,57 @@ fn optimizer(raw: raw::TableOptimizer) -> TableOptimizer {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{DELIMITED, job, problems};
+    use crate::spec::{Init, Job};
+
+    fn with(categorical: &str, rest: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n{rest}")
+    }
+
+    fn dims(job: &Job) -> Vec<(&str, usize)> {
+        job.tables.iter().map(|table| (table.name.as_str(), table.dim)).collect()
+    }
+
+    #[test]
+    fn tables_are_numbered_as_features_name_them() {
+        let features =
+            "'b', { column = 'a', table = 'z' }, { column = 'n', table = 'b' }, { column = 'c', table = 'z' }";
+        let job = job(DELIMITED, &with(features, "[tables.z]\n"));
+        assert_eq!(dims(&job), [("b", 16), ("z", 16)]);
+        let tables: Vec<usize> = job.features.categorical.iter().map(|feature| feature.table).collect();
+        assert_eq!(tables, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn the_nearest_setting_wins() {
+        let rest = "[embedding]\ndim = 4\ninit = { kind = 'zero' }\n[tables.a]\ndim = 8\n\
+            [tables.b]\ninit = { kind = 'normal', deviation = 2 }\n";
+        let job = job(DELIMITED, &with("'a', 'b', { column = 'c', dim = 2 }", rest));
+        assert_eq!(dims(&job), [("a", 8), ("b", 4), ("c", 2)]);
+        let inits: Vec<Init> = job.tables.iter().map(|table| table.init).collect();
+        assert_eq!(inits, [Init::Zero, Init::Normal { deviation: 2.0 }, Init::Zero]);
+    }
+
+    #[test]
+    fn a_shared_table_has_one_dim() {
+        let agreed = "{ column = 'a', table = 's', dim = 4 }, { column = 'b', table = 's', dim = 4 }";
+        assert_eq!(dims(&job(DELIMITED, &with(agreed, "[tables.s]\n"))), [("s", 4)]);
+        let found = problems(DELIMITED, &with(&agreed.replace("'s', dim = 4 }, ", "'s', dim = 2 }, "), "[tables.s]\n"));
+        assert_eq!(found, ["feature \"b\" asks for dim 4, its table \"s\" has 2"]);
+    }
+
+    /// A typing mistake would otherwise quietly make a table that nothing shares.
+    #[test]
+    fn a_shared_table_has_to_exist() {
+        let text = with("'a', { column = 'b', table = 'aa' }", "");
+        assert_eq!(problems(DELIMITED, &text), ["no table is named \"aa\""]);
+    }
+
+    #[test]
+    fn settings_that_no_feature_uses_are_refused() {
+        assert_eq!(problems(DELIMITED, &with("'a'", "[tables.b]\n")), ["no feature uses the table \"b\""]);
+    }
+}

@@ -1,0 +1,37 @@
+//! Jobs for tests, from text.
+
+use std::path::Path;
+
+use crate::document::Node;
+use crate::error::{Problem, Source};
+use crate::spec::Job;
+use crate::{Overrides, check, shape};
+
+/// Columns `y`, `a`, `b`, `c` and `n`; features come from the caller.
+pub(crate) const DELIMITED: &str =
+    "[data]\nformat = 'delimited'\ntrain = 'a.csv'\ncolumns = ['y', 'a', 'b', 'c', 'n']\n[model]\nkind = 'ffnn'\n";
+
+/// Criteo's layout, everything implied.
+pub(crate) const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
+
+/// A good job: `base` and then `rest`.
+pub(crate) fn job(base: &str, rest: &str) -> Job {
+    Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none()).unwrap()
+}
+
+/// What is wrong with a bad one.
+pub(crate) fn problems(base: &str, rest: &str) -> Vec<String> {
+    let found = Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none());
+    messages(found.unwrap_err().problems())
+}
+
+/// The document, and what the schema alone finds wrong with it.
+pub(crate) fn checked(text: &str) -> (Node, Vec<String>) {
+    let mut document = Node::parse(&Source::file("job.toml", text)).unwrap();
+    let problems = check::check(&mut document, &shape::job());
+    (document, messages(&problems))
+}
+
+fn messages(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(|problem| problem.message().to_owned()).collect()
+}
