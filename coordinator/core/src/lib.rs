@@ -1,1 +1,22 @@
 //! The coordinator as a pure state machine: event in, actions out, time is an argument.
+//!
+//! [`Core`] takes the coordinator's calls one for one, with the time of each, and answers them. What else
+//! happened on the way (a member was lost, a placement was made, the run ended) waits in [`Core::take_notices`] for the
+//! process around it to log and count. No clock, no thread, no socket: a test plays hours in microseconds.
+
+mod admission;
+mod core;
+mod members;
+mod notice;
+mod passes;
+mod placement;
+mod run;
+mod seat;
+mod splits;
+mod status;
+
+pub use core::{Core, CoreConfig};
+pub use notice::Notice;
+pub use run::RunOutcome;
+pub use seat::{Role, Seat};
+pub use splits::{SplitRange, plan_splits};

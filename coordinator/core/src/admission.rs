@@ -1,0 +1,83 @@
+//! Who may join: the checks, all made before anything changes.
+
+use zagros_protocol::control::{DataFile, JoinRequest};
+use zagros_protocol::{PROTOCOL_VERSION, Refusal, RefusalKind};
+
+use crate::core::Core;
+use crate::{Role, Seat};
+
+impl Core {
+    pub(crate) fn check_not_ended(&self) -> Result<(), Refusal> {
+        match self.run.outcome() {
+            Some(outcome) => Err(Refusal::new(RefusalKind::Fenced, format!("the run is over ({outcome})"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_same_run(&self, request: &JoinRequest) -> Result<(), Refusal> {
+        let mismatch = |message: String| Err(Refusal::new(RefusalKind::Mismatch, message));
+        if request.protocol_version != PROTOCOL_VERSION {
+            return mismatch(format!(
+                "this process (release {:?}) speaks protocol {}, the coordinator speaks {PROTOCOL_VERSION}; run the \
+                 same release everywhere",
+                request.release, request.protocol_version
+            ));
+        }
+        if request.job_fingerprint != self.config.fingerprint {
+            return mismatch(format!(
+                "the job of this process has fingerprint {:016x}, the coordinator's has {:016x}; give every role the \
+                 same job file and the same --set values (features, tables, model, train and cluster must agree)",
+                request.job_fingerprint, self.config.fingerprint
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn seat(&self, request: &JoinRequest) -> Result<Seat, Refusal> {
+        let role =
+            Role::from_wire(request.role).ok_or_else(|| Refusal::invalid(format!("unknown role {}", request.role)))?;
+        let seat = Seat { role, index: request.index };
+        let seats = match role {
+            Role::EmbeddingServer => self.config.servers,
+            Role::DenseWorker => self.config.workers,
+        };
+        if seat.index >= seats {
+            let message =
+                format!("there is no {seat}: the job has {seats} (counted from 0); see cluster in the job file");
+            return Err(Refusal::invalid(message));
+        }
+        Ok(seat)
+    }
+
+    /// What a role must bring along: a server its address, a worker its files.
+    pub(crate) fn check_baggage(&self, seat: Seat, request: &JoinRequest) -> Result<(), Refusal> {
+        match seat.role {
+            Role::EmbeddingServer if request.address.is_empty() => {
+                Err(Refusal::invalid(format!("{seat} does not say where it listens")))
+            }
+            Role::EmbeddingServer => Ok(()),
+            Role::DenseWorker => self.check_files(seat, &request.files),
+        }
+    }
+
+    /// The first worker's files become the run's; the others must have the same.
+    fn check_files(&self, seat: Seat, files: &[DataFile]) -> Result<(), Refusal> {
+        if files.iter().all(|file| file.bytes == 0) {
+            return Err(Refusal::invalid(format!("{seat} brought no training data: {} files, 0 bytes", files.len())));
+        }
+        if self.passes.is_none() || self.files == files {
+            return Ok(());
+        }
+        let differs = (0..files.len().max(self.files.len())).find(|index| self.files.get(*index) != files.get(*index));
+        let describe = |files: &[DataFile]| match differs.and_then(|index| files.get(index)) {
+            Some(file) => format!("{} ({} bytes)", file.path, file.bytes),
+            None => "nothing".to_owned(),
+        };
+        let message = format!(
+            "{seat} reads other training files than the worker that joined first: {} where that has {}",
+            describe(files),
+            describe(&self.files)
+        );
+        Err(Refusal::new(RefusalKind::Mismatch, message))
+    }
+}

@@ -1,0 +1,350 @@
+//! The state machine itself: each call of the coordinator, with its time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
+};
+use zagros_protocol::{BucketMap, Refusal};
+
+use crate::members::{MemberState, Members};
+use crate::passes::Passes;
+use crate::placement::{Home, Placement};
+use crate::run::RunState;
+use crate::splits::plan_splits;
+use crate::{Notice, Role, RunOutcome, Seat};
+
+/// Evaluations that the status call remembers; older ones are in the worker's run folder.
+const EVALUATIONS_KEPT: usize = 1000;
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    /// Name of the job, for the status page.
+    pub job: String,
+    /// Embedding servers.
+    pub servers: u32,
+    /// Dense workers.
+    pub workers: u32,
+    /// Buckets that rows are placed by; at least one per server.
+    pub buckets: u32,
+    /// Passes over the data.
+    pub passes: u32,
+    /// How long a member may be silent.
+    pub lease: Duration,
+    /// Fingerprint of what every role must agree on.
+    pub fingerprint: u64,
+}
+
+/// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) config: CoreConfig,
+    pub(crate) run: RunState,
+    pub(crate) members: Members,
+    pub(crate) placement: Placement,
+    /// The first worker's list is the run's list.
+    pub(crate) files: Vec<DataFile>,
+    pub(crate) passes: Option<Passes>,
+    pub(crate) evaluations: VecDeque<Evaluation>,
+    /// Time of the last call.
+    now: Option<Duration>,
+    notices: Vec<Notice>,
+}
+
+impl Core {
+    /// A run that nobody has joined.
+    #[must_use]
+    pub fn new(config: CoreConfig) -> Self {
+        Self {
+            run: RunState::Waiting,
+            members: Members::new(config.lease),
+            placement: Placement::new(config.servers, config.buckets),
+            files: Vec::new(),
+            passes: None,
+            evaluations: VecDeque::new(),
+            now: None,
+            notices: Vec::new(),
+            config,
+        }
+    }
+
+    /// A process takes its seat.
+    ///
+    /// # Errors
+    /// `Mismatch` when release, job or files differ, `Invalid` when there is no such seat, `Unavailable` while another
+    /// process holds it, `Fenced` when the run is over. Nothing has changed then.
+    pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
+        let now = self.advance(now);
+        self.check_not_ended()?;
+        self.check_same_run(request)?;
+        let seat = self.seat(request)?;
+        self.members.check_vacant(now, seat, request.incarnation)?;
+        self.check_baggage(seat, request)?;
+
+        let epoch = self.members.admit(now, seat, request);
+        self.notices.push(Notice::Joined { seat, epoch, address: request.address.clone() });
+        match seat.role {
+            Role::EmbeddingServer => self.place(seat, request),
+            Role::DenseWorker => self.take_worker(seat, &request.files),
+        }
+        self.start_when_ready();
+        Ok(JoinResponse {
+            member: seat.member(),
+            epoch,
+            lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
+            generation: self.placement.generation().0,
+        })
+    }
+
+    /// A member says that it lives.
+    ///
+    /// # Errors
+    /// `Fenced` when it is no longer a member.
+    pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
+        let now = self.advance(now);
+        let (seat, was_lost) = self.members.renew(now, request.member, request.epoch)?;
+        self.members.report(seat, request.progress, request.load);
+        if was_lost {
+            self.notices.push(Notice::Back { seat });
+        }
+        let outcome = self.run.outcome();
+        Ok(HeartbeatResponse {
+            generation: self.placement.generation().0,
+            stop: outcome.is_some(),
+            reason: outcome.map(ToString::to_string).unwrap_or_default(),
+        })
+    }
+
+    /// A member says goodbye. The run ends when every worker has finished, and when anyone leaves for another reason.
+    ///
+    /// # Errors
+    /// `Fenced` when it is no longer a member, `Invalid` when it does not say how.
+    pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
+        self.advance(now);
+        let seat = self.members.known(request.member, request.epoch)?;
+        if matches!(self.members.state(seat), Some(MemberState::Left { .. })) {
+            // The answer to the first goodbye was lost.
+            return Ok(LeaveResponse {});
+        }
+        if seat.role == Role::DenseWorker {
+            self.members.active(request.member, request.epoch)?;
+        }
+        let outcome = left_as(seat, request)?;
+        let how = RunOutcome::to_string(&outcome);
+        self.members.leave(seat, outcome == RunOutcome::Finished);
+        self.release(seat);
+        self.notices.push(Notice::Left { seat, how });
+        self.end_after(seat, outcome);
+        Ok(LeaveResponse {})
+    }
+
+    /// Which server owns which bucket, and what is waited for.
+    pub fn placement(&mut self, now: Duration) -> PlacementResponse {
+        self.advance(now);
+        let entry = |(index, home): (u32, &Home)| ServerEntry {
+            index,
+            address: home.address.clone(),
+            incarnation: home.incarnation,
+            alive: self.members.alive(Seat::server(index)).is_some(),
+        };
+        PlacementResponse {
+            generation: self.placement.generation().0,
+            owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
+            servers: self.placement.homes().map(entry).collect(),
+            waiting_for: self.waiting_for_servers().unwrap_or_default(),
+        }
+    }
+
+    /// The next split for a worker.
+    ///
+    /// # Errors
+    /// `Fenced` when it is no longer a member or the run is over, `Invalid` for a pass that the job does not have.
+    pub fn assign(&mut self, now: Duration, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
+        self.advance(now);
+        self.check_not_ended()?;
+        let (seat, passes) = self.worker(request.member, request.epoch)?;
+        passes.assign(request.pass, seat)
+    }
+
+    /// Splits whose every gradient is acknowledged.
+    ///
+    /// # Errors
+    /// `Fenced` when the worker is no longer a member, `Invalid` when it does not hold one of them: none is booked then.
+    pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
+        self.advance(now);
+        let (seat, passes) = self.worker(request.member, request.epoch)?;
+        if passes.complete(request.pass, &request.splits, seat)? {
+            self.notices.push(Notice::PassDone { pass: request.pass });
+        }
+        Ok(CompleteResponse {})
+    }
+
+    /// A worker's measures on the held-out part.
+    ///
+    /// # Errors
+    /// `Fenced` when it is no longer a member, `Invalid` when it brings none.
+    pub fn report_evaluation(
+        &mut self,
+        now: Duration,
+        request: &ReportEvaluationRequest,
+    ) -> Result<ReportEvaluationResponse, Refusal> {
+        self.advance(now);
+        self.worker(request.member, request.epoch)?;
+        let evaluation = request.evaluation.ok_or_else(|| Refusal::invalid("the report has no evaluation"))?;
+        if self.evaluations.len() == EVALUATIONS_KEPT {
+            self.evaluations.pop_front();
+        }
+        self.evaluations.push_back(evaluation);
+        Ok(ReportEvaluationResponse {})
+    }
+
+    /// Time passes: leases run out. Every other call does this first.
+    pub fn tick(&mut self, now: Duration) {
+        self.advance(now);
+    }
+
+    /// Ends the run from outside, as when the coordinator's process is asked to stop. The first outcome stays.
+    pub fn end(&mut self, now: Duration, outcome: RunOutcome) {
+        self.advance(now);
+        self.finish(outcome);
+    }
+
+    /// How the run ended, once it has.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&RunOutcome> {
+        self.run.outcome()
+    }
+
+    /// Whether nobody is left to be told something.
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
+    }
+
+    /// What has happened since the last time this was asked.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Who is missing, in words: `embedding server 2 has not joined`; `None` when everyone is there.
+    #[must_use]
+    pub fn waiting_for(&self) -> Option<String> {
+        self.waiting_for_servers().or_else(|| {
+            let seats = (0..self.config.workers).map(Seat::worker);
+            list(seats.filter_map(|seat| self.absence(seat)))
+        })
+    }
+
+    fn waiting_for_servers(&self) -> Option<String> {
+        list((0..self.config.servers).map(Seat::server).filter_map(|seat| self.absence(seat)))
+    }
+
+    fn absence(&self, seat: Seat) -> Option<String> {
+        match self.members.state(seat) {
+            None => Some(format!("{seat} has not joined")),
+            Some(MemberState::Lost) => Some(format!("{seat} is lost: silent for longer than its lease")),
+            Some(MemberState::Left { finished: false }) => Some(format!("{seat} has left")),
+            Some(MemberState::Alive | MemberState::Left { finished: true }) => None,
+        }
+    }
+
+    /// Moves the clock and lets leases run out. Answers the time, which never runs backwards.
+    pub(crate) fn advance(&mut self, now: Duration) -> Duration {
+        let last = self.now.unwrap_or(now);
+        let now = now.max(last);
+        self.now = Some(now);
+        let gap = now - last;
+        // Without a call for so long it was this process that stood still, and so members could not be heard.
+        if gap > self.config.lease / 2 && !self.is_deserted() {
+            self.members.excuse(gap);
+            self.notices.push(Notice::Stalled { gap });
+        }
+        for lapse in self.members.expire(now) {
+            let splits = self.release(lapse.seat);
+            self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
+        }
+        now
+    }
+
+    fn place(&mut self, seat: Seat, request: &JoinRequest) {
+        let home = Home { address: request.address.clone(), incarnation: request.incarnation };
+        if let Some(generation) = self.placement.joined(seat.index, home) {
+            self.notices.push(Notice::Placed { generation });
+        }
+    }
+
+    fn take_worker(&mut self, seat: Seat, files: &[DataFile]) {
+        // Held under an earlier epoch, which is fenced now.
+        self.release(seat);
+        if self.passes.is_none() {
+            self.files = files.to_vec();
+            self.passes = Some(Passes::new(plan_splits(files, self.config.workers), self.config.passes));
+        }
+    }
+
+    fn start_when_ready(&mut self) {
+        if self.run == RunState::Waiting && self.placement.map().is_some() && self.passes.is_some() {
+            self.run = RunState::Training;
+            self.notices.push(Notice::Started);
+        }
+    }
+
+    /// The caller's seat and the books, for calls that only workers make.
+    fn worker(&mut self, member: u64, epoch: u32) -> Result<(Seat, &mut Passes), Refusal> {
+        let seat = self.members.active(member, epoch)?;
+        match self.passes.as_mut() {
+            Some(passes) if seat.role == Role::DenseWorker => Ok((seat, passes)),
+            _ => Err(Refusal::invalid(format!("{seat} is no dense worker"))),
+        }
+    }
+
+    fn release(&mut self, seat: Seat) -> usize {
+        self.passes.as_mut().map_or(0, |passes| passes.release(seat))
+    }
+
+    fn end_after(&mut self, seat: Seat, outcome: RunOutcome) {
+        match (seat.role, outcome) {
+            (Role::DenseWorker, RunOutcome::Finished) => {
+                let finished =
+                    |index| self.members.state(Seat::worker(index)) == Some(MemberState::Left { finished: true });
+                if (0..self.config.workers).all(finished) {
+                    self.finish(RunOutcome::Finished);
+                }
+            }
+            (Role::EmbeddingServer, RunOutcome::Finished) => {
+                self.finish(RunOutcome::Failed { reason: format!("{seat} left before the run was over") });
+            }
+            (_, outcome) => self.finish(outcome),
+        }
+    }
+
+    fn finish(&mut self, outcome: RunOutcome) {
+        if self.run.outcome().is_none() {
+            self.run = RunState::Ended(outcome.clone());
+            self.notices.push(Notice::Ended(outcome));
+        }
+    }
+}
+
+/// A member's own account of its end, with its name.
+fn left_as(seat: Seat, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
+    let reason = if request.reason.is_empty() { seat.to_string() } else { format!("{seat}: {}", request.reason) };
+    match Outcome::try_from(request.outcome) {
+        Ok(Outcome::Finished) => Ok(RunOutcome::Finished),
+        Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted { reason }),
+        Ok(Outcome::Failed) => Ok(RunOutcome::Failed { reason }),
+        Ok(Outcome::Unspecified) | Err(_) => Err(Refusal::invalid(format!("{seat} leaves without an outcome"))),
+    }
+}
+
+fn list(parts: impl Iterator<Item = String>) -> Option<String> {
+    let all: Vec<String> = parts.collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

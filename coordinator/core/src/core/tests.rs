@@ -1,0 +1,265 @@
+//! The calls one by one; random orders of them are in `tests/simulation.rs`.
+
+use zagros_protocol::control::assign_response::Work;
+use zagros_protocol::control::{Progress, ServerLoad};
+use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(10);
+const FINGERPRINT: u64 = 0xfeed;
+
+fn core(servers: u32, workers: u32) -> Core {
+    let job = "test".to_owned();
+    Core::new(CoreConfig { job, servers, workers, buckets: 64, passes: 2, lease: LEASE, fingerprint: FINGERPRINT })
+}
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn request(seat: Seat, incarnation: u64) -> JoinRequest {
+    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 << 20, splittable: true };
+    let is_worker = seat.role == Role::DenseWorker;
+    JoinRequest {
+        role: seat.role.to_wire(),
+        index: seat.index,
+        address: if is_worker { String::new() } else { format!("127.0.0.1:770{}", seat.index) },
+        incarnation,
+        job_fingerprint: FINGERPRINT,
+        protocol_version: PROTOCOL_VERSION,
+        release: "0.1.0".to_owned(),
+        files: if is_worker { vec![file] } else { Vec::new() },
+    }
+}
+
+fn join(core: &mut Core, seconds: u64, seat: Seat) -> JoinResponse {
+    core.join(at(seconds), &request(seat, 1)).unwrap()
+}
+
+/// One server and one worker, in.
+fn running() -> (Core, JoinResponse, JoinResponse) {
+    let mut core = core(1, 1);
+    let (server, worker) = (join(&mut core, 0, Seat::server(0)), join(&mut core, 0, Seat::worker(0)));
+    core.take_notices();
+    (core, server, worker)
+}
+
+fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<HeartbeatResponse, Refusal> {
+    let request = HeartbeatRequest { member: member.member, epoch: member.epoch, ..HeartbeatRequest::default() };
+    core.heartbeat(at(seconds), &request)
+}
+
+fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, pass: u32) -> Result<Work, Refusal> {
+    let request = AssignRequest { member: member.member, epoch: member.epoch, pass };
+    core.assign(at(seconds), &request).map(|response| response.work.unwrap())
+}
+
+fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str) -> Result<LeaveResponse, Refusal> {
+    let request =
+        LeaveRequest { member: member.member, epoch: member.epoch, outcome: outcome as i32, reason: reason.to_owned() };
+    core.leave(at(1), &request)
+}
+
+#[test]
+fn a_run_goes_from_waiting_to_training_to_finished() {
+    let mut core = core(2, 1);
+    assert_eq!(core.status(at(0)).state, "waiting");
+    join(&mut core, 0, Seat::server(1));
+    let worker = join(&mut core, 0, Seat::worker(0));
+    assert_eq!((worker.generation, core.placement(at(0)).generation), (0, 0));
+    assert_eq!(core.placement(at(0)).waiting_for, "embedding server 0 has not joined");
+    let server = join(&mut core, 0, Seat::server(0));
+    assert_eq!((server.generation, core.status(at(0)).state.as_str()), (1, "training"));
+
+    let placement = core.placement(at(0));
+    assert_eq!(BucketMap::unpack(Generation(1), &placement.owners).unwrap(), BucketMap::even(Generation(1), 64, 2));
+    assert_eq!(placement.servers.iter().map(|entry| entry.index).collect::<Vec<_>>(), [0, 1]);
+    assert!(!beat(&mut core, 1, &worker).unwrap().stop);
+    leave(&mut core, &worker, Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
+    let told = beat(&mut core, 1, &server).unwrap();
+    assert!(told.stop);
+    assert_eq!(told.reason, "run finished");
+    assert!(!core.is_deserted());
+}
+
+#[test]
+fn who_does_not_fit_is_told_both_values_and_changes_nothing() {
+    let refused = |change: fn(&mut JoinRequest), kind: RefusalKind, parts: &[&str]| {
+        let mut core = core(1, 1);
+        let mut request = request(Seat::worker(0), 1);
+        change(&mut request);
+        let refusal = core.join(at(0), &request).unwrap_err();
+        assert_eq!(refusal.kind, kind, "{refusal}");
+        assert!(parts.iter().all(|part| refusal.message.contains(part)), "{refusal}");
+        assert!(core.status(at(0)).members.is_empty() && core.take_notices().is_empty());
+    };
+    refused(|r| r.protocol_version = 9, RefusalKind::Mismatch, &["protocol 9", "speaks 1", "same release"]);
+    refused(|r| r.job_fingerprint = 2, RefusalKind::Mismatch, &["0000000000000002", "000000000000feed", "job file"]);
+    refused(|r| r.index = 1, RefusalKind::Invalid, &["no dense worker 1", "the job has 1"]);
+    refused(|r| r.role = 9, RefusalKind::Invalid, &["unknown role 9"]);
+    refused(|r| r.role = Role::EmbeddingServer.to_wire(), RefusalKind::Invalid, &["does not say where it listens"]);
+    refused(|r| r.files.clear(), RefusalKind::Invalid, &["brought no training data"]);
+}
+
+#[test]
+fn workers_must_read_the_same_files() {
+    let mut core = core(1, 2);
+    join(&mut core, 0, Seat::worker(0));
+    let mut other = request(Seat::worker(1), 1);
+    other.files[0].bytes += 1;
+    let refusal = core.join(at(0), &other).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Mismatch);
+    assert!(
+        refusal.message.contains("train.txt (3145729 bytes) where that has train.txt (3145728 bytes)"),
+        "{refusal}"
+    );
+    other.files.insert(0, request(Seat::worker(0), 1).files[0].clone());
+    let refusal = core.join(at(0), &other).unwrap_err();
+    assert!(refusal.message.contains("train.txt (3145729 bytes) where that has nothing"), "{refusal}");
+    join(&mut core, 0, Seat::worker(1));
+}
+
+#[test]
+fn a_restarted_server_raises_the_generation_once_its_seat_is_free() {
+    let (mut core, _, worker) = running();
+    let replacement = request(Seat::server(0), 2);
+    assert_eq!(core.join(at(5), &replacement).unwrap_err().kind, RefusalKind::Unavailable);
+    beat(&mut core, 5, &worker).unwrap();
+    beat(&mut core, 10, &worker).unwrap();
+    let joined = core.join(at(11), &replacement).unwrap();
+    assert_eq!((joined.epoch, joined.generation), (2, 2));
+    assert_eq!(core.placement(at(11)).servers[0].incarnation, 2);
+    assert_eq!(beat(&mut core, 11, &worker).unwrap().generation, 2);
+    assert_eq!(core.status(at(11)).state, "training");
+}
+
+#[test]
+fn a_lost_server_is_waited_for_and_may_come_back() {
+    let (mut core, server, worker) = running();
+    for second in [4, 8, 12] {
+        beat(&mut core, second, &worker).unwrap();
+    }
+    let placement = core.placement(at(12));
+    assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
+    assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
+    assert_eq!(core.take_notices(), [Notice::Lost { seat: Seat::server(0), silence: at(12), splits: 0 }]);
+    beat(&mut core, 13, &server).unwrap();
+    assert!(core.placement(at(13)).waiting_for.is_empty());
+    assert_eq!(core.take_notices(), [Notice::Back { seat: Seat::server(0) }]);
+    assert_eq!(core.status(at(13)).state, "training");
+}
+
+#[test]
+fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
+    let (mut core, server, worker) = running();
+    let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
+    assert_eq!((first.file, first.start, first.end), (0, 0, 1 << 20));
+    for second in [4, 8, 12] {
+        beat(&mut core, second, &server).unwrap();
+    }
+    assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }]));
+    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits: vec![first.id] };
+    assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Fenced);
+    let successor = core.join(at(12), &request(Seat::worker(0), 2)).unwrap();
+    let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };
+    assert_eq!(again, first);
+    assert_eq!(assign(&mut core, 12, &worker, 0).unwrap_err().kind, RefusalKind::Fenced);
+}
+
+#[test]
+fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
+    let mut core = core(1, 2);
+    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    let Work::Split(first) = assign(&mut core, 0, &ada, 0).unwrap() else { panic!("no split") };
+    // The same process: the answer to its first join was lost on the way.
+    let ada = join(&mut core, 0, Seat::worker(0));
+    assert_eq!(ada.epoch, 2);
+    assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
+    leave(&mut core, &ada, Outcome::Finished, "").unwrap();
+    assert_eq!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(first));
+    assert_eq!(core.outcome(), None, "the other worker has not finished");
+}
+
+#[test]
+fn a_coordinator_that_stood_still_blames_nobody() {
+    let (mut core, server, worker) = running();
+    beat(&mut core, 1, &server).unwrap();
+    core.tick(at(3600));
+    assert_eq!(core.take_notices(), [Notice::Stalled { gap: at(3599) }]);
+    beat(&mut core, 3601, &worker).unwrap();
+    beat(&mut core, 3601, &server).unwrap();
+    assert!(core.take_notices().is_empty());
+}
+
+#[test]
+fn a_pass_is_complete_when_its_splits_are_and_status_tells() {
+    let (mut core, _, worker) = running();
+    let mut splits = Vec::new();
+    while let Work::Split(split) = assign(&mut core, 1, &worker, 0).unwrap() {
+        splits.push(split.id);
+    }
+    assert_eq!(splits.len(), 3);
+    let status = core.status(at(1));
+    assert_eq!((status.pass, status.passes, status.splits, status.splits_done), (0, 2, 3, 0));
+    assert_eq!(status.members[1].splits_held, 3);
+    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits };
+    core.complete(at(1), &complete).unwrap();
+    assert_eq!(core.take_notices(), [Notice::PassDone { pass: 0 }]);
+    let status = core.status(at(1));
+    assert_eq!((status.pass, status.splits_done), (1, 0));
+}
+
+#[test]
+fn a_failure_ends_the_run_for_everyone_and_stays_the_cause() {
+    let (mut core, server, worker) = running();
+    leave(&mut core, &worker, Outcome::Failed, "loss is not finite at step 7").unwrap();
+    leave(&mut core, &worker, Outcome::Failed, "the answer was lost").unwrap();
+    let stopped = beat(&mut core, 1, &server).unwrap();
+    assert_eq!(stopped.reason, "run failed: dense worker 0: loss is not finite at step 7");
+    leave(&mut core, &server, Outcome::Interrupted, "").unwrap();
+    core.end(at(1), RunOutcome::Finished);
+    assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
+    assert_eq!(core.status(at(1)).reason, "dense worker 0: loss is not finite at step 7");
+    assert!(core.is_deserted());
+    let late = core.join(at(2), &request(Seat::worker(0), 5)).unwrap_err();
+    assert_eq!((late.kind, late.message.contains("run failed")), (RefusalKind::Fenced, true));
+}
+
+#[test]
+fn a_server_may_not_leave_while_others_need_it() {
+    let (mut core, server, _) = running();
+    assert!(leave(&mut core, &server, Outcome::Unspecified, "").is_err());
+    leave(&mut core, &server, Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome().unwrap().to_string(), "run failed: embedding server 0 left before the run was over");
+}
+
+#[test]
+fn only_workers_get_work_and_report_measures() {
+    let (mut core, server, worker) = running();
+    assert_eq!(assign(&mut core, 0, &server, 0).unwrap_err().message, "embedding server 0 is no dense worker");
+    let evaluation = Evaluation { auc: 0.75, ..Evaluation::default() };
+    let mut report = ReportEvaluationRequest { member: worker.member, epoch: worker.epoch, evaluation: None };
+    assert!(core.report_evaluation(at(0), &report).is_err());
+    report.evaluation = Some(evaluation);
+    for _ in 0..=EVALUATIONS_KEPT {
+        core.report_evaluation(at(0), &report).unwrap();
+    }
+    assert_eq!(core.status(at(0)).evaluations, vec![evaluation; EVALUATIONS_KEPT]);
+}
+
+#[test]
+fn what_members_tell_is_kept() {
+    let (mut core, server, worker) = running();
+    let progress = Progress { step: 40, ..Progress::default() };
+    let told = HeartbeatRequest { member: worker.member, epoch: 1, progress: Some(progress), load: None };
+    core.heartbeat(at(1), &told).unwrap();
+    beat(&mut core, 2, &worker).unwrap();
+    let load = ServerLoad { rows: 7, bytes: 700 };
+    let told = HeartbeatRequest { member: server.member, epoch: 1, progress: None, load: Some(load) };
+    core.heartbeat(at(2), &told).unwrap();
+    let members = core.status(at(3)).members;
+    assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
+    assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
+}

@@ -1,0 +1,251 @@
+//! Who holds which seat: joined under an epoch, kept by heartbeats, lost after a lease of silence.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use zagros_protocol::control::{JoinRequest, Progress, ServerLoad};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use crate::{Role, Seat};
+
+/// Everyone who ever joined, by seat.
+#[derive(Debug)]
+pub(crate) struct Members {
+    lease: Duration,
+    by_seat: BTreeMap<Seat, Member>,
+}
+
+/// The latest holder of a seat.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) address: String,
+    pub(crate) incarnation: u64,
+    pub(crate) epoch: u32,
+    pub(crate) state: MemberState,
+    /// Time of the last word from it.
+    pub(crate) heard: Duration,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) load: Option<ServerLoad>,
+}
+
+/// Whether the holder still holds its seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemberState {
+    Alive,
+    /// It said goodbye.
+    Left {
+        /// Whether its work was done.
+        finished: bool,
+    },
+    /// It was silent for a lease.
+    Lost,
+}
+
+/// A lease that ran out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lapse {
+    pub(crate) seat: Seat,
+    pub(crate) silence: Duration,
+}
+
+impl Members {
+    pub(crate) fn new(lease: Duration) -> Self {
+        Self { lease, by_seat: BTreeMap::new() }
+    }
+
+    /// Whether a process of this incarnation may take the seat: it is free, or its own.
+    pub(crate) fn check_vacant(&self, now: Duration, seat: Seat, incarnation: u64) -> Result<(), Refusal> {
+        let Some(holder) = self.alive(seat).filter(|holder| holder.incarnation != incarnation) else { return Ok(()) };
+        let silence = now.saturating_sub(holder.heard);
+        let place = if holder.address.is_empty() { String::new() } else { format!(" at {}", holder.address) };
+        let message = format!(
+            "{seat} is held by another process{place}, last heard {silence:.1?} ago; unless it is heard again its \
+             place is free in {:.1?}",
+            self.lease.saturating_sub(silence)
+        );
+        Err(Refusal::new(RefusalKind::Unavailable, message))
+    }
+
+    /// Gives the seat to the process that asks for it. Answers its epoch.
+    pub(crate) fn admit(&mut self, now: Duration, seat: Seat, request: &JoinRequest) -> u32 {
+        let epoch = self.by_seat.get(&seat).map_or(0, |member| member.epoch) + 1;
+        let member = Member {
+            address: request.address.clone(),
+            incarnation: request.incarnation,
+            epoch,
+            state: MemberState::Alive,
+            heard: now,
+            progress: None,
+            load: None,
+        };
+        self.by_seat.insert(seat, member);
+        epoch
+    }
+
+    /// The seat of a caller, whatever its state, if nobody has taken it since (invariant ME-1).
+    pub(crate) fn known(&self, member: u64, epoch: u32) -> Result<Seat, Refusal> {
+        let fenced = |message: String| Err(Refusal::new(RefusalKind::Fenced, message));
+        let Some(seat) = Seat::from_member(member) else {
+            return fenced(format!("member {member} is none of this run's"));
+        };
+        match self.by_seat.get(&seat).map(|member| member.epoch) {
+            Some(current) if current == epoch => Ok(seat),
+            Some(current) if current > epoch => fenced(format!(
+                "{seat} has been taken by a newer process (epoch {current}, this one has {epoch}); stop this one"
+            )),
+            // The coordinator's memory ends with its process.
+            Some(_) | None => fenced(format!(
+                "{seat} with epoch {epoch} is not known: the coordinator was restarted; start the run again"
+            )),
+        }
+    }
+
+    /// As [`Self::known`], and the caller must still hold its seat.
+    pub(crate) fn active(&self, member: u64, epoch: u32) -> Result<Seat, Refusal> {
+        let seat = self.known(member, epoch)?;
+        let why = match self.by_seat.get(&seat).map(|member| member.state) {
+            Some(MemberState::Alive) => return Ok(seat),
+            Some(MemberState::Left { .. }) => "has left the run",
+            Some(MemberState::Lost) | None => "was silent for longer than its lease, and its work was given to others",
+        };
+        Err(Refusal::new(RefusalKind::Fenced, format!("{seat} {why}; start it again to join anew")))
+    }
+
+    /// Renews the lease of a caller. An embedding server that was lost is taken back, since nobody else can have
+    /// its rows; a worker is not, since others may be reading its splits. Answers the seat and whether it was lost.
+    pub(crate) fn renew(&mut self, now: Duration, member: u64, epoch: u32) -> Result<(Seat, bool), Refusal> {
+        let seat = self.known(member, epoch)?;
+        let was_lost = self.state(seat) == Some(MemberState::Lost) && seat.role == Role::EmbeddingServer;
+        if !was_lost {
+            self.active(member, epoch)?;
+        }
+        if let Some(member) = self.by_seat.get_mut(&seat) {
+            member.heard = now;
+            member.state = MemberState::Alive;
+        }
+        Ok((seat, was_lost))
+    }
+
+    /// Keeps what a member told of itself.
+    pub(crate) fn report(&mut self, seat: Seat, progress: Option<Progress>, load: Option<ServerLoad>) {
+        if let Some(member) = self.by_seat.get_mut(&seat) {
+            member.progress = progress.or(member.progress);
+            member.load = load.or(member.load);
+        }
+    }
+
+    pub(crate) fn leave(&mut self, seat: Seat, finished: bool) {
+        if let Some(member) = self.by_seat.get_mut(&seat) {
+            member.state = MemberState::Left { finished };
+        }
+    }
+
+    /// Marks members lost whose lease has run out.
+    pub(crate) fn expire(&mut self, now: Duration) -> Vec<Lapse> {
+        let mut lapses = Vec::new();
+        for (seat, member) in &mut self.by_seat {
+            let silence = now.saturating_sub(member.heard);
+            if member.state == MemberState::Alive && silence > self.lease {
+                member.state = MemberState::Lost;
+                lapses.push(Lapse { seat: *seat, silence });
+            }
+        }
+        lapses
+    }
+
+    /// Forgives everyone `gap` of silence.
+    pub(crate) fn excuse(&mut self, gap: Duration) {
+        self.by_seat.values_mut().for_each(|member| member.heard += gap);
+    }
+
+    pub(crate) fn state(&self, seat: Seat) -> Option<MemberState> {
+        self.by_seat.get(&seat).map(|member| member.state)
+    }
+
+    pub(crate) fn alive(&self, seat: Seat) -> Option<&Member> {
+        self.by_seat.get(&seat).filter(|member| member.state == MemberState::Alive)
+    }
+
+    /// Everyone, servers first, by index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Seat, &Member)> {
+        self.by_seat.iter().map(|(seat, member)| (*seat, member))
+    }
+}
+
+impl MemberState {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Left { .. } => "left",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEAT: Seat = Seat::worker(1);
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn join(members: &mut Members, seconds: u64, seat: Seat, incarnation: u64) -> Result<u32, Refusal> {
+        members.check_vacant(at(seconds), seat, incarnation)?;
+        let request = JoinRequest { incarnation, address: "10.0.0.1:1".to_owned(), ..JoinRequest::default() };
+        Ok(members.admit(at(seconds), seat, &request))
+    }
+
+    #[test]
+    fn a_seat_is_held_until_its_lease_runs_out() {
+        let mut members = Members::new(LEASE);
+        assert_eq!(join(&mut members, 0, SEAT, 1), Ok(1));
+        let refused = join(&mut members, 4, SEAT, 2).unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Unavailable);
+        assert!(
+            refused.message.starts_with("dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s")
+        );
+        assert!(refused.message.ends_with("free in 6.0s"), "{refused}");
+        assert!(members.expire(at(10)).is_empty());
+        assert_eq!(members.expire(at(11)).len(), 1);
+        assert_eq!(join(&mut members, 11, SEAT, 2), Ok(2));
+        assert!(members.expire(at(12)).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_did_not_hear_its_answer_may_join_again() {
+        let mut members = Members::new(LEASE);
+        assert_eq!(join(&mut members, 0, SEAT, 1), Ok(1));
+        assert_eq!(join(&mut members, 1, SEAT, 1), Ok(2));
+        assert!(members.known(SEAT.member(), 1).unwrap_err().message.contains("taken by a newer process (epoch 2"));
+        assert_eq!(members.known(SEAT.member(), 2), Ok(SEAT));
+    }
+
+    #[test]
+    fn a_lost_server_is_taken_back_and_a_lost_worker_is_fenced() {
+        let mut members = Members::new(LEASE);
+        let server = Seat::server(0);
+        join(&mut members, 0, server, 1).unwrap();
+        join(&mut members, 0, SEAT, 2).unwrap();
+        assert_eq!(members.expire(at(30)).len(), 2);
+        assert_eq!(members.renew(at(31), server.member(), 1), Ok((server, true)));
+        assert_eq!(members.renew(at(32), server.member(), 1), Ok((server, false)));
+        let fenced = members.renew(at(31), SEAT.member(), 1).unwrap_err();
+        assert_eq!(fenced.kind, RefusalKind::Fenced);
+        assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
+    }
+
+    #[test]
+    fn who_is_not_known_is_fenced() {
+        let mut members = Members::new(LEASE);
+        join(&mut members, 0, SEAT, 1).unwrap();
+        for (member, epoch) in [(SEAT.member(), 9), (Seat::worker(0).member(), 1), (3, 1)] {
+            assert_eq!(members.known(member, epoch).unwrap_err().kind, RefusalKind::Fenced);
+        }
+        members.leave(SEAT, true);
+        assert!(members.active(SEAT.member(), 1).unwrap_err().message.contains("has left the run"));
+    }
+}

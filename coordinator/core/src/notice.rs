@@ -1,0 +1,82 @@
+//! What happened besides the answer to a call: for the log and the metrics of the process around the core.
+
+use std::fmt;
+use std::time::Duration;
+
+use zagros_protocol::Generation;
+
+use crate::{RunOutcome, Seat};
+
+/// Something that happened. `Display` is the log message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A process took a seat.
+    Joined {
+        /// Which seat.
+        seat: Seat,
+        /// How many have taken it so far.
+        epoch: u32,
+        /// Where it listens; empty for workers.
+        address: String,
+    },
+    /// A member left.
+    Left {
+        /// Which seat is free.
+        seat: Seat,
+        /// Its own word: `finished`, `interrupted: …`, `failed: …`.
+        how: String,
+    },
+    /// A member was silent for longer than its lease.
+    Lost {
+        /// Which seat is free.
+        seat: Seat,
+        /// Since its last heartbeat.
+        silence: Duration,
+        /// Splits it held, which others will read.
+        splits: usize,
+    },
+    /// A lost embedding server spoke again before anyone took its seat: its rows are still there.
+    Back {
+        /// Which seat.
+        seat: Seat,
+    },
+    /// The bucket map or an address in it changed.
+    Placed {
+        /// From now on.
+        generation: Generation,
+    },
+    /// Placement and worker are there.
+    Started,
+    /// Every split of a pass is complete.
+    PassDone {
+        /// 0, 1, ….
+        pass: u32,
+    },
+    /// The coordinator itself had not run for so long that silence is nobody's fault: leases are extended.
+    Stalled {
+        /// For how long.
+        gap: Duration,
+    },
+    /// The run is over.
+    Ended(RunOutcome),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { seat, epoch, address } if address.is_empty() => write!(f, "{seat} joined (epoch {epoch})"),
+            Self::Joined { seat, epoch, address } => write!(f, "{seat} joined at {address} (epoch {epoch})"),
+            Self::Left { seat, how } => write!(f, "{seat} left: {how}"),
+            Self::Lost { seat, silence, splits: 0 } => write!(f, "{seat} is lost: silent for {silence:.1?}"),
+            Self::Lost { seat, silence, splits } => {
+                write!(f, "{seat} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
+            }
+            Self::Back { seat } => write!(f, "{seat} is back"),
+            Self::Placed { generation } => write!(f, "placement of generation {generation}"),
+            Self::Started => write!(f, "training starts"),
+            Self::PassDone { pass } => write!(f, "pass {pass} is complete"),
+            Self::Stalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
+            Self::Ended(outcome) => outcome.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Which server owns which bucket, and where each server is.
+
+use std::collections::BTreeMap;
+
+use zagros_protocol::{BucketMap, Generation};
+
+/// The placement of a run. Owners are decided once, when every server has joined for the first time; after that a
+/// generation only says that a server is elsewhere or is another process (invariant PL-1).
+#[derive(Debug)]
+pub(crate) struct Placement {
+    servers: u32,
+    buckets: u32,
+    homes: BTreeMap<u32, Home>,
+    map: Option<BucketMap>,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) address: String,
+    pub(crate) incarnation: u64,
+}
+
+impl Placement {
+    pub(crate) fn new(servers: u32, buckets: u32) -> Self {
+        Self { servers, buckets, homes: BTreeMap::new(), map: None }
+    }
+
+    /// Takes note of a server that joined. Answers the new generation where that makes or changes the placement.
+    pub(crate) fn joined(&mut self, index: u32, home: Home) -> Option<Generation> {
+        let is_new = self.homes.get(&index) != Some(&home);
+        self.homes.insert(index, home);
+        let next = match &self.map {
+            None if self.missing().next().is_none() => {
+                BucketMap::even(Generation::NONE.next(), self.buckets, self.servers)
+            }
+            Some(map) if is_new => map.at(map.generation().next()),
+            None | Some(_) => return None,
+        };
+        Some(self.map.insert(next).generation())
+    }
+
+    /// [`Generation::NONE`] before the first placement.
+    pub(crate) fn generation(&self) -> Generation {
+        self.map.as_ref().map_or(Generation::NONE, BucketMap::generation)
+    }
+
+    /// The owners, once there are any.
+    pub(crate) fn map(&self) -> Option<&BucketMap> {
+        self.map.as_ref()
+    }
+
+    /// Servers that have never joined.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
+        (0..self.servers).filter(|index| !self.homes.contains_key(index))
+    }
+
+    /// Servers that have joined at some time, by index.
+    pub(crate) fn homes(&self) -> impl Iterator<Item = (u32, &Home)> {
+        self.homes.iter().map(|(index, home)| (*index, home))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn home(port: u32, incarnation: u64) -> Home {
+        Home { address: format!("127.0.0.1:{port}"), incarnation }
+    }
+
+    #[test]
+    fn the_first_generation_waits_for_every_server() {
+        let mut placement = Placement::new(2, 64);
+        assert_eq!(placement.joined(1, home(1, 11)), None);
+        assert_eq!(placement.joined(1, home(2, 12)), None, "a restart before the first placement");
+        assert_eq!(placement.missing().collect::<Vec<_>>(), [0]);
+        assert_eq!(placement.joined(0, home(0, 10)), Some(Generation(1)));
+        assert_eq!(placement.map(), Some(&BucketMap::even(Generation(1), 64, 2)));
+    }
+
+    #[test]
+    fn another_process_or_address_is_a_new_generation_and_the_same_process_is_not() {
+        let mut placement = Placement::new(1, 64);
+        placement.joined(0, home(0, 10));
+        assert_eq!(placement.joined(0, home(0, 10)), None);
+        assert_eq!(placement.joined(0, home(0, 11)), Some(Generation(2)));
+        assert_eq!(placement.joined(0, home(9, 11)), Some(Generation(3)));
+    }
+
+    proptest! {
+        #[test]
+        fn generations_only_rise_and_owners_never_move(
+            servers in 1_u32..6, joins in prop::collection::vec((0_u32..6, 0_u32..3, 0_u64..3), 0..60)
+        ) {
+            let mut placement = Placement::new(servers, 97);
+            for (index, port, incarnation) in joins {
+                let before = placement.map().cloned();
+                let announced = placement.joined(index % servers, home(port, incarnation));
+                let after = placement.generation();
+                prop_assert_eq!(announced.is_some(), before.as_ref().map_or(Generation::NONE, BucketMap::generation) < after);
+                if let Some(map) = before {
+                    prop_assert_eq!(placement.map(), Some(&map.at(after)));
+                    prop_assert!(after >= map.generation());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Where the run stands: waiting → training → ended.
+
+use std::fmt;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// Every worker has finished.
+    Finished,
+    /// Someone was asked to stop.
+    Interrupted {
+        /// Who, and why.
+        reason: String,
+    },
+    /// Something went wrong.
+    Failed {
+        /// What, and where.
+        reason: String,
+    },
+}
+
+/// Where the run stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RunState {
+    /// Members are still missing.
+    #[default]
+    Waiting,
+    /// There is a placement and a worker.
+    Training,
+    /// Final: the first outcome stays.
+    Ended(RunOutcome),
+}
+
+impl RunOutcome {
+    /// One word: `finished`, `interrupted` or `failed`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// Why, where it did not finish.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Finished => "",
+            Self::Interrupted { reason } | Self::Failed { reason } => reason,
+        }
+    }
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason() {
+            "" => write!(f, "run {}", self.word()),
+            reason => write!(f, "run {}: {reason}", self.word()),
+        }
+    }
+}
+
+impl RunState {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Training => "training",
+            Self::Ended(outcome) => outcome.word(),
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Option<&RunOutcome> {
+        match self {
+            Self::Ended(outcome) => Some(outcome),
+            Self::Waiting | Self::Training => None,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Who is who: a role and a position within it.
+
+use std::fmt;
+
+use zagros_protocol::control;
+
+/// What a member does in the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Holds rows.
+    EmbeddingServer,
+    /// Trains.
+    DenseWorker,
+}
+
+/// A position that one process at a time takes. A process that restarts takes the same seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Seat {
+    /// What its holder does.
+    pub role: Role,
+    /// Position within the role: 0 … count − 1.
+    pub index: u32,
+}
+
+impl Role {
+    /// The role on the wire; `None` for a number that is no role.
+    #[must_use]
+    pub fn from_wire(role: i32) -> Option<Self> {
+        match control::Role::try_from(role) {
+            Ok(control::Role::EmbeddingServer) => Some(Self::EmbeddingServer),
+            Ok(control::Role::DenseWorker) => Some(Self::DenseWorker),
+            Ok(control::Role::Unspecified) | Err(_) => None,
+        }
+    }
+
+    /// As the wire has it.
+    #[must_use]
+    pub fn to_wire(self) -> i32 {
+        match self {
+            Self::EmbeddingServer => control::Role::EmbeddingServer as i32,
+            Self::DenseWorker => control::Role::DenseWorker as i32,
+        }
+    }
+}
+
+impl Seat {
+    /// Seat of an embedding server.
+    #[must_use]
+    pub const fn server(index: u32) -> Self {
+        Self { role: Role::EmbeddingServer, index }
+    }
+
+    /// Seat of a dense worker.
+    #[must_use]
+    pub const fn worker(index: u32) -> Self {
+        Self { role: Role::DenseWorker, index }
+    }
+
+    /// The member id, the same for every process that takes the seat; the epoch tells them apart.
+    #[must_use]
+    pub fn member(self) -> u64 {
+        (self.role.to_wire() as u64) << 32 | u64::from(self.index)
+    }
+
+    /// The reverse of [`Self::member`].
+    #[must_use]
+    pub fn from_member(member: u64) -> Option<Self> {
+        let role = Role::from_wire(i32::try_from(member >> 32).ok()?)?;
+        Some(Self { role, index: member as u32 })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EmbeddingServer => "embedding server",
+            Self::DenseWorker => "dense worker",
+        })
+    }
+}
+
+impl fmt::Display for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.role, self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_id_leads_back_to_its_seat_and_to_no_other() {
+        for seat in [Seat::server(0), Seat::server(u32::MAX), Seat::worker(0), Seat::worker(7)] {
+            assert_eq!(Seat::from_member(seat.member()), Some(seat));
+        }
+        assert_ne!(Seat::server(1).member(), Seat::worker(1).member());
+        for nobody in [0, 1, 9 << 32, u64::MAX] {
+            assert_eq!(Seat::from_member(nobody), None);
+        }
+    }
+}

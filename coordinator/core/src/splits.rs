@@ -1,0 +1,94 @@
+//! The plan: files cut into byte ranges, in file order.
+
+use zagros_protocol::control::DataFile;
+
+/// Splits per worker and pass that the plan aims at: enough that a lost worker's share is re-read in small parts.
+const SPLITS_PER_WORKER: u64 = 8;
+/// Below this the calls cost more than the re-reading they save.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Above this a lost worker costs too much.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Bytes `start .. end` of a file: the lines whose first byte lies in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitRange {
+    /// Index into the run's files.
+    pub file: u32,
+    /// First byte.
+    pub start: u64,
+    /// Past the last byte.
+    pub end: u64,
+}
+
+/// Cuts files into near-equal ranges of at most clamp(total / (workers × 8), 1 MiB, 64 MiB); a file that cannot be
+/// split is one range. In file order, so that one worker reads the files as they are.
+#[must_use]
+pub fn plan_splits(files: &[DataFile], workers: u32) -> Vec<SplitRange> {
+    let total = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
+    let most = (total / (u64::from(workers.max(1)) * SPLITS_PER_WORKER)).clamp(LEAST_BYTES, MOST_BYTES);
+    (0..).zip(files).flat_map(|(index, file)| cut(index, file, most)).collect()
+}
+
+fn cut(file: u32, data: &DataFile, most: u64) -> impl Iterator<Item = SplitRange> + use<> {
+    let bytes = data.bytes;
+    let parts = if data.splittable { bytes.div_ceil(most) } else { bytes.min(1) };
+    // u128: a product of two byte counts.
+    let bound = move |part: u64| (u128::from(part) * u128::from(bytes) / u128::from(parts)) as u64;
+    (0..parts).map(move |part| SplitRange { file, start: bound(part), end: bound(part + 1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(bytes: u64, splittable: bool) -> DataFile {
+        DataFile { path: String::new(), bytes, splittable }
+    }
+
+    #[test]
+    fn a_gibibyte_for_two_workers_is_sixteen_equal_splits() {
+        let plan = plan_splits(&[file(1 << 30, true)], 2);
+        assert_eq!(plan.len(), 16);
+        assert!(plan.iter().all(|split| split.end - split.start == 64 << 20));
+    }
+
+    #[test]
+    fn a_compressed_file_is_one_split_and_a_small_file_too() {
+        let plan = plan_splits(&[file(9 << 30, false), file(0, true), file(5, true)], 4);
+        let expected = [SplitRange { file: 0, start: 0, end: 9 << 30 }, SplitRange { file: 2, start: 0, end: 5 }];
+        assert_eq!(plan, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn the_splits_are_the_files_in_order_without_gap_or_overlap(
+            files in prop::collection::vec((0_u64..3 << 30, any::<bool>()), 0..6), workers in 1_u32..9
+        ) {
+            let files: Vec<_> = files.into_iter().map(|(bytes, splittable)| file(bytes, splittable)).collect();
+            let plan = plan_splits(&files, workers);
+            let mut splits = plan.iter();
+            for (index, data) in (0..).zip(&files) {
+                let mut covered = 0;
+                while covered < data.bytes {
+                    let split = splits.next().expect("a file is not covered");
+                    prop_assert_eq!((split.file, split.start), (index, covered));
+                    prop_assert!(split.end > split.start);
+                    prop_assert!(!data.splittable || split.end - split.start <= MOST_BYTES);
+                    covered = split.end;
+                }
+                prop_assert_eq!(covered, data.bytes);
+            }
+            prop_assert!(splits.next().is_none());
+        }
+
+        #[test]
+        fn no_split_is_larger_than_a_workers_eighth_unless_that_is_tiny(bytes in 1_u64..1 << 40, workers in 1_u32..9) {
+            let share = (bytes / (u64::from(workers) * SPLITS_PER_WORKER)).max(LEAST_BYTES);
+            for split in plan_splits(&[file(bytes, true)], workers) {
+                prop_assert!(split.end - split.start <= share, "{split:?}");
+            }
+        }
+    }
+}
