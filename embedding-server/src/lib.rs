@@ -1,1 +1,27 @@
-//! The parameter server process.
+//! The parameter server process: rows of a model's embedding tables, looked up and updated over the network.
+//!
+//! ```text
+//! datapath/  lookup and push: check everything, then touch the tables
+//! storage/   describe, save, load: rows as files
+//! control/   the server as a member of a run: join, placement, load, stop
+//! ```
+//!
+//! [`EmbeddingService`] is all of it without a socket; [`LocalShard`] is its face inside a process, and the same face
+//! stands behind gRPC when [`run`] serves it.
+
+mod control;
+mod datapath;
+mod errors;
+mod grpc;
+mod local;
+mod metrics;
+mod server;
+mod service;
+mod storage;
+#[cfg(test)]
+mod testing;
+
+pub use errors::ServerError;
+pub use local::LocalShard;
+pub use server::{ServerConfig, run};
+pub use service::EmbeddingService;

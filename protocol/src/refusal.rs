@@ -45,6 +45,12 @@ impl RefusalKind {
         matches!(self, Self::Unavailable | Self::Deadline)
     }
 
+    /// The kind in one word, as the wire and the metrics have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.entry().2
+    }
+
     fn entry(self) -> (Self, Code, &'static str) {
         *Self::ALL.iter().find(|entry| entry.0 == self).unwrap_or(&Self::ALL[6])
     }

@@ -69,3 +69,18 @@ pub enum TableError {
         value: f32,
     },
 }
+
+impl TableError {
+    /// Position of the table that is meant, where there is one.
+    #[must_use]
+    pub fn table(&self) -> Option<u32> {
+        match self {
+            Self::Config { table, .. }
+            | Self::RepeatedTable { table }
+            | Self::Dim { table, .. }
+            | Self::TooManyRows { table, .. }
+            | Self::NotFinite { table, .. } => Some(*table),
+            Self::UnknownTable { .. } | Self::Length { .. } => None,
+        }
+    }
+}

@@ -1,5 +1,5 @@
 //! First value of a row: a function of (seed, table, id) and of nothing else, so that creation order, thread, server
-//! count and eviction never change a model.
+//! count and eviction never change a model (invariant DP-1).
 
 use std::f64::consts::TAU;
 

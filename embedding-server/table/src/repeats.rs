@@ -71,7 +71,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn repeats_are_found_exactly_when_there_are_some(ids in prop::collection::vec(0_u64..60, 0..30), bits in 0_u32..4) {
+        fn repeats_are_found_exactly_when_there_are_some(
+            ids in prop::collection::vec(0_u64..60, 0..30),
+            bits in 0_u32..4,
+        ) {
             let mut scratch = Scratch::new();
             scratch.group(&ids, 1 << bits);
             let distinct: BTreeSet<u64> = ids.iter().copied().collect();

@@ -162,7 +162,7 @@ proptest! {
         prop_assert_eq!(scan(&table), sorted(&model));
     }
 
-    /// Invariant of the design: order of creation, number of servers and of threads never change a first value.
+    /// Invariant DP-1: order of creation, number of servers and of stripes never change a first value.
     #[test]
     fn first_values_do_not_depend_on_order_or_on_who_holds_the_row(
         ids in prop::collection::vec(any::<u64>(), 1..200),

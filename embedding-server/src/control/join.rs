@@ -1,0 +1,30 @@
+//! Enters the run.
+
+use std::sync::Arc;
+
+use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
+use zagros_job::Job;
+use zagros_plumbing::Shutdown;
+use zagros_protocol::control::{JoinRequest, Role};
+use zagros_protocol::{PROTOCOL_VERSION, ServerIndex};
+
+/// Joins with the job's patience. The coordinator refuses another job or another protocol version by name.
+pub(crate) async fn join(
+    job: &Job,
+    index: ServerIndex,
+    advertised: &str,
+    control: Arc<dyn ControlPlane>,
+    shutdown: &Shutdown,
+) -> Result<Membership, MemberError> {
+    let request = JoinRequest {
+        role: Role::EmbeddingServer.into(),
+        index: index.0,
+        address: advertised.to_owned(),
+        incarnation: rand::random(),
+        job_fingerprint: job.fingerprint(),
+        protocol_version: PROTOCOL_VERSION,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        files: Vec::new(),
+    };
+    Membership::join(control, request, job.cluster.patience, shutdown).await
+}

@@ -1,0 +1,140 @@
+//! Rows for ids.
+
+use zagros_protocol::Refusal;
+use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupResponse};
+use zagros_protocol::packed::value_bytes;
+use zagros_table::Access;
+
+use super::request::{Rows, refuse_oversize};
+use super::values;
+use crate::EmbeddingService;
+
+/// Checks a request whole, then reads (and for training creates) its rows.
+pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
+    let placement = service.placement()?;
+    placement.check_generation(request.generation)?;
+    let access = access(request.access)?;
+    let value_bytes = value_bytes(request.encoding)?;
+    let rows = Rows::unpack(&request.segments, &request.ids)?;
+    let parts = rows.parts();
+    let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    refuse_oversize("the answer", values, value_bytes)?;
+    placement.check_rows(&parts)?;
+
+    let mut weights = vec![0.0; values];
+    let found = service.with_scratch(|scratch| service.tables.lookup(&parts, access, &mut weights, scratch));
+    let report = found.map_err(|error| service.refuse(&error))?;
+    service.metrics.looked_up.inc_by(request.ids.len() as u64 / 8);
+    service.metrics.created.inc_by(report.created);
+    service.metrics.missing.inc_by(report.missing);
+    Ok(LookupResponse {
+        rows: values::encode(weights, request.encoding)?,
+        encoding: request.encoding,
+        created: u32::try_from(report.created).unwrap_or(u32::MAX),
+    })
+}
+
+fn access(access: i32) -> Result<Access, Refusal> {
+    match WireAccess::try_from(access) {
+        Ok(WireAccess::Train) => Ok(Access::Train),
+        Ok(WireAccess::Read) => Ok(Access::Read),
+        Ok(WireAccess::Unspecified) | Err(_) => Err(Refusal::invalid(format!("unknown access {access}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zagros_protocol::datapath::Encoding;
+    use zagros_protocol::packed::decode_values;
+    use zagros_protocol::{BucketMap, Generation, RefusalKind};
+
+    use super::*;
+    use crate::testing::{BUCKETS, lookup_of, placed, read, rows, service};
+
+    fn refused(service: &EmbeddingService, request: &LookupRequest) -> Refusal {
+        let before = service.load().rows;
+        let refusal = lookup(service, request).unwrap_err();
+        assert_eq!(service.load().rows, before, "a refused lookup created rows");
+        refusal
+    }
+
+    #[test]
+    fn rows_come_in_the_order_of_the_ids() {
+        let service = placed(1, 0);
+        let answer = lookup(&service, &lookup_of(&[(1, &[5, 6]), (0, &[5])], WireAccess::Train)).unwrap();
+        assert_eq!(answer.created, 3);
+        let single = |table: u32, id: u64| read(&service, &[(table, &[id])]);
+        assert_eq!(read(&service, &[(1, &[5, 6]), (0, &[5])]), [single(1, 5), single(1, 6), single(0, 5)].concat());
+        assert_eq!(service.metrics.looked_up.get(), 9);
+    }
+
+    #[test]
+    fn narrow_encodings_answer_the_rounded_row() {
+        let service = placed(1, 0);
+        let exact = read(&service, &[(0, &[7])]);
+        for encoding in [Encoding::F16, Encoding::Bf16].map(|encoding| encoding as i32) {
+            let request = LookupRequest { encoding, ..lookup_of(&[(0, &[7])], WireAccess::Read) };
+            let answer = lookup(&service, &request).unwrap();
+            assert_eq!((answer.encoding, answer.rows.len()), (encoding, exact.len() * 2));
+            let mut near = vec![0.0; exact.len()];
+            decode_values(&answer.rows, encoding, &mut near).unwrap();
+            assert!(exact.iter().zip(&near).all(|(a, b)| (a - b).abs() <= a.abs() / 128.0), "{exact:?} {near:?}");
+        }
+    }
+
+    #[test]
+    fn before_the_placement_the_answer_is_to_come_back() {
+        let refusal = refused(&service(1, 0), &lookup_of(&[(0, &[1])], WireAccess::Train));
+        assert!(refusal.kind.is_retryable() && refusal.message.contains("server 0 has no placement"), "{refusal}");
+    }
+
+    #[test]
+    fn another_generation_is_told_to_move_in_both_directions() {
+        let service = placed(1, 0);
+        let request = lookup_of(&[(0, &[1])], WireAccess::Train);
+        for generation in [0, 2] {
+            let refusal = refused(&service, &LookupRequest { generation, ..request.clone() });
+            assert_eq!(refusal.kind, RefusalKind::Moved, "{refusal}");
+        }
+        service.set_placement(Arc::new(BucketMap::even(Generation(2), BUCKETS, 1)));
+        assert_eq!(refused(&service, &request).kind, RefusalKind::Moved);
+        assert!(lookup(&service, &LookupRequest { generation: 2, ..request }).is_ok());
+    }
+
+    #[test]
+    fn a_row_of_another_server_is_not_created_here() {
+        let ids: Vec<u64> = (0..50).collect();
+        assert_eq!(refused(&placed(2, 1), &lookup_of(&[(0, &ids)], WireAccess::Train)).kind, RefusalKind::Moved);
+    }
+
+    #[test]
+    fn malformed_requests_are_refused_with_names_and_sizes() {
+        let service = placed(1, 0);
+        let good = lookup_of(&[(0, &[1, 2])], WireAccess::Train);
+        let refused = |request: LookupRequest| {
+            let refusal = refused(&service, &request);
+            assert_eq!(refusal.kind, RefusalKind::Invalid, "{refusal}");
+            refusal.message
+        };
+        let words = |words: [u32; 3]| words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into();
+        let dim = refused(LookupRequest { segments: words([0, 2, 8]), ..good.clone() });
+        assert!(dim.contains("table `user`") && dim.contains("has dim 4, the request says 8"), "{dim}");
+        let table = refused(LookupRequest { segments: words([2, 2, 4]), ..good.clone() });
+        assert!(table.contains("no table 2; this model has 2 tables"), "{table}");
+        let short = refused(LookupRequest { ids: good.ids.slice(..8), ..good.clone() });
+        assert!(short.contains("ids: expected 16 bytes, found 8"), "{short}");
+        let twice = refused(lookup_of(&[(1, &[1]), (1, &[2])], WireAccess::Train));
+        assert!(twice.contains("table `item`") && twice.contains("more than once"), "{twice}");
+        assert!(refused(LookupRequest { access: 0, ..good.clone() }).contains("unknown access 0"));
+        assert!(refused(LookupRequest { encoding: 7, ..good }).contains("unknown value encoding 7"));
+    }
+
+    #[test]
+    fn no_rows_is_a_request_like_any_other() {
+        let (segments, ids) = rows(&[]);
+        let request = LookupRequest { segments, ids, ..lookup_of(&[], WireAccess::Train) };
+        assert!(lookup(&placed(1, 0), &request).unwrap().rows.is_empty());
+    }
+}

@@ -1,0 +1,16 @@
+//! Per-sample traffic: lookup and push.
+//!
+//! Performance-critical: no I/O, no info log, no lock held across a request, no allocation per row. Everything a
+//! request says is checked before anything is touched, so a refused request has changed nothing (invariant DP-2).
+
+mod lookup;
+mod placement;
+mod push;
+mod request;
+mod values;
+mod window;
+
+pub(crate) use lookup::lookup;
+pub(crate) use placement::Owned;
+pub(crate) use push::push;
+pub(crate) use window::Windows;

@@ -1,0 +1,125 @@
+//! Gradients for ids, applied at once and at most once.
+
+use zagros_protocol::Refusal;
+use zagros_protocol::datapath::{PushRequest, PushResponse};
+
+use super::request::Rows;
+use super::values;
+use super::window::{Begun, Push};
+use crate::EmbeddingService;
+
+/// Checks a request whole, then applies it unless it was applied before (invariant DP-3).
+pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
+    let placement = service.placement()?;
+    placement.check_generation(request.generation)?;
+    let rows = Rows::unpack(&request.segments, &request.ids)?;
+    let parts = rows.parts();
+    let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    placement.check_rows(&parts)?;
+    let gradients = values::decode(&request.gradients, request.encoding, count)?;
+
+    let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
+    let ticket = match service.windows.begin(push)? {
+        Begun::First(ticket) => ticket,
+        Begun::Duplicate => {
+            service.metrics.duplicates.inc();
+            return Ok(PushResponse { duplicate: true });
+        }
+    };
+    // A refusal drops the ticket, which leaves the push as if it had never come.
+    let pushed = service.with_scratch(|scratch| service.tables.push(&parts, &gradients, scratch));
+    let report = pushed.map_err(|error| service.refuse(&error))?;
+    ticket.applied();
+    service.metrics.updated.inc_by(report.updated);
+    service.metrics.created.inc_by(report.created);
+    service.metrics.repeated.inc_by(report.repeated);
+    Ok(PushResponse { duplicate: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_protocol::RefusalKind;
+    use zagros_protocol::datapath::Encoding;
+    use zagros_protocol::packed::encode_values;
+
+    use super::*;
+    use crate::testing::{DIM, placed, push_of, read};
+
+    /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
+    const ITEM: u32 = 1;
+
+    fn pushed(service: &EmbeddingService, request: &PushRequest) -> bool {
+        !push(service, request).unwrap().duplicate
+    }
+
+    fn less(values: &[f32], amount: f32) -> Vec<f32> {
+        values.iter().map(|value| value - amount).collect()
+    }
+
+    #[test]
+    fn a_retry_is_answered_and_not_applied() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5, 6])]);
+        let request = push_of(&[(ITEM, &[5, 6])], 1, 0.5);
+        assert!(pushed(&service, &request) && !pushed(&service, &request));
+        assert_eq!(read(&service, &[(ITEM, &[5, 6])]), less(&first, 0.5));
+        assert!(pushed(&service, &PushRequest { seq: 2, ..request }));
+        let counted = |counter: &prometheus::IntCounter| counter.get();
+        let metrics = &service.metrics;
+        assert_eq!([&metrics.updated, &metrics.created, &metrics.duplicates].map(counted), [4, 2, 1]);
+    }
+
+    #[test]
+    fn a_refused_push_changes_nothing_and_may_be_sent_again_whole() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5, 6])]);
+        let good = push_of(&[(ITEM, &[5, 6])], 1, 0.25);
+        let mut values = vec![0.25; 2 * DIM as usize];
+        values[DIM as usize] = f32::NAN;
+        let nan = encode_values(&values, Encoding::F32 as i32).unwrap().into();
+        let refusal = push(&service, &PushRequest { gradients: nan, ..good.clone() }).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Invalid);
+        assert!(refusal.message.contains("table `item`") && refusal.message.contains("id 6 is NaN"), "{refusal}");
+        let short = push(&service, &PushRequest { gradients: good.gradients.slice(4..), ..good.clone() }).unwrap_err();
+        assert!(short.message.contains("gradients: expected 32 bytes, found 28"), "{short}");
+        let narrow = PushRequest { encoding: Encoding::Bf16 as i32, ..good.clone() };
+        assert!(push(&service, &narrow).unwrap_err().message.contains("gradients: expected 16 bytes, found 32"));
+        assert_eq!(read(&service, &[(ITEM, &[5, 6])]), first);
+        assert!(pushed(&service, &good));
+        assert_eq!(read(&service, &[(ITEM, &[5, 6])]), less(&first, 0.25));
+    }
+
+    #[test]
+    fn narrow_gradients_are_widened() {
+        let service = placed(1, 0);
+        for (seq, encoding) in [(1, Encoding::F16), (2, Encoding::Bf16)] {
+            let first = read(&service, &[(ITEM, &[3])]);
+            let gradients = encode_values(&[0.5; DIM as usize], encoding as i32).unwrap().into();
+            let request = PushRequest { gradients, encoding: encoding as i32, ..push_of(&[(ITEM, &[3])], seq, 0.0) };
+            assert!(pushed(&service, &request));
+            assert_eq!(read(&service, &[(ITEM, &[3])]), less(&first, 0.5));
+        }
+    }
+
+    #[test]
+    fn the_wrong_generation_server_or_epoch_applies_nothing() {
+        let service = placed(2, 0);
+        let ids: Vec<u64> = (0..50).collect();
+        let request = push_of(&[(ITEM, &ids)], 1, 1.0);
+        assert_eq!(push(&service, &request).unwrap_err().kind, RefusalKind::Moved);
+        let late = PushRequest { generation: 2, ..push_of(&[], 1, 1.0) };
+        assert_eq!(push(&service, &late).unwrap_err().kind, RefusalKind::Moved);
+        assert!(pushed(&service, &PushRequest { epoch: 3, ..push_of(&[], 1, 1.0) }));
+        assert_eq!(push(&service, &push_of(&[], 2, 1.0)).unwrap_err().kind, RefusalKind::Fenced);
+        assert_eq!(service.load().rows, 0);
+    }
+
+    #[test]
+    fn gradients_of_an_id_that_is_named_twice_are_summed() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5])]);
+        assert!(pushed(&service, &push_of(&[(ITEM, &[5, 5])], 1, 0.25)));
+        assert_eq!(read(&service, &[(ITEM, &[5])]), less(&first, 0.5));
+        assert_eq!(service.metrics.repeated.get(), 1);
+    }
+}

@@ -1,0 +1,305 @@
+//! Which pushes of a writer were applied: a retry is answered, not applied again (invariant DP-3).
+
+use dashmap::DashMap;
+use zagros_protocol::{Refusal, RefusalKind};
+
+/// Pushes remembered per writer. A writer has at most τ + 1 unacknowledged pushes, which is far less.
+const WINDOW: u64 = 1024;
+
+/// Identity of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Push {
+    pub(crate) writer: u64,
+    /// Counts up when a writer's process is replaced.
+    pub(crate) epoch: u32,
+    /// Counts up by one a batch; a retry repeats it.
+    pub(crate) seq: u64,
+}
+
+/// The windows of all writers. No lock is held while a push is applied.
+#[derive(Debug, Default)]
+pub(crate) struct Windows(DashMap<u64, Window>);
+
+/// What a push is to do now.
+#[derive(Debug)]
+pub(crate) enum Begun<'a> {
+    /// Apply it, and say so.
+    First(Ticket<'a>),
+    /// Nothing: it was applied before.
+    Duplicate,
+}
+
+/// The right to apply a push, held by nobody else meanwhile. Dropped unused, the push may be tried again.
+#[derive(Debug)]
+pub(crate) struct Ticket<'a> {
+    windows: &'a Windows,
+    push: Push,
+    applied: bool,
+}
+
+impl Windows {
+    /// Claims a push.
+    ///
+    /// # Errors
+    /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` while another try of the same push
+    /// is being applied, `Invalid` when it is too old to tell whether it was applied.
+    pub(crate) fn begin(&self, push: Push) -> Result<Begun<'_>, Refusal> {
+        let began = self.0.entry(push.writer).or_insert_with(|| Window::new(push.epoch)).begin(push.epoch, push.seq);
+        match began {
+            Ok(Found::New) => Ok(Begun::First(Ticket { windows: self, push, applied: false })),
+            Ok(Found::Applied) => Ok(Begun::Duplicate),
+            Err(refused) => Err(refused.into_refusal(push)),
+        }
+    }
+}
+
+impl Ticket<'_> {
+    /// The push is in the tables.
+    pub(crate) fn applied(mut self) {
+        self.applied = true;
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if let Some(mut window) = self.windows.0.get_mut(&self.push.writer) {
+            window.finish(self.push.epoch, self.push.seq, self.applied);
+        }
+    }
+}
+
+/// One writer's last pushes, by sequence number modulo the window's length.
+#[derive(Debug)]
+struct Window {
+    epoch: u32,
+    /// The highest number seen; `None` before the first.
+    newest: Option<u64>,
+    begun: Bits,
+    applied: Bits,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    New,
+    Applied,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    Fenced { current: u32 },
+    InProgress,
+    TooOld { newest: u64 },
+}
+
+impl Window {
+    fn new(epoch: u32) -> Self {
+        Self { epoch, newest: None, begun: Bits::default(), applied: Bits::default() }
+    }
+
+    fn begin(&mut self, epoch: u32, seq: u64) -> Result<Found, Refused> {
+        if epoch < self.epoch {
+            return Err(Refused::Fenced { current: self.epoch });
+        }
+        if epoch > self.epoch {
+            *self = Self::new(epoch);
+        }
+        self.advance(seq)?;
+        if self.applied.get(seq) {
+            return Ok(Found::Applied);
+        }
+        if self.begun.get(seq) {
+            return Err(Refused::InProgress);
+        }
+        self.begun.set(seq, true);
+        Ok(Found::New)
+    }
+
+    /// Ends a push that [`Self::begin`] found new. One that a newer epoch or `WINDOW` newer pushes have overtaken
+    /// has no place any more: a retry of it is refused.
+    fn finish(&mut self, epoch: u32, seq: u64, applied: bool) {
+        let remembered = self.newest.is_some_and(|newest| seq <= newest && newest - seq < WINDOW);
+        if epoch == self.epoch && remembered {
+            self.begun.set(seq, false);
+            self.applied.set(seq, applied);
+        }
+    }
+
+    /// Moves the window up to `seq`, forgetting what falls out of it.
+    fn advance(&mut self, seq: u64) -> Result<(), Refused> {
+        let newest = *self.newest.get_or_insert(seq);
+        if seq <= newest {
+            return if newest - seq < WINDOW { Ok(()) } else { Err(Refused::TooOld { newest }) };
+        }
+        // Numbers skipped over take the places of the oldest ones, as not applied.
+        let fresh = (seq - newest).min(WINDOW);
+        for skipped in 0..fresh {
+            self.begun.set(seq - skipped, false);
+            self.applied.set(seq - skipped, false);
+        }
+        self.newest = Some(seq);
+        Ok(())
+    }
+}
+
+impl Refused {
+    fn into_refusal(self, push: Push) -> Refusal {
+        let Push { writer, epoch, seq } = push;
+        let this = format!("push {seq} of writer {writer} (epoch {epoch})");
+        match self {
+            Self::Fenced { current } => {
+                let why = format!("{this} is fenced: a newer process of this writer pushes with epoch {current}");
+                Refusal::new(RefusalKind::Fenced, why)
+            }
+            Self::InProgress => {
+                Refusal::new(RefusalKind::Unavailable, format!("{this} is being applied by an earlier try; ask again"))
+            }
+            Self::TooOld { newest } => Refusal::invalid(format!(
+                "{this} is older than the last {WINDOW} pushes, of which the newest is {newest}; \
+                 whether it was applied is forgotten, so it is not applied now"
+            )),
+        }
+    }
+}
+
+/// One bit per remembered push.
+#[derive(Debug, Default)]
+struct Bits([u64; (WINDOW / 64) as usize]);
+
+impl Bits {
+    fn get(&self, seq: u64) -> bool {
+        let (word, bit) = Self::place(seq);
+        self.0[word] & bit != 0
+    }
+
+    fn set(&mut self, seq: u64, value: bool) {
+        let (word, bit) = Self::place(seq);
+        if value {
+            self.0[word] |= bit;
+        } else {
+            self.0[word] &= !bit;
+        }
+    }
+
+    fn place(seq: u64) -> (usize, u64) {
+        let position = seq % WINDOW;
+        ((position / 64) as usize, 1 << (position % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn push(seq: u64) -> Push {
+        Push { writer: 3, epoch: 1, seq }
+    }
+
+    /// Applies a push and says whether it was the first time.
+    fn apply(windows: &Windows, push: Push) -> Result<bool, RefusalKind> {
+        match windows.begin(push).map_err(|refusal| refusal.kind)? {
+            Begun::First(ticket) => {
+                ticket.applied();
+                Ok(true)
+            }
+            Begun::Duplicate => Ok(false),
+        }
+    }
+
+    proptest! {
+        /// Against a set that forgets nothing: a push is new exactly once, and what fell out of the window is refused.
+        #[test]
+        fn each_push_is_new_once(steps in prop::collection::vec((0_u64..6000, any::<bool>()), 1..400)) {
+            let windows = Windows::default();
+            let mut applied = HashSet::new();
+            let mut newest = 0;
+            for (index, (seq, succeeds)) in steps.into_iter().enumerate() {
+                let too_old = index > 0 && seq + WINDOW <= newest;
+                newest = newest.max(seq);
+                match windows.begin(push(seq)) {
+                    Err(refusal) => prop_assert!(too_old && refusal.kind == RefusalKind::Invalid, "{}", refusal),
+                    Ok(Begun::Duplicate) => prop_assert!(!too_old && applied.contains(&seq)),
+                    Ok(Begun::First(ticket)) => {
+                        prop_assert!(!too_old && !applied.contains(&seq));
+                        if succeeds {
+                            ticket.applied();
+                            applied.insert(seq);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_push_that_failed_may_be_tried_again() {
+        let windows = Windows::default();
+        let Begun::First(ticket) = windows.begin(push(5)).unwrap() else { panic!("it is the first") };
+        let racing = windows.begin(push(5)).unwrap_err();
+        assert_eq!(racing.kind, RefusalKind::Unavailable, "{racing}");
+        drop(ticket);
+        assert_eq!(apply(&windows, push(5)), Ok(true));
+        assert_eq!(apply(&windows, push(5)), Ok(false));
+    }
+
+    #[test]
+    fn an_older_epoch_is_fenced_and_a_newer_one_starts_afresh() {
+        let windows = Windows::default();
+        assert_eq!(apply(&windows, push(5)), Ok(true));
+        let Begun::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
+        assert_eq!(apply(&windows, Push { epoch: 2, ..push(5) }), Ok(true));
+        assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
+        // The old epoch's push ends without a trace in the new one's window.
+        late.applied();
+        assert_eq!(apply(&windows, Push { epoch: 2, ..push(6) }), Ok(true));
+    }
+
+    #[test]
+    fn writers_do_not_share_numbers() {
+        let windows = Windows::default();
+        assert_eq!(apply(&windows, push(5)), Ok(true));
+        assert_eq!(apply(&windows, Push { writer: 4, ..push(5) }), Ok(true));
+    }
+
+    #[test]
+    fn the_largest_number_does_not_overflow() {
+        let windows = Windows::default();
+        assert_eq!(apply(&windows, push(0)), Ok(true));
+        assert_eq!(apply(&windows, push(u64::MAX)), Ok(true));
+        assert_eq!(apply(&windows, push(u64::MAX)), Ok(false));
+        assert_eq!(apply(&windows, push(0)), Err(RefusalKind::Invalid));
+    }
+
+    /// Invariant DP-3 with retries that race each other: eight threads push the same numbers, each until it is
+    /// acknowledged, and every third try fails on the way.
+    #[test]
+    fn racing_retries_apply_a_push_once() {
+        // Fewer than a window: no thread can fall behind by more.
+        const PUSHES: u64 = WINDOW - 1;
+        let windows = Windows::default();
+        let applied: Vec<AtomicU64> = (0..PUSHES).map(|_| AtomicU64::new(0)).collect();
+        let tries = AtomicU64::new(0);
+        let until_acknowledged = |seq: u64| loop {
+            match windows.begin(push(seq)) {
+                Ok(Begun::Duplicate) => return,
+                Ok(Begun::First(ticket)) if !tries.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
+                    applied[seq as usize].fetch_add(1, Ordering::Relaxed);
+                    return ticket.applied();
+                }
+                Ok(Begun::First(failed)) => drop(failed),
+                Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable),
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..PUSHES).for_each(until_acknowledged));
+            }
+        });
+        assert!(applied.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+    }
+}

@@ -1,0 +1,56 @@
+//! Why an embedding server could not start, or had to stop.
+
+use zagros_coordinator_client::MemberError;
+use zagros_plumbing::lifecycle::Late;
+use zagros_table::TableError;
+
+/// Why an embedding server could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The job describes a table that cannot be made.
+    #[error("table `{name}` cannot be made")]
+    Table {
+        /// Name in the job file.
+        name: String,
+        /// What is out of range.
+        #[source]
+        source: TableError,
+    },
+    /// The run did not take this server in.
+    #[error("embedding server {index} could not join the run")]
+    Join {
+        /// Position among the servers.
+        index: u32,
+        /// Who was asked, and what it said.
+        #[source]
+        source: MemberError,
+    },
+    /// Another process took this server's place, or its lease ended.
+    #[error("embedding server {index} is no longer part of the run: {reason}")]
+    Fenced {
+        /// Position among the servers.
+        index: u32,
+        /// In the coordinator's words.
+        reason: String,
+    },
+    /// A listener failed.
+    #[error("embedding server {index} cannot serve its {port} port")]
+    Serve {
+        /// Position among the servers.
+        index: u32,
+        /// `data` or `admin`.
+        port: &'static str,
+        /// What the transport says.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Something did not end in time.
+    #[error("embedding server {index} did not stop cleanly")]
+    Late {
+        /// Position among the servers.
+        index: u32,
+        /// What is still running.
+        #[source]
+        source: Late,
+    },
+}

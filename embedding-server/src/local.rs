@@ -1,0 +1,122 @@
+//! The server as its callers see it, in this process. Behind gRPC stands the same.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use zagros_embedding_client::Shard;
+use zagros_protocol::control::{
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+};
+use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use crate::{EmbeddingService, datapath, storage};
+
+/// Bytes of ids up to which a request is served on the thread that took it. 32 Ki rows take a few milliseconds of
+/// memory work: handing them to another thread would cost more than it frees. Beyond that the runtime's thread
+/// would keep other connections waiting.
+const INLINE_ID_BYTES: usize = 32 * 1024 * size_of::<u64>();
+
+/// An embedding server called without a socket.
+#[derive(Clone)]
+pub struct LocalShard {
+    name: Arc<str>,
+    service: Arc<EmbeddingService>,
+}
+
+impl LocalShard {
+    /// Calls this service.
+    #[must_use]
+    pub fn new(service: Arc<EmbeddingService>) -> Self {
+        Self { name: format!("embedding server {} (in process)", service.index()).into(), service }
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let service = Arc::clone(&self.service);
+        let done = tokio::task::spawn_blocking(move || work(&service)).await;
+        done.unwrap_or_else(|error| Err(Refusal::new(RefusalKind::Internal, format!("{}: {error}", self.name))))
+    }
+}
+
+impl Shard for LocalShard {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        let serve = |service: &EmbeddingService, request: &LookupRequest| {
+            service.metrics.lookup.observe(|| datapath::lookup(service, request))
+        };
+        async move {
+            if request.ids.len() <= INLINE_ID_BYTES {
+                return serve(&self.service, &request);
+            }
+            self.offload(move |service| serve(service, &request)).await
+        }
+        .boxed()
+    }
+
+    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        let serve = |service: &EmbeddingService, request: &PushRequest| {
+            service.metrics.push.observe(|| datapath::push(service, request))
+        };
+        async move {
+            if request.ids.len() <= INLINE_ID_BYTES {
+                return serve(&self.service, &request);
+            }
+            self.offload(move |service| serve(service, &request)).await
+        }
+        .boxed()
+    }
+
+    fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
+        async { Ok(self.service.describe()) }.boxed()
+    }
+
+    fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
+        self.offload(move |service| storage::save(service, &request)).boxed()
+    }
+
+    fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        self.offload(move |service| storage::load(service, &request)).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::testing::{DIM, lookup_of, placed, push_of};
+
+    #[tokio::test]
+    async fn a_large_request_is_answered_as_a_small_one_is() {
+        let shard = LocalShard::new(placed(1, 0));
+        assert_eq!(shard.name(), "embedding server 0 (in process)");
+        let ids: Vec<u64> = (0..40_000).collect();
+        let request = lookup_of(&[(0, &ids)], Access::Train);
+        assert!(request.ids.len() > INLINE_ID_BYTES);
+        let large = shard.lookup(request).await.unwrap();
+        let small = shard.lookup(lookup_of(&[(0, &ids[..100])], Access::Read)).await.unwrap();
+        assert_eq!((large.created, large.rows.len()), (40_000, 40_000 * DIM as usize * 4));
+        assert_eq!(large.rows[..small.rows.len()], small.rows[..]);
+        let push = push_of(&[(0, &ids)], 1, 0.5);
+        assert!(!shard.push(push.clone()).await.unwrap().duplicate);
+        assert!(shard.push(push).await.unwrap().duplicate);
+    }
+
+    #[tokio::test]
+    async fn it_tells_what_it_holds() {
+        let shard = LocalShard::new(placed(1, 0));
+        shard.lookup(lookup_of(&[(0, &[1, 2]), (1, &[1])], Access::Train)).await.unwrap();
+        let tables = shard.describe(DescribeRequest {}).await.unwrap().tables;
+        let told: Vec<_> = tables.iter().map(|table| (table.name.as_str(), table.rows)).collect();
+        assert_eq!(told, [("user", 2), ("item", 1)]);
+        assert!(tables.iter().all(|table| table.bytes > 0));
+    }
+}

@@ -1,0 +1,150 @@
+//! The embedding server as a process: ports, membership, an orderly end.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::transport::server::TcpIncoming;
+use tracing::{info, warn};
+use zagros_coordinator_client::{ControlPlane, Membership};
+use zagros_job::Job;
+use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
+use zagros_protocol::ServerIndex;
+use zagros_protocol::control::Outcome;
+
+use crate::control::{Ended, follow, join};
+use crate::grpc::Adapter;
+use crate::{EmbeddingService, LocalShard, ServerError};
+
+/// How long requests under way may take to end after the server stops taking new ones.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What an embedding server needs from its process.
+pub struct ServerConfig {
+    /// The job that all roles share.
+    pub job: Arc<Job>,
+    /// Position among the servers.
+    pub index: ServerIndex,
+    /// The coordinator.
+    pub control: Arc<dyn ControlPlane>,
+    /// Port of the data path, bound.
+    pub data_listener: TcpListener,
+    /// `host:port` by which workers reach it.
+    pub advertised: String,
+    /// Port of health and metrics, bound.
+    pub admin_listener: Option<TcpListener>,
+    /// Where metrics are registered.
+    pub registry: Registry,
+}
+
+/// Serves until shutdown is requested or the coordinator says that the run is over.
+///
+/// # Errors
+/// When the run does not take the server in, another process takes its place, a port fails, or requests do not end.
+pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
+    let index = config.index.0;
+    let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
+    // A token of its own: a server that is told to stop does not stop its whole process.
+    let life = Lifecycle::new(Shutdown::new());
+    let (failed, mut failures) = mpsc::channel(1);
+    let member = Member {
+        service: Arc::clone(&service),
+        job: config.job,
+        control: config.control,
+        advertised: config.advertised,
+        shutdown,
+    };
+    serve_data(&life, config.data_listener, &service, index, failed.clone());
+    if let Some(listener) = config.admin_listener {
+        serve_admin(&life, listener, config.registry, &service, index, failed);
+    }
+    let ended = tokio::select! {
+        ended = member.take_part() => ended,
+        Some(failure) = failures.recv() => Err(failure),
+    };
+    let finished = life.finish(GRACE).await.map_err(|source| ServerError::Late { index, source });
+    ended.and(finished)
+}
+
+fn serve_data(
+    life: &Lifecycle,
+    listener: TcpListener,
+    service: &Arc<EmbeddingService>,
+    index: u32,
+    failed: mpsc::Sender<ServerError>,
+) {
+    let adapter = Adapter(Arc::new(LocalShard::new(Arc::clone(service))));
+    let router = grpc::server().add_service(adapter.embedding()).add_service(adapter.storage());
+    let stop = life.shutdown().clone();
+    let serving = async move {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        router.serve_with_incoming_shutdown(incoming, async move { stop.requested().await }).await
+    };
+    life.spawn("data port", report(serving, index, "data", failed));
+}
+
+fn serve_admin(
+    life: &Lifecycle,
+    listener: TcpListener,
+    registry: Registry,
+    service: &Arc<EmbeddingService>,
+    index: u32,
+    failed: mpsc::Sender<ServerError>,
+) {
+    let service = Arc::clone(service);
+    let routes = admin::routes(registry, Arc::new(move || service.ready()));
+    let serving = admin::serve(listener, routes, life.shutdown().clone());
+    life.spawn("admin port", report(serving, index, "admin", failed));
+}
+
+/// Tells the failure of a port. Only the first one matters.
+async fn report<E: std::error::Error + Send + Sync + 'static>(
+    serving: impl Future<Output = Result<(), E>>,
+    index: u32,
+    port: &'static str,
+    failed: mpsc::Sender<ServerError>,
+) {
+    if let Err(source) = serving.await {
+        let _ = failed.try_send(ServerError::Serve { index, port, source: Box::new(source) });
+    }
+}
+
+/// The server's part in the run, from joining to leaving.
+struct Member {
+    service: Arc<EmbeddingService>,
+    job: Arc<Job>,
+    control: Arc<dyn ControlPlane>,
+    advertised: String,
+    shutdown: Shutdown,
+}
+
+impl Member {
+    async fn take_part(&self) -> Result<(), ServerError> {
+        let index = self.service.index();
+        let joined = join(&self.job, index, &self.advertised, Arc::clone(&self.control), &self.shutdown).await;
+        let membership = match joined {
+            Ok(membership) => membership,
+            Err(_) if self.shutdown.is_requested() => return Ok(()),
+            Err(source) => return Err(ServerError::Join { index: index.0, source }),
+        };
+        info!(server = index.0, address = self.advertised, member = membership.member(), "joined the run");
+        let ended = follow(&self.service, self.control.as_ref(), &membership, &self.shutdown).await;
+        info!(server = index.0, ?ended, "stopping");
+        match ended {
+            Ended::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
+            Ended::Told(reason) => self.leave(&membership, Outcome::Finished, &reason).await,
+            Ended::Fenced(reason) => return Err(ServerError::Fenced { index: index.0, reason }),
+        }
+        Ok(())
+    }
+
+    /// The run notices a silent end as well, a lease later.
+    async fn leave(&self, membership: &Membership, outcome: Outcome, reason: &str) {
+        if let Err(error) = membership.leave(outcome, reason).await {
+            warn!(server = self.service.index().0, %error, "could not say goodbye");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The embedding server without a socket: tables, placement, writers' windows.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use zagros_job::{Init, Job, TableOptimizer};
+use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
+use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
+use zagros_table::{DEFAULT_STRIPES, Initializer, Optimizer, Scratch, TableConfig, TableError, TableSet};
+
+use crate::ServerError;
+use crate::datapath::{Owned, Windows};
+use crate::metrics::ServerMetrics;
+
+/// One embedding server's rows and everything needed to serve them.
+pub struct EmbeddingService {
+    pub(crate) index: ServerIndex,
+    /// Servers of the run.
+    pub(crate) servers: u32,
+    pub(crate) tables: Arc<TableSet>,
+    /// Names in the order of the tables.
+    pub(crate) names: Arc<[String]>,
+    pub(crate) windows: Windows,
+    pub(crate) metrics: ServerMetrics,
+    placement: ArcSwapOption<Owned>,
+    /// Working memory that earlier requests left behind.
+    scratches: Mutex<Vec<Scratch>>,
+}
+
+impl EmbeddingService {
+    /// A server with empty tables, which serves nothing until [`Self::set_placement`]. Its metrics carry the label
+    /// `server`, so that several servers may share a registry.
+    ///
+    /// # Errors
+    /// [`ServerError::Table`] when a setting of a table is out of range.
+    pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
+        let tables = Arc::new(make_tables(job)?);
+        let names: Arc<[String]> = job.tables.iter().map(|table| table.name.clone()).collect();
+        let metrics = ServerMetrics::new(registry, index, &tables, &names);
+        Ok(Arc::new(Self {
+            index,
+            servers: job.cluster.servers,
+            tables,
+            names,
+            windows: Windows::default(),
+            metrics,
+            placement: ArcSwapOption::empty(),
+            scratches: Mutex::default(),
+        }))
+    }
+
+    /// Serves the buckets that `map` gives to this server, and refuses requests of any other generation.
+    ///
+    /// A request that was admitted before ends under the map it was admitted with: no bucket changes hands with rows
+    /// in it.
+    pub fn set_placement(&self, map: Arc<BucketMap>) {
+        self.placement.store(Some(Arc::new(Owned::new(map, self.index))));
+    }
+
+    /// Position among the servers.
+    #[must_use]
+    pub fn index(&self) -> ServerIndex {
+        self.index
+    }
+
+    /// Whether requests can be served.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn ready(&self) -> Result<(), String> {
+        self.placement().map(|_| ()).map_err(|refusal| refusal.message)
+    }
+
+    /// Rows and bytes per table.
+    #[must_use]
+    pub fn describe(&self) -> DescribeResponse {
+        let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
+            name: name.clone(),
+            rows: table.rows() as u64,
+            bytes: table.bytes() as u64,
+        };
+        // One name per table, by construction.
+        DescribeResponse { tables: self.tables.iter().zip(self.names.iter()).map(status).collect() }
+    }
+
+    /// Rows and bytes of all tables.
+    #[must_use]
+    pub fn load(&self) -> ServerLoad {
+        let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
+        ServerLoad { rows: sum(zagros_table::Table::rows), bytes: sum(zagros_table::Table::bytes) }
+    }
+
+    pub(crate) fn placement(&self) -> Result<Arc<Owned>, Refusal> {
+        self.placement.load_full().ok_or_else(|| {
+            let message = format!("embedding server {} has no placement yet; it waits for the coordinator", self.index);
+            Refusal::new(RefusalKind::Unavailable, message)
+        })
+    }
+
+    /// Lends working memory for the length of a request.
+    pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+        let mut scratch = self.scratches.lock().pop().unwrap_or_default();
+        let done = work(&mut scratch);
+        self.scratches.lock().push(scratch);
+        done
+    }
+
+    /// What a table refused, with its name for a person.
+    pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
+        let name = error.table().and_then(|table| self.names.get(table as usize));
+        match name {
+            Some(name) => Refusal::invalid(format!("table `{name}`: {error}")),
+            None => Refusal::invalid(error),
+        }
+    }
+}
+
+fn make_tables(job: &Job) -> Result<TableSet, ServerError> {
+    let configs: Vec<TableConfig> = job.tables.iter().map(config).collect();
+    TableSet::new(job.train.seed, &configs).map_err(|source| {
+        let table = source.table().and_then(|table| job.tables.get(table as usize));
+        ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
+    })
+}
+
+fn config(table: &zagros_job::Table) -> TableConfig {
+    let init = match table.init {
+        Init::Zero => Initializer::Zero,
+        Init::Uniform { bound } => Initializer::Uniform { bound },
+        Init::Normal { deviation } => Initializer::Normal { deviation },
+    };
+    let optimizer = match table.optimizer {
+        TableOptimizer::Sgd { lr, l2 } => Optimizer::Sgd { lr, l2 },
+        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
+            Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+    };
+    TableConfig { dim: table.dim, init, optimizer, stripes: DEFAULT_STRIPES }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{job, service};
+
+    #[test]
+    fn a_table_is_made_as_the_job_says() {
+        let service = service(1, 0);
+        assert_eq!(service.names[..], ["user", "item"]);
+        let shapes: Vec<_> = service.tables.iter().map(|table| (table.dim(), table.stride())).collect();
+        assert_eq!(shapes, [(4, 8), (4, 4)]);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_made_is_named() {
+        let mut job = job(1);
+        job.tables[1].dim = 0;
+        let error = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).err().unwrap();
+        assert_eq!(error.to_string(), "table `item` cannot be made");
+    }
+
+    #[test]
+    fn it_is_ready_once_it_has_a_placement() {
+        let service = service(1, 0);
+        assert!(service.ready().unwrap_err().contains("waits for the coordinator"));
+        service.set_placement(Arc::new(BucketMap::even(zagros_protocol::Generation(1), 8, 1)));
+        assert_eq!(service.ready(), Ok(()));
+    }
+}

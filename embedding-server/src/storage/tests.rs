@@ -1,0 +1,206 @@
+//! Save and load: between any numbers of servers, and with files that are damaged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use prometheus::Registry;
+use proptest::prelude::*;
+use zagros_protocol::control::{LoadRequest, SaveRequest};
+use zagros_protocol::datapath::Access;
+use zagros_protocol::{Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
+use zagros_table::Rows;
+
+use super::format::{BlockHead, Header};
+use super::reader::Reader;
+use super::writer::Writer;
+use crate::testing::{BUCKETS, job, lookup_of, placed, push_of};
+use crate::{EmbeddingService, datapath, storage};
+
+type Content = BTreeMap<(u32, u64), Vec<f32>>;
+
+const IDS: u64 = 300;
+
+/// Servers that hold [`IDS`] rows of each table between them, some trained.
+fn trained(servers: u32) -> Vec<Arc<EmbeddingService>> {
+    let all: Vec<_> = (0..servers).map(|index| placed(servers, index)).collect();
+    for service in &all {
+        let own = |table| (0..IDS).filter(|id| owner(table, *id, servers) == service.index.0).collect::<Vec<_>>();
+        let (users, items) = (own(0), own(1));
+        datapath::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap();
+        let half = users.len() / 2;
+        datapath::push(service, &push_of(&[(0, &users[..half])], 1, 0.5)).unwrap();
+    }
+    all
+}
+
+fn owner(table: u32, id: u64, servers: u32) -> u32 {
+    bucket_of(RowKey { table: TableId(table), id }, BUCKETS) * servers / BUCKETS
+}
+
+fn content(services: &[Arc<EmbeddingService>]) -> Content {
+    let mut content = Content::new();
+    for service in services {
+        for (number, table) in service.tables.iter().enumerate() {
+            let mut rows = Rows::default();
+            (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+            for (id, slot) in rows.ids.iter().zip(rows.slots.chunks(table.stride())) {
+                assert!(content.insert((number as u32, *id), slot.to_vec()).is_none(), "a row is held twice");
+            }
+        }
+    }
+    content
+}
+
+fn save(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<String> {
+    let request = SaveRequest { folder: folder.display().to_string() };
+    services.iter().flat_map(|service| storage::save(service, &request).unwrap().files).collect()
+}
+
+fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
+    let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec() };
+    storage::load(service, &request).map(|response| response.rows)
+}
+
+#[test]
+fn a_save_of_any_number_of_servers_loads_into_any() {
+    for (before, after) in [(1, 1), (1, 3), (3, 1), (2, 5)] {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = trained(before);
+        let files = save(&saved, folder.path());
+        assert_eq!(files[0], format!("rows-0-of-{before}.zrows"));
+        let loaded: Vec<_> = (0..after).map(|index| placed(after, index)).collect();
+        let rows: u64 = loaded.iter().map(|service| load(service, folder.path(), &files).unwrap()).sum();
+        assert_eq!(rows, 2 * IDS);
+        assert_eq!(content(&loaded), content(&saved), "{before} servers to {after}");
+    }
+}
+
+#[test]
+fn equal_tables_make_equal_files() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let bytes = folders.each_ref().map(|folder| {
+        let files = save(&trained(1), folder.path());
+        fs::read(folder.path().join(&files[0])).unwrap()
+    });
+    assert_eq!(bytes[0], bytes[1]);
+}
+
+/// A small file, and an empty server to load it into.
+fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = placed(1, 0);
+    datapath::lookup(&saved, &lookup_of(&[(0, &[1, 2, 3]), (1, &[4])], Access::Train)).unwrap();
+    let files = save(&[saved], folder.path());
+    (folder, files, placed(1, 0))
+}
+
+#[test]
+fn any_flipped_bit_and_any_cut_is_noticed_and_leaves_memory_as_it_was() {
+    let (folder, files, service) = small();
+    let path = folder.path().join(&files[0]);
+    let good = fs::read(&path).unwrap();
+    let refused = |bytes: &[u8], what: &str| {
+        fs::write(&path, bytes).unwrap();
+        let refusal = load(&service, folder.path(), &files).expect_err(what);
+        assert!(refusal.message.contains(&files[0]), "{what}: {refusal}");
+        assert_eq!(service.load().rows, 0, "{what}");
+    };
+    for position in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[position] ^= 1 << (position % 8);
+        refused(&bytes, &format!("bit flipped in byte {position}"));
+        refused(&good[..position], &format!("cut to {position} bytes"));
+    }
+    refused(&[&good[..], &[0]].concat(), "a byte too many");
+    fs::write(&path, &good).unwrap();
+    assert_eq!(load(&service, folder.path(), &files), Ok(4));
+}
+
+#[test]
+fn a_damaged_block_is_named_with_both_checksums() {
+    let (folder, files, service) = small();
+    let path = folder.path().join(&files[0]);
+    let mut bytes = fs::read(&path).unwrap();
+    // The last block's last value lies before its CRC and the 24 bytes of the end.
+    let last = bytes.len() - 24 - 4 - 1;
+    bytes[last] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let refusal = load(&service, folder.path(), &files).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.message.contains("block 1 (table `item`) should have CRC-32"), "{refusal}");
+}
+
+#[test]
+fn one_damaged_file_of_several_loads_none_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = save(&trained(2), folder.path());
+    let path = folder.path().join(&files[1]);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let service = placed(1, 0);
+    assert!(load(&service, folder.path(), &files).unwrap_err().message.contains(&files[1]));
+    assert_eq!(service.load().rows, 0);
+}
+
+#[test]
+fn another_model_is_refused_by_what_differs() {
+    let (folder, files, _) = small();
+    let refused = |change: fn(&mut zagros_job::Table)| {
+        let mut job = job(1);
+        change(&mut job.tables[0]);
+        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
+        service.set_placement(Arc::new(zagros_protocol::BucketMap::even(zagros_protocol::Generation(1), BUCKETS, 1)));
+        load(&service, folder.path(), &files).unwrap_err().message
+    };
+    let dim = refused(|table| table.dim = 5);
+    assert!(dim.contains("table `user` has dim 4 with 8 values of adagrad a row there, and dim 5"), "{dim}");
+    let state = refused(|table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, l2: 0.0 });
+    assert!(state.contains("dim 4 with 4 of sgd here"), "{state}");
+    assert!(refused(|table| table.name = "users".to_owned()).contains("this model has no table `user`"));
+}
+
+#[test]
+fn files_are_named_not_found_and_not_followed_elsewhere() {
+    let (folder, files, service) = small();
+    let missing = load(&service, folder.path(), &["rows-7-of-9.zrows".to_owned()]).unwrap_err();
+    assert_eq!(missing.kind, RefusalKind::Invalid);
+    assert!(missing.message.contains("rows-7-of-9.zrows"), "{missing}");
+    for elsewhere in [format!("../{}", files[0]), "/etc/passwd".to_owned(), String::new(), "..".to_owned()] {
+        let refusal = load(&service, folder.path(), &[elsewhere]).unwrap_err();
+        assert!(refusal.message.contains("is not the name of a file in the folder"), "{refusal}");
+    }
+    fs::write(folder.path().join("notes.txt"), "these are notes about the run").unwrap();
+    let notes = load(&service, folder.path(), &["notes.txt".to_owned()]).unwrap_err();
+    assert!(notes.message.contains("is not a file of rows"), "{notes}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let (folder, files, service) = small();
+    let request = SaveRequest { folder: folder.path().join(&files[0]).join("below").display().to_string() };
+    let refusal = storage::save(&service, &request).unwrap_err();
+    assert!(refusal.message.contains("cannot make") && refusal.message.contains("below"), "{refusal}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Bytes that are no file never panic and never take much memory.
+    #[test]
+    fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, rows: u32, stride in 0_u32..3) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("junk.zrows");
+        let mut bytes = Vec::new();
+        let table = super::format::TableHeader { name: "user".to_owned(), dim: 1, stride: 1, state: "sgd".to_owned() };
+        let header = Header { release: String::new(), server: 0, servers: 1, tables: vec![table] };
+        Writer::start(&mut bytes, &header).unwrap();
+        bytes.extend(BlockHead { table: 0, buckets: [0, 0], rows, stride }.to_bytes());
+        bytes.extend(junk);
+        fs::write(&path, &bytes).unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        prop_assert!(reader.next().is_err());
+    }
+}

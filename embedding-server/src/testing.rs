@@ -1,0 +1,85 @@
+//! Services for unit tests.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prometheus::Registry;
+use zagros_job::{Job, Overrides};
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
+use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
+use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, TableId};
+
+use crate::{EmbeddingService, datapath};
+
+/// Values per row of both tables.
+pub(crate) const DIM: u32 = 4;
+/// Buckets of [`placed`].
+pub(crate) const BUCKETS: u32 = 64;
+
+/// Two tables: `user` learns with Adagrad, `item` with SGD at a rate of 1.
+pub(crate) fn job(servers: u32) -> Job {
+    let text = format!(
+        r#"
+        [data]
+        format = "delimited"
+        train = "train.csv"
+        columns = ["label", "user", "item"]
+        header = false
+        [features]
+        label = "label"
+        categorical = ["user", "item"]
+        [embedding]
+        dim = {DIM}
+        [tables.item]
+        optimizer = {{ kind = "sgd", lr = 1.0 }}
+        [model]
+        kind = "ffnn"
+        [cluster]
+        servers = {servers}
+        buckets = {BUCKETS}
+        "#
+    );
+    Job::parse(&text, Path::new("test.toml"), &Overrides::none()).unwrap()
+}
+
+/// A server without a placement.
+pub(crate) fn service(servers: u32, index: u32) -> Arc<EmbeddingService> {
+    EmbeddingService::new(&job(servers), ServerIndex(index), &Registry::new()).unwrap()
+}
+
+/// A server at generation 1 of an even map.
+pub(crate) fn placed(servers: u32, index: u32) -> Arc<EmbeddingService> {
+    let service = service(servers, index);
+    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, servers)));
+    service
+}
+
+/// Segments and ids of a request for rows of [`DIM`] values.
+pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
+    let segment = |part: &(u32, &[u64])| Segment { table: TableId(part.0), rows: part.1.len() as u32, dim: DIM };
+    let ids: Vec<u64> = parts.iter().flat_map(|part| part.1.iter().copied()).collect();
+    (Segments::new(parts.iter().map(segment).collect()).pack().into(), encode_ids(&ids).into())
+}
+
+/// A lookup at generation 1 in f32.
+pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupRequest {
+    let (segments, ids) = rows(parts);
+    LookupRequest { generation: 1, segments, ids, access: access as i32, encoding: Encoding::F32 as i32 }
+}
+
+/// Push number `seq` of writer 9 at generation 1, every gradient the same.
+pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushRequest {
+    let (segments, ids) = rows(parts);
+    let values = vec![gradient; ids.len() / 8 * DIM as usize];
+    let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();
+    PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding: Encoding::F32 as i32 }
+}
+
+/// What a lookup answers, as numbers.
+pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f32> {
+    let answer = datapath::lookup(service, &lookup_of(parts, Access::Read)).unwrap();
+    let mut values = vec![f32::NAN; answer.rows.len() / 4];
+    decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
+    values
+}

@@ -1,0 +1,212 @@
+//! A coordinator and a server process for tests, and the clients to talk to it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use prometheus::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::control_plane::Answer;
+use zagros_embedding_server::{ServerConfig, ServerError, run};
+use zagros_job::{Job, Overrides};
+use zagros_plumbing::{Deadline, Shutdown, grpc};
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, ServerLoad, StatusRequest, StatusResponse,
+};
+use zagros_protocol::datapath::embedding_client::EmbeddingClient;
+use zagros_protocol::{BucketMap, Generation, Refusal, ServerIndex};
+
+pub(crate) const BUCKETS: u32 = 64;
+/// No test waits longer for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the coordinator knows and has heard. A test changes it at will.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) map: Option<BucketMap>,
+    pub(crate) refuse_join: Option<Refusal>,
+    pub(crate) refuse_heartbeat: Option<Refusal>,
+    pub(crate) stop: Option<String>,
+    pub(crate) joined: Option<JoinRequest>,
+    pub(crate) load: Option<ServerLoad>,
+    pub(crate) left: Option<LeaveRequest>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct FakeCoordinator(pub(crate) Arc<Mutex<State>>);
+
+impl FakeCoordinator {
+    /// All buckets belong to server 0.
+    pub(crate) fn placed(generation: u64) -> Self {
+        let coordinator = Self::default();
+        coordinator.change(|state| state.map = Some(BucketMap::even(Generation(generation), BUCKETS, 1)));
+        coordinator
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap())
+    }
+
+    /// Waits until something is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
+        wait(what, async || self.change(|state| is_so(state))).await;
+    }
+}
+
+/// Asks again until it is so; fails by name when patience ends.
+pub(crate) async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
+    let deadline = Deadline::after(PATIENCE);
+    while !is_so().await {
+        assert!(!deadline.is_past(), "waited {PATIENCE:?} until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn answer<T: Send + 'static>(answer: Result<T, Refusal>) -> Answer<'static, T> {
+    std::future::ready(answer).boxed()
+}
+
+fn unasked<T: Send + 'static>() -> Answer<'static, T> {
+    answer(Err(Refusal::invalid("an embedding server never asks this")))
+}
+
+impl ControlPlane for FakeCoordinator {
+    fn name(&self) -> &str {
+        "coordinator (fake)"
+    }
+
+    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+        answer(self.change(|state| {
+            state.joined = Some(request);
+            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0 };
+            state.refuse_join.clone().map_or(Ok(joined), Err)
+        }))
+    }
+
+    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+        answer(self.change(|state| {
+            state.load = request.load.or(state.load);
+            let generation = state.map.as_ref().map_or(0, |map| map.generation().0);
+            let reason = state.stop.clone();
+            let told = HeartbeatResponse { generation, stop: reason.is_some(), reason: reason.unwrap_or_default() };
+            state.refuse_heartbeat.clone().map_or(Ok(told), Err)
+        }))
+    }
+
+    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
+        self.change(|state| state.left = Some(request));
+        answer(Ok(LeaveResponse {}))
+    }
+
+    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+        answer(Ok(self.change(|state| match &state.map {
+            None => PlacementResponse { waiting_for: "embedding server 1".to_owned(), ..PlacementResponse::default() },
+            Some(map) => PlacementResponse {
+                generation: map.generation().0,
+                owners: map.pack_owners().into(),
+                ..PlacementResponse::default()
+            },
+        })))
+    }
+
+    fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
+        unasked()
+    }
+
+    fn complete(&self, _: CompleteRequest) -> Answer<'_, CompleteResponse> {
+        unasked()
+    }
+
+    fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
+        unasked()
+    }
+
+    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
+        unasked()
+    }
+}
+
+/// A server process, run by a task of the test.
+pub(crate) struct Process {
+    pub(crate) coordinator: FakeCoordinator,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) address: String,
+    admin: SocketAddr,
+    running: JoinHandle<Result<(), ServerError>>,
+}
+
+impl Process {
+    pub(crate) async fn start(coordinator: FakeCoordinator) -> Self {
+        let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (data_listener, admin_listener) = (listen().await, listen().await);
+        let address = data_listener.local_addr().unwrap().to_string();
+        let admin = admin_listener.local_addr().unwrap();
+        let shutdown = Shutdown::new();
+        let config = ServerConfig {
+            job: Arc::new(job()),
+            index: ServerIndex(0),
+            control: Arc::new(coordinator.clone()),
+            data_listener,
+            advertised: address.clone(),
+            admin_listener: Some(admin_listener),
+            registry: Registry::new(),
+        };
+        let running = tokio::spawn(run(config, shutdown.clone()));
+        Self { coordinator, shutdown, address, admin, running }
+    }
+
+    /// As [`Self::start`], once it serves.
+    pub(crate) async fn ready(coordinator: FakeCoordinator) -> Self {
+        let process = Self::start(coordinator).await;
+        wait("the server is ready", async || process.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
+        process
+    }
+
+    pub(crate) fn client(&self) -> EmbeddingClient<Channel> {
+        EmbeddingClient::new(grpc::channel(&self.address, PATIENCE).unwrap())
+    }
+
+    /// The admin port's answer.
+    pub(crate) async fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.admin).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    /// How it ended.
+    pub(crate) async fn ended(self) -> Result<(), ServerError> {
+        let ended = tokio::time::timeout(PATIENCE, self.running).await;
+        ended.expect("the server should have ended").unwrap()
+    }
+}
+
+/// One table of two values a row, which learns with SGD at a rate of 1.
+pub(crate) fn job() -> Job {
+    let text = r#"
+        [data]
+        format = "delimited"
+        train = "train.csv"
+        columns = ["label", "item"]
+        header = false
+        [features]
+        label = "label"
+        categorical = ["item"]
+        [embedding]
+        dim = 2
+        optimizer = { kind = "sgd", lr = 1.0 }
+        [model]
+        kind = "ffnn"
+    "#;
+    Job::parse(text, Path::new("test.toml"), &Overrides::none()).unwrap()
+}

@@ -1,0 +1,113 @@
+//! How a server enters a run, follows the coordinator and ends.
+
+use zagros_embedding_server::ServerError;
+use zagros_protocol::control::{Outcome, Role};
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
+
+use crate::fake::{BUCKETS, FakeCoordinator, Process, job, wait};
+
+/// Served whenever anything is.
+fn no_rows(generation: u64) -> LookupRequest {
+    let (access, encoding) = (Access::Read as i32, Encoding::F32 as i32);
+    LookupRequest { generation, access, encoding, ..LookupRequest::default() }
+}
+
+#[tokio::test]
+async fn it_joins_with_what_the_coordinator_must_check() {
+    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let joined = process.coordinator.change(|state| state.joined.clone()).unwrap();
+    assert_eq!((joined.role(), joined.index), (Role::EmbeddingServer, 0));
+    assert_eq!((joined.job_fingerprint, joined.protocol_version), (job().fingerprint(), PROTOCOL_VERSION));
+    assert_eq!(joined.address, process.address);
+    process.coordinator.until("the load was told", |state| state.load.is_some_and(|load| load.bytes > 0)).await;
+}
+
+#[tokio::test]
+async fn it_is_unready_until_there_is_a_placement_and_follows_each_new_one() {
+    let process = Process::start(FakeCoordinator::default()).await;
+    process.coordinator.until("it joined", |state| state.joined.is_some()).await;
+    let unready = process.get("/readyz").await;
+    assert!(unready.starts_with("HTTP/1.1 503") && unready.contains("has no placement yet"), "{unready}");
+    assert!(process.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    for generation in [1, 2] {
+        let map = BucketMap::even(Generation(generation), BUCKETS, 1);
+        process.coordinator.change(|state| state.map = Some(map));
+        let served = async || process.client().lookup(no_rows(generation)).await.is_ok();
+        wait("the generation is served", served).await;
+    }
+}
+
+#[tokio::test]
+async fn it_stops_and_says_goodbye_when_the_run_is_over() {
+    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let coordinator = process.coordinator.clone();
+    // A connection that stays open does not keep it.
+    let mut client = process.client();
+    client.lookup(no_rows(1)).await.unwrap();
+    coordinator.change(|state| state.stop = Some("the run has finished".to_owned()));
+    process.ended().await.unwrap();
+    let left = coordinator.change(|state| state.left.clone()).unwrap();
+    assert_eq!((left.outcome(), left.reason.as_str()), (Outcome::Finished, "the run has finished"));
+}
+
+#[tokio::test]
+async fn it_stops_when_its_process_is_asked_to() {
+    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let coordinator = process.coordinator.clone();
+    process.shutdown.request();
+    process.ended().await.unwrap();
+    assert_eq!(coordinator.change(|state| state.left.clone()).unwrap().outcome(), Outcome::Interrupted);
+}
+
+#[tokio::test]
+async fn it_stops_waiting_for_a_coordinator_when_asked_to() {
+    let coordinator = FakeCoordinator::default();
+    let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
+    coordinator.change(|state| state.refuse_join = Some(away));
+    let process = Process::start(coordinator.clone()).await;
+    coordinator.until("it tried to join", |state| state.joined.is_some()).await;
+    process.shutdown.request();
+    process.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn another_job_is_an_error_that_says_so() {
+    let coordinator = FakeCoordinator::default();
+    let other = Refusal::new(RefusalKind::Mismatch, "job fingerprints differ");
+    coordinator.change(|state| state.refuse_join = Some(other));
+    let error = Process::start(coordinator).await.ended().await.unwrap_err();
+    assert_eq!(error.to_string(), "embedding server 0 could not join the run");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("coordinator (fake) refused to join the run: job fingerprints differ"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_server_that_was_replaced_stops_with_the_reason() {
+    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let replaced = Refusal::new(RefusalKind::Fenced, "a newer process took the place of embedding server 0");
+    process.coordinator.change(|state| state.refuse_heartbeat = Some(replaced));
+    let error = process.ended().await.unwrap_err();
+    assert!(
+        matches!(&error, ServerError::Fenced { index: 0, reason } if reason.contains("a newer process")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn it_goes_on_serving_while_the_coordinator_is_away() {
+    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
+    process.coordinator.change(|state| {
+        state.refuse_heartbeat = Some(away);
+        state.load = None;
+    });
+    process.coordinator.until("it still reports", |state| state.load.is_some()).await;
+    process.client().lookup(no_rows(1)).await.unwrap();
+    assert!(process.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    process.coordinator.change(|state| {
+        state.refuse_heartbeat = None;
+        state.stop = Some("the run has finished".to_owned());
+    });
+    process.ended().await.unwrap();
+}

@@ -1,0 +1,5 @@
+//! An embedding server as its neighbours see it: over gRPC, over HTTP, and from the coordinator's side.
+
+mod datapath;
+mod fake;
+mod lifecycle;
