@@ -1,6 +1,23 @@
 //! The trainer process: reads, looks up, steps, pushes.
+//!
+//! [`Worker`] is all of it; [`Evaluate`] scores data with a model that a worker saved. What happens meanwhile is
+//! told to an [`Observer`].
 
 pub mod datapath;
+pub mod metrics;
 pub mod model;
+pub mod report;
+
+mod control;
+mod error;
+mod event;
+mod progress;
+mod summary;
 #[cfg(test)]
 mod testing;
+
+pub use control::{Evaluate, Input, Manifest, Worker};
+pub use error::{ExitClass, WorkerError};
+pub use event::{Evaluation, Event, Observer, Several, Silent, StepReport};
+pub use report::{Recorder, RunFolder};
+pub use summary::{Outcome, StageSeconds, Staleness, Summary};

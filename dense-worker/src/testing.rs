@@ -1,12 +1,20 @@
-//! Jobs as tests need them.
+//! Jobs, batches, and stand-ins for whoever a worker talks to.
+
+mod control;
+mod shard;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use control::FakeControl;
+pub(crate) use shard::FakeShard;
+use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Cluster, Data, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric, Output,
     Pooling, Standardise, Table, TableOptimizer, TestPart, Train, Values, Wire,
 };
+
+use crate::datapath::read::Batches;
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with a table of its own.
 pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
@@ -37,6 +45,45 @@ pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
     job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling };
 }
 
+/// `size` samples with one numeric value each; one single-valued feature per entry of `ids`.
+pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
+    Batch {
+        size,
+        labels: (0..size).map(|sample| (sample % 2) as f32).collect(),
+        numeric: vec![0.5; size],
+        categorical: ids.iter().map(|ids| Ids { ids: ids.to_vec(), offsets: None }).collect(),
+        ..Batch::default()
+    }
+}
+
+/// A source that plays what it was given.
+pub(crate) struct Scripted {
+    items: Box<dyn Iterator<Item = Result<Batch, IngestError>> + Send>,
+    rows: u64,
+}
+
+impl Scripted {
+    pub(crate) fn new(items: impl IntoIterator<Item = Result<Batch, IngestError>, IntoIter: Send + 'static>) -> Self {
+        Self { items: Box::new(items.into_iter()), rows: 0 }
+    }
+}
+
+impl Iterator for Scripted {
+    type Item = Result<Batch, IngestError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.items.next()?;
+        self.rows += item.as_ref().map_or(0, |batch| batch.size as u64);
+        Some(item)
+    }
+}
+
+impl Batches for Scripted {
+    fn stats(&self) -> StreamStats {
+        StreamStats { rows: self.rows, ..StreamStats::default() }
+    }
+}
+
 fn data() -> Data {
     Data {
         format: Format::Criteo,
@@ -50,7 +97,8 @@ fn data() -> Data {
 }
 
 fn features(numeric: usize, categorical: usize) -> Features {
-    let column = |index| Numeric { column: format!("I{index}"), log: false, standardise: Standardise::No, missing: 0.0 };
+    let column =
+        |index| Numeric { column: format!("I{index}"), log: false, standardise: Standardise::No, missing: 0.0 };
     let feature = |table| Categorical { column: format!("C{table}"), table, values: Values::One };
     Features {
         label: Label { column: "label".to_owned(), positive: vec!["1".to_owned()], negative: vec!["0".to_owned()] },

@@ -182,11 +182,13 @@ mod tests {
     fn case(bag: impl Strategy<Value = Vec<u32>> + Clone) -> impl Strategy<Value = Case> {
         let pooling = prop_oneof![Just(Pooling::Sum), Just(Pooling::Mean)];
         let bags = prop::collection::vec(bag, 1..20);
-        (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(|(dim, pooling, bags, values)| {
-            let column = Column { table: TableId(0), dim, offset: OFFSET, pooling };
-            let rows = values[..8 * dim].iter().map(|value| f32::from(*value)).collect();
-            Case { column, width: OFFSET + dim + 3, bags, rows }
-        })
+        (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(
+            |(dim, pooling, bags, values)| {
+                let column = Column { table: TableId(0), dim, offset: OFFSET, pooling };
+                let rows = values[..8 * dim].iter().map(|value| f32::from(*value)).collect();
+                Case { column, width: OFFSET + dim + 3, bags, rows }
+            },
+        )
     }
 
     fn check(case: &Case, single: bool) -> Result<(), TestCaseError> {
@@ -213,7 +215,12 @@ mod tests {
             prop_assert!(out[sample * width + OFFSET + dim..(sample + 1) * width].iter().all(|value| value.is_nan()));
         }
         for index in 0..naive.len() {
-            prop_assert!((scattered[index] - naive[index]).abs() < 1e-3, "{} is not {}", scattered[index], naive[index]);
+            prop_assert!(
+                (scattered[index] - naive[index]).abs() < 1e-3,
+                "{} is not {}",
+                scattered[index],
+                naive[index]
+            );
         }
         Ok(())
     }

@@ -1,3 +1,12 @@
 //! The path of one batch: read → prefetch → step → push.
+//!
+//! Performance-critical: no I/O besides the calls themselves, no info log, no allocation per row.
 
 pub mod kernels;
+
+pub(crate) mod dense;
+pub(crate) mod ledger;
+pub(crate) mod prefetch;
+pub(crate) mod prepared;
+pub(crate) mod push;
+pub(crate) mod read;

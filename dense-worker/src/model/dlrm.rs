@@ -21,7 +21,10 @@ pub(super) struct Dlrm {
 
 impl Dlrm {
     pub(super) fn new(
-        shape: &InputShape, bottom: &[i64], top: &[i64], weights: &mut Weights,
+        shape: &InputShape,
+        bottom: &[i64],
+        top: &[i64],
+        weights: &mut Weights,
     ) -> Result<Self, ModelError> {
         let (features, dim) = (shape.embeddings.len(), common_dim(shape)?);
         let has_bottom = shape.numeric > 0;
@@ -39,7 +42,10 @@ impl Dlrm {
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
     pub(super) fn forward(
-        &self, numeric: &Tensor, embeddings: &Tensor, dropout: Option<&mut Dropout>,
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
         let batch = numeric.size()[0];
         let vectors = embeddings.f_reshape([batch, int(self.features), int(self.dim)])?;

@@ -21,7 +21,10 @@ impl Ffnn {
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
     pub(super) fn forward(
-        &self, numeric: &Tensor, embeddings: &Tensor, dropout: Option<&mut Dropout>,
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
         self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, dropout)
     }

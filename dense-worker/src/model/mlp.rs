@@ -52,14 +52,20 @@ pub(super) struct Mlp {
 impl Mlp {
     /// `widths` are the outputs of the layers; ReLU follows each.
     pub(super) fn hidden(
-        name: &str, inputs: usize, widths: &[usize], weights: &mut Weights,
+        name: &str,
+        inputs: usize,
+        widths: &[usize],
+        weights: &mut Weights,
     ) -> Result<Self, ModelError> {
         Ok(Self { layers: stack(name, inputs, widths, weights)?, activate_last: true })
     }
 
     /// As [`Self::hidden`], then one linear output: a logit.
     pub(super) fn logit(
-        name: &str, inputs: usize, hidden: &[usize], weights: &mut Weights,
+        name: &str,
+        inputs: usize,
+        hidden: &[usize],
+        weights: &mut Weights,
     ) -> Result<Self, ModelError> {
         let widths = [hidden, &[1]].concat();
         Ok(Self { layers: stack(name, inputs, &widths, weights)?, activate_last: false })

@@ -31,10 +31,7 @@ impl InputShape {
     #[must_use]
     pub fn of(job: &Job) -> Self {
         let dim = |feature: &zagros_job::Categorical| job.tables[feature.table].dim;
-        Self {
-            numeric: job.features.numeric.len(),
-            embeddings: job.features.categorical.iter().map(dim).collect(),
-        }
+        Self { numeric: job.features.numeric.len(), embeddings: job.features.categorical.iter().map(dim).collect() }
     }
 
     /// Values of all feature vectors side by side: ΣD.
@@ -179,7 +176,10 @@ impl Network {
 
     /// `[batch]` logits.
     fn forward(
-        &self, numeric: &Tensor, embeddings: &Tensor, dropout: Option<&mut Dropout>,
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
     ) -> Result<Tensor, ModelError> {
         let logits = match self {
             Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout)?,

@@ -1,0 +1,126 @@
+//! Tells the coordinator which splits are complete, beside training: a coordinator that is away for a
+//! while delays nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::CompleteRequest;
+
+use super::splits::control_error;
+use crate::error::WorkerError;
+
+/// A task that tells of complete splits, in order. Dropping it ends it.
+pub(crate) struct Completer {
+    orders: mpsc::UnboundedSender<Order>,
+    _task: AbortOnDropHandle<()>,
+}
+
+enum Order {
+    Complete(CompleteRequest),
+    Flush(oneshot::Sender<Result<(), WorkerError>>),
+}
+
+impl Completer {
+    pub(crate) fn start(control: Arc<dyn ControlPlane>, patience: Duration) -> Self {
+        let (orders, incoming) = mpsc::unbounded_channel();
+        let task = Task { control, patience, pending: Vec::new() };
+        Self { orders, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
+    }
+
+    /// Tells soon.
+    pub(crate) fn complete(&self, request: CompleteRequest) {
+        // The task ends only with this value.
+        let _ = self.orders.send(Order::Complete(request));
+    }
+
+    /// Waits until all is told.
+    ///
+    /// # Errors
+    /// When the coordinator refused, or was away for all of its patience.
+    pub(crate) async fn flush(&self) -> Result<(), WorkerError> {
+        let (tell, told) = oneshot::channel();
+        let _ = self.orders.send(Order::Flush(tell));
+        let ended = |_| WorkerError::Thread { thread: "completer", reason: "ended without saying why".to_owned() };
+        told.await.map_err(ended)?
+    }
+}
+
+struct Task {
+    control: Arc<dyn ControlPlane>,
+    patience: Duration,
+    /// Not told yet, oldest first.
+    pending: Vec<CompleteRequest>,
+}
+
+impl Task {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Complete(request) => {
+                    self.pending.push(request);
+                    if let Err(error) = self.tell().await {
+                        tracing::warn!(%error, "complete splits are not told yet; training goes on");
+                    }
+                }
+                Order::Flush(tell) => {
+                    let told = self.tell().await;
+                    let _ = tell.send(told);
+                }
+            }
+        }
+    }
+
+    /// What could not be told stays pending.
+    async fn tell(&mut self) -> Result<(), WorkerError> {
+        let deadline = Deadline::after(self.patience);
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        while let Some(request) = self.pending.first() {
+            let told = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
+            told.map_err(|refusal| control_error(&*self.control, "complete splits", deadline, refusal))?;
+            self.pending.remove(0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_protocol::RefusalKind;
+
+    use super::*;
+    use crate::testing::FakeControl;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn request(split: u64) -> CompleteRequest {
+        CompleteRequest { member: 1, epoch: 1, pass: 0, splits: vec![split] }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn splits_are_told_in_order_however_long_it_takes() {
+        let control = Arc::new(FakeControl::default());
+        *control.refuse_complete.lock().unwrap() = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
+        let completer = Completer::start(control.clone(), PATIENCE);
+        completer.complete(request(1));
+        completer.complete(request(2));
+        tokio::time::sleep(PATIENCE * 3).await;
+        *control.refuse_complete.lock().unwrap() = None;
+        completer.flush().await.unwrap();
+        assert_eq!(*control.completed.lock().unwrap(), [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_does_not_wait_for_ever() {
+        let control = Arc::new(FakeControl::default());
+        *control.refuse_complete.lock().unwrap() = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
+        let completer = Completer::start(control, PATIENCE);
+        completer.complete(request(1));
+        let error = completer.flush().await.unwrap_err().to_string();
+        assert!(error.contains("fake coordinator refused to complete splits after 5.0s"), "{error}");
+    }
+}

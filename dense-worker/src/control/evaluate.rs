@@ -1,0 +1,168 @@
+//! Scoring a held-out part: rows are looked up but never created, nothing learns.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use prometheus::Registry;
+use tokio::task::spawn_blocking;
+use zagros_coordinator_client::ControlPlane;
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
+use zagros_eval::Scores;
+use zagros_ingest::{BatchStream, FileInfo, IngestError, Part, StreamOptions, WholeFiles, files};
+use zagros_job::{Job, TestPart};
+use zagros_plumbing::Shutdown;
+use zagros_protocol::datapath::Access;
+
+use super::saved_model::SavedModel;
+use super::stop::Stop;
+use super::worker::wire;
+use crate::datapath::dense::DenseThread;
+use crate::datapath::kernels::Columns;
+use crate::datapath::prefetch::{Lookups, Prefetch};
+use crate::datapath::prepared::{Fetched, inconsistent};
+use crate::datapath::read::{Open, Reader};
+use crate::error::WorkerError;
+use crate::event::{Evaluation, Event, Observer};
+use crate::metrics::Metrics;
+
+/// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
+const AHEAD: usize = 3;
+
+/// Scores a part of the data with a saved model (`zagros eval`).
+pub struct Evaluate {
+    /// The job saved beside the model: its transforms and its network.
+    pub job: Job,
+    /// The folder with `manifest.json`.
+    pub model: PathBuf,
+    /// Score all rows of these files instead of the job's test part.
+    pub files: Option<Vec<PathBuf>>,
+    /// Knows where the embedding servers are.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches one. They must be empty: the saved rows are loaded into them.
+    pub connect: Connect,
+    /// Told of what happens.
+    pub observer: Arc<dyn Observer>,
+    /// Ends it.
+    pub shutdown: Shutdown,
+}
+
+impl Evaluate {
+    /// Loads the model, scores, measures.
+    ///
+    /// # Errors
+    /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
+    pub async fn run(self) -> Result<Evaluation, WorkerError> {
+        let job = Arc::new(self.job);
+        let held_out = find_held_out(Arc::clone(&job), self.files).await?;
+        let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
+        let saved = SavedModel::open(&self.model).await?;
+        let metrics = Metrics::new(&Registry::new());
+        let dense = DenseThread::start(&job, metrics.clone()).await?;
+        // Nothing is ever pushed by this client.
+        let reader = ClientConfig { writer: 0, epoch: 0, wire: wire(&job), patience: job.cluster.patience };
+        let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
+        client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        saved.load(&dense, &client.servers()).await?;
+        let stop = Stop::alone(self.shutdown);
+        let steps = saved.manifest().steps;
+        Scorer { job, client, dense, observer: self.observer, stop }.score(&held_out, steps).await
+    }
+}
+
+/// Rows that are not learned from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldOut {
+    files: Vec<FileInfo>,
+    part: Part,
+}
+
+/// All rows of `given`, or else the job's test part, its files looked at; `None` when there is none.
+pub(crate) async fn find_held_out(job: Arc<Job>, given: Option<Vec<PathBuf>>) -> Result<Option<HeldOut>, WorkerError> {
+    let (paths, part) = match (given, &job.data.test) {
+        (Some(paths), _) => (paths, Part::All),
+        (None, TestPart::Files(paths)) => (paths.clone(), Part::All),
+        (None, TestPart::Fraction(_)) => (job.data.train.clone(), Part::Test),
+        (None, TestPart::None) => return Ok(None),
+    };
+    let files = blocking("data files", move || files(&job, &paths)).await??;
+    Ok(Some(HeldOut { files, part }))
+}
+
+/// What scoring needs.
+#[derive(Clone)]
+pub(crate) struct Scorer {
+    pub(crate) job: Arc<Job>,
+    pub(crate) client: Arc<EmbeddingClient>,
+    pub(crate) dense: DenseThread,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stop: Stop,
+}
+
+impl Scorer {
+    /// Scores every row with what the model is now, after `step` steps.
+    ///
+    /// # Errors
+    /// When data, servers or libtorch fail, or training must stop.
+    pub(crate) async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Evaluation, WorkerError> {
+        // Its stages are not training's.
+        let metrics = Metrics::new(&Registry::new());
+        let columns = Columns::of(&self.job);
+        let numeric = self.job.features.numeric.len();
+        let (reader, incoming) = Reader::start(self.open(held_out), columns, numeric, metrics.clone())?;
+        let (client, window) = (Arc::clone(&self.client), Window::new(AHEAD));
+        let lookups = Lookups { client, access: Access::Read, window, metrics };
+        let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
+        let total = held_out.files.iter().map(|file| file.bytes).sum();
+        let (mut scores, mut done) = (Scores::new(), 0);
+        while let Some(fetched) = self.next(&mut prefetch).await? {
+            done += fetched.prepared.batch.bytes;
+            scores = self.add(fetched, scores).await?;
+            self.observer.on(&Event::Evaluating { step, done, total });
+        }
+        reader.finish(self.job.cluster.patience).await?;
+        // Sorts all scores.
+        blocking("measures", move || Evaluation::from(scores.report())).await
+    }
+
+    /// A held-out part without rows is no failure of training: there is nothing to measure.
+    async fn next(&mut self, prefetch: &mut Prefetch) -> Result<Option<Fetched>, WorkerError> {
+        let next = tokio::select! {
+            reason = self.stop.requested() => return Err(reason),
+            next = prefetch.next() => next,
+        };
+        match next.transpose() {
+            Err(WorkerError::Ingest(error @ IngestError::NoRows { .. })) => {
+                tracing::warn!(%error, "nothing is scored");
+                Ok(None)
+            }
+            next => next,
+        }
+    }
+
+    async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
+        let Fetched { seq, prepared, rows, permit } = fetched;
+        let work =
+            move |dense: &mut crate::datapath::dense::Dense| (dense.predict(&prepared, &rows), prepared.batch.labels);
+        let (logits, labels) = self.dense.call(work).await?;
+        drop(permit);
+        scores.extend(&labels, &logits?).map_err(|error| inconsistent(seq, error.to_string()))?;
+        Ok(scores)
+    }
+
+    fn open(&self, held_out: &HeldOut) -> Open {
+        let (job, part) = (Arc::clone(&self.job), held_out.part);
+        let source = WholeFiles::new(&held_out.files);
+        Box::new(move |cancel| {
+            let options = StreamOptions { part, pass: 0, cancel };
+            Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
+        })
+    }
+}
+
+/// Runs what blocks where it may.
+pub(crate) async fn blocking<T: Send + 'static>(
+    thread: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, WorkerError> {
+    spawn_blocking(work).await.map_err(|error| WorkerError::Thread { thread, reason: error.to_string() })
+}

@@ -1,0 +1,16 @@
+//! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
+
+mod completer;
+mod evaluate;
+mod saved_model;
+mod splits;
+mod stop;
+#[cfg(test)]
+mod tests;
+mod tracker;
+mod train;
+mod worker;
+
+pub use evaluate::Evaluate;
+pub use saved_model::Manifest;
+pub use worker::{Input, Worker};

@@ -1,0 +1,268 @@
+//! A trained model on disk: `dense.safetensors`, one file of rows per embedding server, `manifest.json`.
+//!
+//! The manifest is written last, through `plumbing::durable`: a folder without it holds no model (invariant CK-1).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use zagros_embedding_client::Shard;
+use zagros_job::Job;
+use zagros_protocol::control::{LoadRequest, SaveRequest};
+
+use super::evaluate::blocking;
+use crate::datapath::dense::DenseThread;
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+use crate::report::files::{file_error, to_json, write};
+use crate::summary::Outcome;
+
+/// Layout of the folder; counts up when an older release could not read it.
+const FORMAT: u32 = 1;
+const MANIFEST: &str = "manifest.json";
+const DENSE: &str = "dense.safetensors";
+
+/// What is in a model's folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Layout of the folder.
+    pub format: u32,
+    /// Name of the job.
+    pub job: String,
+    /// Fingerprint of the resolved job, hexadecimal.
+    pub fingerprint: String,
+    /// Release that wrote it.
+    pub release: String,
+    /// How training ended.
+    pub outcome: Outcome,
+    /// Steps trained.
+    pub steps: u64,
+    /// Samples trained on.
+    pub samples: u64,
+    /// File of the dense weights, relative to the folder.
+    pub dense: String,
+    /// Files of rows, relative to the folder.
+    pub row_files: Vec<String>,
+    /// Rows in them.
+    pub rows: u64,
+    /// The last evaluation of the held-out part.
+    pub evaluation: Option<Evaluation>,
+}
+
+/// What training knows when it saves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trained<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) outcome: Outcome,
+    pub(crate) steps: u64,
+    pub(crate) samples: u64,
+    pub(crate) evaluation: Option<Evaluation>,
+}
+
+/// Writes the model below `folder`, which every embedding server must reach under the same path.
+///
+/// # Errors
+/// When the dense weights or the rows of a server cannot be written; there is no manifest then.
+pub(crate) async fn save(
+    folder: &Path,
+    trained: Trained<'_>,
+    dense: &DenseThread,
+    servers: &[Arc<dyn Shard>],
+) -> Result<Manifest, WorkerError> {
+    let folder = prepare(folder.to_owned()).await?;
+    let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
+    let path = folder.join(DENSE);
+    blocking("model files", move || write(&path, &weights)).await??;
+    let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder))).await?;
+    let manifest = Manifest {
+        format: FORMAT,
+        job: trained.job.name.clone(),
+        fingerprint: fingerprint(trained.job),
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        outcome: trained.outcome,
+        steps: trained.steps,
+        samples: trained.samples,
+        dense: DENSE.to_owned(),
+        rows: saved.iter().map(|(_, rows)| rows).sum(),
+        row_files: saved.into_iter().flat_map(|(files, _)| files).collect(),
+        evaluation: trained.evaluation,
+    };
+    let (path, content) = (folder.join(MANIFEST), to_json(&manifest));
+    blocking("model files", move || write(&path, &content)).await??;
+    Ok(manifest)
+}
+
+/// Makes the folder and takes away an older manifest, so that at no time one describes other files.
+async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
+    let make = move || {
+        fs::create_dir_all(&folder).map_err(|source| file_error("create", &folder, source))?;
+        let manifest = folder.join(MANIFEST);
+        match fs::remove_file(&manifest) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(file_error("replace", &manifest, source));
+            }
+            _ => {}
+        }
+        // Servers have their own working directories.
+        fs::canonicalize(&folder).map_err(|source| file_error("open", &folder, source))
+    };
+    blocking("model files", make).await?
+}
+
+async fn save_rows(server: &Arc<dyn Shard>, folder: &Path) -> Result<(Vec<String>, u64), WorkerError> {
+    let saved = server.save(SaveRequest { folder: folder.display().to_string() }).await;
+    let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
+    saved.map(|saved| (saved.files, saved.rows)).map_err(refused)
+}
+
+/// A model found on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedModel {
+    folder: PathBuf,
+    manifest: Manifest,
+}
+
+impl SavedModel {
+    /// Reads the manifest.
+    ///
+    /// # Errors
+    /// When the folder holds no model, or one of another format.
+    pub(crate) async fn open(folder: &Path) -> Result<Self, WorkerError> {
+        let folder = folder.to_owned();
+        blocking("model files", move || Self::read(&folder)).await?
+    }
+
+    fn read(folder: &Path) -> Result<Self, WorkerError> {
+        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_owned(), reason };
+        let hint = "give the model folder of a finished run, such as runs/<name>/model";
+        let text = fs::read(folder.join(MANIFEST));
+        let text = text.map_err(|error| wrong(format!("no model here ({MANIFEST}: {error}); {hint}")))?;
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|error| wrong(format!("{MANIFEST} is damaged ({error}); save the model again")))?;
+        if manifest.format != FORMAT {
+            let (found, release) = (manifest.format, &manifest.release);
+            let reason = format!("format {found}, written by release {release}; this release reads format {FORMAT}");
+            return Err(wrong(reason));
+        }
+        // Servers have their own working directories.
+        let folder = fs::canonicalize(folder).map_err(|source| file_error("open", folder, source))?;
+        Ok(Self { folder, manifest })
+    }
+
+    /// What is in it.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Gives weights and rows to whom they belong.
+    ///
+    /// # Errors
+    /// When a file is damaged or of another model, or the servers did not find every row.
+    pub(crate) async fn load(&self, dense: &DenseThread, servers: &[Arc<dyn Shard>]) -> Result<(), WorkerError> {
+        let path = self.folder.join(&self.manifest.dense);
+        let read = move || fs::read(&path).map_err(|source| file_error("read", &path, source));
+        let weights = blocking("model files", read).await??;
+        dense.call(move |dense| dense.model.load_safetensors(&weights)).await??;
+        let loaded: u64 = try_join_all(servers.iter().map(|server| self.load_rows(server))).await?.iter().sum();
+        if loaded == self.manifest.rows {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} rows were saved, but the embedding servers took {loaded}; is a file missing, or were they not empty?",
+            self.manifest.rows
+        );
+        Err(WorkerError::SavedModel { folder: self.folder.clone(), reason })
+    }
+
+    async fn load_rows(&self, server: &Arc<dyn Shard>) -> Result<u64, WorkerError> {
+        let (folder, files) = (self.folder.display().to_string(), self.manifest.row_files.clone());
+        let loaded = server.load(LoadRequest { folder, files }).await;
+        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
+        loaded.map(|loaded| loaded.rows).map_err(refused)
+    }
+}
+
+fn fingerprint(job: &Job) -> String {
+    format!("{:016x}", job.fingerprint())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::testing::{FakeShard, job};
+
+    fn shards() -> Vec<Arc<dyn Shard>> {
+        vec![Arc::new(FakeShard::default()), Arc::new(FakeShard::default())]
+    }
+
+    async fn dense(seed: u64) -> (Job, DenseThread) {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        job.train.seed = seed;
+        let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await.unwrap();
+        (job, dense)
+    }
+
+    async fn weights(dense: &DenseThread) -> Vec<u8> {
+        dense.call(|dense| dense.model.to_safetensors()).await.unwrap().unwrap()
+    }
+
+    fn trained(job: &Job) -> Trained<'_> {
+        Trained { job, outcome: Outcome::Finished, steps: 5, samples: 40, evaluation: None }
+    }
+
+    #[tokio::test]
+    async fn a_saved_model_loads() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, first) = dense(1).await;
+        let manifest = save(folder.path(), trained(&job), &first, &shards()).await.unwrap();
+        let saved = SavedModel::open(folder.path()).await.unwrap();
+        assert_eq!(saved.manifest(), &manifest);
+        let (_, second) = dense(2).await;
+        assert_ne!(weights(&second).await, weights(&first).await);
+        saved.load(&second, &shards()).await.unwrap();
+        assert_eq!(weights(&second).await, weights(&first).await);
+    }
+
+    #[tokio::test]
+    async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        save(folder.path(), trained(&job), &dense, &shards()).await.unwrap();
+        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(FakeShard::default().failing_to_save())];
+        let error = save(folder.path(), trained(&job), &dense, &failing).await.unwrap_err().to_string();
+        assert!(error.contains("fake shard could not save its rows: disk full"), "{error}");
+        assert!(!folder.path().join(MANIFEST).exists());
+        let error = SavedModel::open(folder.path()).await.unwrap_err().to_string();
+        assert!(error.contains("no model here"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn rows_that_went_missing_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        let shards = shards();
+        save(folder.path(), trained(&job), &dense, &shards).await.unwrap();
+        let saved = SavedModel::open(folder.path()).await.unwrap();
+        let error = saved.load(&dense, &shards[..1]).await.unwrap_err().to_string();
+        assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn another_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job, dense) = dense(1).await;
+        let mut manifest = save(folder.path(), trained(&job), &dense, &shards()).await.unwrap();
+        manifest.format = 2;
+        fs::write(folder.path().join(MANIFEST), to_json(&manifest)).unwrap();
+        let error = SavedModel::open(folder.path()).await.unwrap_err().to_string();
+        assert!(error.contains("this release reads format 1"), "{error}");
+        fs::write(folder.path().join(MANIFEST), b"{").unwrap();
+        assert!(SavedModel::open(folder.path()).await.unwrap_err().to_string().contains("is damaged"));
+    }
+}

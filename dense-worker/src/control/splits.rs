@@ -1,0 +1,198 @@
+//! Splits leased from the coordinator, for the reading thread.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use zagros_coordinator_client::ControlPlane;
+use zagros_ingest::{SplitSource, SplitTask};
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::control::{AssignRequest, Split, assign_response::Work};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use super::stop::Stop;
+use crate::error::WorkerError;
+
+/// Asks the coordinator for splits.
+#[derive(Clone)]
+pub(crate) struct Splits {
+    pub(crate) control: Arc<dyn ControlPlane>,
+    pub(crate) member: u64,
+    pub(crate) epoch: u32,
+    /// Training files, in the order that the run has them.
+    pub(crate) files: Arc<Vec<PathBuf>>,
+    pub(crate) patience: Duration,
+    pub(crate) stop: Stop,
+}
+
+/// An answer to "what shall I read?".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Assigned {
+    Split(SplitTask),
+    /// Others, or this worker itself, hold what is left: ask again.
+    Later {
+        pause: Duration,
+        reason: String,
+    },
+    PassDone,
+}
+
+impl Splits {
+    /// Asks once, trying again while the coordinator is away and patience lasts.
+    ///
+    /// # Errors
+    /// When it stays away or refuses, or training must stop.
+    pub(crate) async fn ask(&self, pass: u32) -> Result<Assigned, WorkerError> {
+        let deadline = Deadline::after(self.patience);
+        let request = AssignRequest { member: self.member, epoch: self.epoch, pass };
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
+        let answer = tokio::select! {
+            answer = backoff.retry(deadline, is_away, || self.control.assign(request)) => answer,
+            reason = stop.requested() => return Err(reason),
+        };
+        let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
+        match answer.work {
+            Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
+            Some(Work::Wait(wait)) => {
+                let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
+                Ok(Assigned::Later { pause, reason: wait.reason })
+            }
+            Some(Work::PassDone(_)) => Ok(Assigned::PassDone),
+            None => {
+                let empty = Refusal::new(RefusalKind::Mismatch, "an empty answer; are both ends the same release?");
+                Err(self.refused("assign a split", deadline, empty))
+            }
+        }
+    }
+
+    /// The rest of what can be had now, starting with `first`, for a stream of its own.
+    pub(crate) fn stream(&self, pass: u32, first: SplitTask) -> Leased {
+        let dealt = Arc::new(Mutex::new(Vec::new()));
+        Leased { splits: self.clone(), pass, first: Some(first), runtime: Handle::current(), dealt }
+    }
+
+    fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
+        let path = self.files.get(split.file as usize).cloned();
+        let path = path.ok_or_else(|| WorkerError::Control {
+            coordinator: self.control.name().to_owned(),
+            what: "assign a split",
+            waited: Duration::ZERO,
+            refusal: Refusal::invalid(format!("it names file {} of {}", split.file, self.files.len())),
+        })?;
+        Ok(SplitTask { id: split.id, path, start: split.start, end: split.end })
+    }
+
+    fn refused(&self, what: &'static str, deadline: Deadline, refusal: Refusal) -> WorkerError {
+        control_error(&*self.control, what, deadline, refusal)
+    }
+}
+
+/// The error that a refusal of the control path stands for.
+pub(crate) fn control_error(
+    control: &dyn ControlPlane,
+    what: &'static str,
+    deadline: Deadline,
+    refusal: Refusal,
+) -> WorkerError {
+    if refusal.kind == RefusalKind::Fenced {
+        return WorkerError::Fenced { reason: refusal.message };
+    }
+    WorkerError::Control { coordinator: control.name().to_owned(), what, waited: deadline.waited(), refusal }
+}
+
+/// A stream's splits. Says `None` as soon as nothing can be had at once: what this worker holds itself is complete
+/// only after its stream has ended ([`SplitSource::next`]).
+pub(crate) struct Leased {
+    splits: Splits,
+    pass: u32,
+    first: Option<SplitTask>,
+    runtime: Handle,
+    dealt: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Leased {
+    /// Ids of the splits dealt out, now and later.
+    pub(crate) fn dealt(&self) -> Arc<Mutex<Vec<u64>>> {
+        Arc::clone(&self.dealt)
+    }
+}
+
+impl SplitSource for Leased {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        let task = match self.first.take() {
+            Some(first) => Some(first),
+            None => match self.runtime.block_on(self.splits.ask(self.pass)) {
+                Ok(Assigned::Split(task)) => Some(task),
+                Ok(Assigned::Later { .. } | Assigned::PassDone) | Err(WorkerError::Interrupted) => None,
+                Err(error) => return Err(error.to_string()),
+            },
+        };
+        self.dealt.lock().unwrap_or_else(PoisonError::into_inner).extend(task.iter().map(|task| task.id));
+        Ok(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_plumbing::Shutdown;
+    use zagros_protocol::control::{AssignResponse, PassDone, Wait};
+
+    use super::*;
+    use crate::testing::FakeControl;
+
+    fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> Splits {
+        let control = FakeControl::default();
+        let answers = work.into_iter().map(|work| work.map(|work| AssignResponse { work: Some(work) }));
+        control.assign.lock().unwrap().extend(answers);
+        Splits {
+            control: Arc::new(control),
+            member: 7,
+            epoch: 1,
+            files: Arc::new(vec!["a".into(), "b".into()]),
+            patience: Duration::from_secs(5),
+            stop: Stop::alone(Shutdown::new()),
+        }
+    }
+
+    fn split(id: u64, file: u32) -> Result<Work, Refusal> {
+        Ok(Work::Split(Split { id, file, start: 0, end: 9 }))
+    }
+
+    fn task(id: u64, path: &str) -> SplitTask {
+        SplitTask { id, path: path.into(), start: 0, end: 9 }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stream_takes_what_can_be_had_and_then_ends() {
+        let wait = Ok(Work::Wait(Wait { retry_ms: 10, reason: "worker 0 holds 1 split".to_owned() }));
+        let splits = splits([split(4, 1), wait, split(5, 0)]);
+        let mut leased = splits.stream(0, task(3, "a"));
+        let dealt = leased.dealt();
+        let taken = tokio::task::spawn_blocking(move || [leased.next(), leased.next(), leased.next()]).await.unwrap();
+        assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
+        assert_eq!(*dealt.lock().unwrap(), [3, 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_that_comes_back_is_asked_again() {
+        let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
+        let splits = splits([away(), away(), Ok(Work::PassDone(PassDone {}))]);
+        assert_eq!(splits.ask(0).await.unwrap(), Assigned::PassDone);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_stays_away_is_named_with_the_time_waited() {
+        let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
+        let error = splits(away.take(1000)).ask(0).await.unwrap_err().to_string();
+        assert!(error.contains("fake coordinator refused to assign a split after 5.0s: connection refused"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn answers_that_make_no_sense_are_errors() {
+        assert!(matches!(splits([split(4, 2)]).ask(0).await, Err(WorkerError::Control { .. })));
+        let fenced = Err(Refusal::new(RefusalKind::Fenced, "replaced"));
+        assert!(matches!(splits([fenced]).ask(0).await, Err(WorkerError::Fenced { .. })));
+    }
+}

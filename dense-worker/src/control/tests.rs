@@ -1,0 +1,201 @@
+//! Whole workers against stand-ins: the window, errors, interruption.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prometheus::Registry;
+use zagros_embedding_client::{ClientError, Shard};
+use zagros_ingest::Batch;
+use zagros_job::Model;
+use zagros_plumbing::Shutdown;
+use zagros_protocol::control;
+
+use super::{Input, Worker};
+use crate::error::{ExitClass, WorkerError};
+use crate::event::{Event, Observer, StepReport};
+use crate::model::ModelError;
+use crate::report::RunFolder;
+use crate::summary::{Outcome, Summary};
+use crate::testing::{FakeControl, FakeShard, batch, job};
+
+/// Long enough for a busy machine; every test here ends far earlier.
+const LATE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct Steps {
+    seen: Mutex<Vec<StepReport>>,
+    /// Requested after so many steps.
+    shutdown: Option<(u64, Shutdown)>,
+}
+
+impl Observer for Steps {
+    fn on(&self, event: &Event) {
+        let Event::Step(report) = event else { return };
+        self.seen.lock().unwrap().push(*report);
+        if let Some((after, shutdown)) = &self.shutdown
+            && report.step == *after
+        {
+            shutdown.request();
+        }
+    }
+}
+
+struct Setting {
+    control: Arc<FakeControl>,
+    shard: Arc<FakeShard>,
+    steps: Arc<Steps>,
+    shutdown: Shutdown,
+}
+
+impl Setting {
+    fn new(shard: FakeShard) -> Self {
+        let (control, steps) = (Arc::default(), Arc::default());
+        Self { control, shard: Arc::new(shard), steps, shutdown: Shutdown::new() }
+    }
+
+    fn stopping_after(shard: FakeShard, step: u64) -> Self {
+        let shutdown = Shutdown::new();
+        let steps = Steps { shutdown: Some((step, shutdown.clone())), ..Steps::default() };
+        Self { shutdown, steps: Arc::new(steps), ..Self::new(shard) }
+    }
+
+    fn worker(&self, staleness: usize) -> Worker {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        job.train.staleness = staleness;
+        let shard: Arc<dyn Shard> = self.shard.clone();
+        Worker {
+            job,
+            control: self.control.clone(),
+            connect: Arc::new(move |_| Ok(Arc::clone(&shard))),
+            index: 0,
+            registry: Registry::new(),
+            observer: self.steps.clone(),
+            folder: None,
+            shutdown: self.shutdown.clone(),
+        }
+    }
+
+    async fn run(&self, staleness: usize, batches: u64) -> Result<Summary, WorkerError> {
+        run(self.worker(staleness), batches).await
+    }
+
+    fn left(&self) -> (control::Outcome, String) {
+        let left = self.control.left.lock().unwrap();
+        assert_eq!(left.len(), 1);
+        (left[0].outcome(), left[0].reason.clone())
+    }
+}
+
+async fn run(worker: Worker, batches: u64) -> Result<Summary, WorkerError> {
+    let batches: Vec<Batch> = (0..batches).map(|index| batch(4, &[&[index, 1000, 1000, 1001]])).collect();
+    let run = worker.run_on(Input::Preloaded(Arc::new(batches)));
+    tokio::time::timeout(LATE, run).await.expect("the worker hangs")
+}
+
+#[tokio::test]
+async fn every_batch_is_stepped_pushed_and_told() {
+    let setting = Setting::new(FakeShard::default());
+    let summary = setting.run(2, 20).await.unwrap();
+    assert_eq!((summary.outcome, summary.steps, summary.samples), (Outcome::Finished, 20, 80));
+    assert_eq!(setting.shard.pushes(), 20);
+    assert_eq!((summary.rows, summary.table_bytes), (1, 64));
+    let steps: Vec<u64> = setting.steps.seen.lock().unwrap().iter().map(|report| report.step).collect();
+    assert_eq!(steps, (1..=20).collect::<Vec<_>>());
+    assert_eq!(setting.left().0, control::Outcome::Finished);
+}
+
+#[tokio::test]
+async fn no_more_batches_than_the_window_lets_in_are_unacknowledged() {
+    for staleness in [0, 1, 3] {
+        // Hangs, and so fails, if fewer are let in.
+        let setting = Setting::new(FakeShard::default().acknowledging_once_open(staleness + 1));
+        let summary = setting.run(staleness, 30).await.unwrap();
+        assert_eq!(setting.shard.most_open(), staleness + 1, "τ = {staleness}");
+        assert_eq!(summary.staleness.max as usize, staleness);
+        assert_eq!(setting.shard.pushes(), 30);
+    }
+}
+
+#[tokio::test]
+async fn a_run_ends_after_max_steps_with_everything_pushed() {
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(3);
+    worker.job.train.max_steps = Some(7);
+    worker.job.train.epochs = 5;
+    let summary = run(worker, 4).await.unwrap();
+    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, Outcome::Finished));
+}
+
+#[tokio::test]
+async fn a_shard_that_fails_ends_the_run_with_its_words() {
+    for shard in [FakeShard::default().failing_at_lookup(5), FakeShard::default().failing_at_push(5)] {
+        let setting = Setting::new(shard);
+        let error = setting.run(2, 1000).await.unwrap_err();
+        assert_eq!(error.exit_class(), ExitClass::Cluster);
+        let refused = |error: &WorkerError| {
+            matches!(error, WorkerError::Embedding { source: ClientError::Refused { refusal, .. }, .. }
+                if refusal.message == "as the test wants")
+        };
+        assert!(refused(&error), "{error}");
+        let (outcome, reason) = setting.left();
+        assert_eq!((outcome, reason), (control::Outcome::Failed, error.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_the_step_and_drains_the_pushes() {
+    let setting = Setting::stopping_after(FakeShard::default().acknowledging_once_open(4), 5);
+    let summary = setting.run(3, 1000).await.unwrap();
+    assert_eq!((summary.outcome, summary.steps, setting.shard.pushes()), (Outcome::Interrupted, 5, 5));
+    assert_eq!(setting.left().0, control::Outcome::Interrupted);
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_shard_that_hangs() {
+    let setting = Setting::new(FakeShard::default().hanging());
+    let shutdown = setting.shutdown.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        shutdown.request();
+    });
+    let summary = setting.run(2, 10).await.unwrap();
+    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, 0));
+}
+
+#[tokio::test]
+async fn a_run_that_the_coordinator_ended_says_why() {
+    let setting = Setting::new(FakeShard::default().hanging());
+    *setting.control.stop.lock().unwrap() = Some("worker 1 failed: disk full".to_owned());
+    let error = setting.run(2, 10).await.unwrap_err();
+    assert_eq!(error.to_string(), "stopped by the coordinator: worker 1 failed: disk full");
+}
+
+#[tokio::test]
+async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
+    let setting = Setting::new(FakeShard::default());
+    let mut bad = batch(2, &[&[1, 2]]);
+    bad.numeric[0] = f32::NAN;
+    let batches = Arc::new(vec![batch(2, &[&[1, 2]]), bad, batch(2, &[&[1, 2]])]);
+    let ran = tokio::time::timeout(LATE, setting.worker(0).run_on(Input::Preloaded(batches))).await.unwrap();
+    let error = ran.unwrap_err();
+    assert!(matches!(&error, WorkerError::Step { step: 2, source: ModelError::NotFinite { .. } }), "{error}");
+    assert_eq!(setting.shard.pushes(), 1);
+}
+
+#[tokio::test]
+async fn the_run_folder_holds_job_measures_summary_and_model() {
+    let parent = tempfile::tempdir().unwrap();
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(1);
+    worker.job.output.folder = parent.path().to_owned();
+    (worker.job.output.save_model, worker.job.output.tensorboard) = (true, true);
+    let folder = RunFolder::create(&worker.job).unwrap();
+    worker.folder = Some(folder.clone());
+    run(worker, 3).await.unwrap();
+    let lines = std::fs::read_to_string(folder.metrics_file()).unwrap();
+    assert_eq!(lines.lines().count(), 3);
+    let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
+    assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
+    assert!(folder.model().join("manifest.json").is_file() && folder.model().join("dense.safetensors").is_file());
+    assert!(folder.job_file().is_file() && folder.tensorboard().is_dir());
+}

@@ -1,0 +1,166 @@
+//! Adds up what training did.
+
+use std::time::{Duration, Instant};
+
+use zagros_protocol::control::Progress;
+
+use crate::event::StepReport;
+use crate::progress::{RecentAuc, Smoothed, Speed};
+use crate::summary::Staleness;
+
+/// Steps that the smoothed loss remembers.
+const LOSS_STEPS: f64 = 100.0;
+/// Samples that the training AUC remembers.
+const AUC_SAMPLES: usize = 100_000;
+const SPEED_WINDOW: Duration = Duration::from_secs(5);
+
+/// What training did so far.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    pub(crate) steps: u64,
+    pub(crate) samples: u64,
+    loss: Smoothed,
+    auc: RecentAuc,
+    speed: Speed,
+    staleness_max: u32,
+    staleness_sum: u64,
+    /// Of training alone.
+    time: Duration,
+    running_since: Option<Instant>,
+    pass: u32,
+    pass_bytes: u64,
+    total_bytes: u64,
+}
+
+/// One step, as the tracker wants it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step<'a> {
+    pub(crate) labels: &'a [f32],
+    /// As many as labels.
+    pub(crate) logits: &'a [f32],
+    pub(crate) loss: f32,
+    pub(crate) staleness: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Tracker {
+    /// `total_bytes` are those of one pass.
+    pub(crate) fn new(total_bytes: u64) -> Self {
+        Self {
+            steps: 0,
+            samples: 0,
+            loss: Smoothed::over(LOSS_STEPS),
+            auc: RecentAuc::over(AUC_SAMPLES),
+            speed: Speed::over(SPEED_WINDOW),
+            staleness_max: 0,
+            staleness_sum: 0,
+            time: Duration::ZERO,
+            running_since: None,
+            pass: 0,
+            pass_bytes: 0,
+            total_bytes,
+        }
+    }
+
+    pub(crate) fn pass_started(&mut self, pass: u32) {
+        (self.pass, self.pass_bytes) = (pass, 0);
+    }
+
+    /// Training goes on: the clock runs.
+    pub(crate) fn resume(&mut self) {
+        self.running_since.get_or_insert_with(Instant::now);
+        self.speed.add(Instant::now(), self.samples);
+    }
+
+    /// Something else is done: the clock stops.
+    pub(crate) fn pause(&mut self) {
+        self.time += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.speed.pause();
+    }
+
+    pub(crate) fn stepped(&mut self, step: Step<'_>) -> StepReport {
+        self.steps += 1;
+        self.samples += step.labels.len() as u64;
+        self.pass_bytes += step.bytes;
+        self.loss.add(f64::from(step.loss));
+        for (label, logit) in step.labels.iter().zip(step.logits) {
+            self.auc.add(*label, *logit);
+        }
+        self.staleness_max = self.staleness_max.max(step.staleness);
+        self.staleness_sum += u64::from(step.staleness);
+        self.speed.add(Instant::now(), self.samples);
+        StepReport {
+            step: self.steps,
+            pass: self.pass,
+            pass_fraction: self.pass_fraction(),
+            samples: self.samples,
+            samples_per_second: self.speed.per_second(),
+            loss: f64::from(step.loss),
+            loss_smoothed: self.loss.mean(),
+            auc_so_far: self.auc.auc(),
+            staleness: step.staleness,
+        }
+    }
+
+    /// Of training alone, seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
+        (self.time + running).as_secs_f64()
+    }
+
+    pub(crate) fn loss(&self) -> f64 {
+        self.loss.mean()
+    }
+
+    pub(crate) fn auc(&self) -> Option<f64> {
+        self.auc.auc()
+    }
+
+    pub(crate) fn staleness(&self) -> Staleness {
+        Staleness { max: self.staleness_max, mean: self.staleness_sum as f64 / self.steps.max(1) as f64 }
+    }
+
+    fn pass_fraction(&self) -> f64 {
+        (self.pass_bytes as f64 / self.total_bytes.max(1) as f64).min(1.0)
+    }
+}
+
+/// A step as the coordinator is told of it.
+pub(crate) fn progress(report: &StepReport) -> Progress {
+    Progress {
+        step: report.step,
+        pass: report.pass,
+        samples: report.samples,
+        samples_per_second: report.samples_per_second,
+        loss: report.loss_smoothed,
+        staleness: report.staleness,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_add_up_and_passes_start_over() {
+        let mut tracker = Tracker::new(100);
+        let step = |staleness| Step { labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness, bytes: 40 };
+        tracker.stepped(step(0));
+        let second = tracker.stepped(step(3));
+        assert_eq!((second.step, second.samples, second.pass_fraction), (2, 4, 0.8));
+        assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
+        tracker.pass_started(1);
+        assert_eq!(tracker.stepped(step(0)).pass_fraction, 0.4);
+        assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
+    }
+
+    #[test]
+    fn the_clock_stands_still_in_a_pause() {
+        let mut tracker = Tracker::new(1);
+        tracker.resume();
+        tracker.pause();
+        let seconds = tracker.seconds();
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(tracker.seconds(), seconds);
+    }
+}

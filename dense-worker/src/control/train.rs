@@ -1,0 +1,331 @@
+//! Training: passes over the data, rounds within a pass, steps within a round.
+//!
+//! A round is one stream of batches: all splits that the coordinator gives at once. A pass needs a second round
+//! only when splits of a worker that was lost are dealt out again.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use zagros_embedding_client::{EmbeddingClient, Window};
+use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStats};
+use zagros_job::Job;
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
+use zagros_protocol::datapath::Access;
+
+use super::completer::Completer;
+use super::evaluate::{HeldOut, Scorer};
+use super::splits::{Assigned, Splits, control_error};
+use super::stop::Stop;
+use super::tracker::{Step, Tracker, progress};
+use crate::datapath::dense::{DenseThread, Stepped};
+use crate::datapath::kernels::Columns;
+use crate::datapath::prefetch::{Lookups, Prefetch};
+use crate::datapath::prepared::Fetched;
+use crate::datapath::push::{Gradients, Pushes};
+use crate::datapath::read::{Batches, Open, Reader};
+use crate::error::WorkerError;
+use crate::event::{Evaluation, Event, Observer};
+use crate::metrics::{Metrics, Stage};
+use crate::summary::Outcome;
+
+/// All that training works with.
+pub(crate) struct Trainer {
+    pub(crate) job: Arc<Job>,
+    pub(crate) client: Arc<EmbeddingClient>,
+    pub(crate) dense: DenseThread,
+    pub(crate) metrics: Metrics,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) membership: Arc<zagros_coordinator_client::Membership>,
+    pub(crate) stop: Stop,
+    pub(crate) splits: Splits,
+    pub(crate) held_out: Option<HeldOut>,
+    pub(crate) tracker: Tracker,
+    pub(crate) window: Window,
+    pub(crate) pushes: Pushes,
+    pub(crate) completer: Completer,
+    pub(crate) next_seq: u64,
+    /// The last evaluation, and after which step it was.
+    pub(crate) evaluated: Option<(u64, Evaluation)>,
+}
+
+/// Why a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The stream has no more batches.
+    Data,
+    /// As many steps as the job asked for.
+    Steps,
+    /// Shutdown was requested.
+    Interrupted,
+}
+
+impl Trainer {
+    /// Every pass, each followed by an evaluation.
+    ///
+    /// # Errors
+    /// The first cause of whatever went wrong; everything of the pipeline has ended then.
+    pub(crate) async fn passes(&mut self) -> Result<Outcome, WorkerError> {
+        for pass in 0..self.job.train.epochs {
+            self.tracker.pass_started(pass);
+            let end = self.pass(pass).await?;
+            if end == End::Interrupted {
+                return Ok(Outcome::Interrupted);
+            }
+            if let Err(error) = self.evaluate(pass).await {
+                return interrupted_or(error);
+            }
+            if end == End::Steps {
+                break;
+            }
+        }
+        Ok(Outcome::Finished)
+    }
+
+    /// The same batches again and again, from memory: for benchmarks. No splits, no evaluation.
+    ///
+    /// # Errors
+    /// As [`Self::passes`].
+    pub(crate) async fn preloaded(&mut self, batches: Arc<Vec<Batch>>) -> Result<Outcome, WorkerError> {
+        for pass in 0..self.job.train.epochs {
+            self.tracker.pass_started(pass);
+            let batches = Preloaded { batches: Arc::clone(&batches), next: 0 };
+            match self.round(pass, Box::new(move |_| Ok(Box::new(batches)))).await? {
+                End::Data => {}
+                End::Steps => break,
+                End::Interrupted => return Ok(Outcome::Interrupted),
+            }
+        }
+        Ok(Outcome::Finished)
+    }
+
+    async fn pass(&mut self, pass: u32) -> Result<End, WorkerError> {
+        loop {
+            let first = match self.splits.ask(pass).await {
+                Ok(Assigned::Split(first)) => first,
+                Ok(Assigned::PassDone) => return Ok(End::Data),
+                Ok(Assigned::Later { pause, reason }) => {
+                    self.observer.on(&Event::WaitingFor(reason));
+                    tokio::time::sleep(pause).await;
+                    continue;
+                }
+                Err(WorkerError::Interrupted) => return Ok(End::Interrupted),
+                Err(error) => return Err(error),
+            };
+            let leased = self.splits.stream(pass, first);
+            let dealt = leased.dealt();
+            let job = Arc::clone(&self.job);
+            let open = move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
+                let options = StreamOptions { part: Part::Train, pass, cancel };
+                Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
+            };
+            match self.round(pass, Box::new(open)).await? {
+                End::Data => self.complete_rest(pass, &dealt).await?,
+                end => return Ok(end),
+            }
+        }
+    }
+
+    /// One stream of batches, to its end.
+    async fn round(&mut self, pass: u32, open: Open) -> Result<End, WorkerError> {
+        let columns = Columns::of(&self.job);
+        let numeric = self.job.features.numeric.len();
+        let (reader, incoming) = Reader::start(open, columns, numeric, self.metrics.clone())?;
+        let (client, window) = (Arc::clone(&self.client), self.window.clone());
+        let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
+        let mut prefetch = Prefetch::start(lookups, incoming, self.next_seq, self.steps_left());
+        self.tracker.resume();
+        let end = self.steps(pass, &mut prefetch).await;
+        drop(prefetch);
+        let end = end?;
+        self.drain(pass).await?;
+        self.tracker.pause();
+        reader.finish(self.job.cluster.patience).await?;
+        Ok(end)
+    }
+
+    async fn steps(&mut self, pass: u32, prefetch: &mut Prefetch) -> Result<End, WorkerError> {
+        loop {
+            if self.steps_left() == 0 {
+                return Ok(End::Steps);
+            }
+            let since = Instant::now();
+            let fetched = tokio::select! {
+                biased;
+                reason = self.stop.requested() => return interrupted_or(reason).map(|_| End::Interrupted),
+                complete = self.pushes.acknowledged() => {
+                    self.complete(pass, complete?);
+                    self.metrics.spent(Stage::Waiting, since.elapsed());
+                    continue;
+                }
+                fetched = prefetch.next() => fetched,
+            };
+            self.metrics.spent(Stage::Waiting, since.elapsed());
+            let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(End::Data) };
+            self.step(pass, fetched).await?;
+            if self.is_evaluation_due() {
+                self.drain(pass).await?;
+                if let Err(error) = self.evaluate(pass).await {
+                    return interrupted_or(error).map(|_| End::Interrupted);
+                }
+                self.tracker.resume();
+            }
+        }
+    }
+
+    /// Splits without a training row are nothing to stop for, once some had rows.
+    fn rows_or_end(&self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
+        match fetched.transpose() {
+            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
+            fetched => fetched,
+        }
+    }
+
+    /// Whether rows may be elsewhere: read before, or by another worker.
+    fn may_be_without_rows(&self) -> bool {
+        self.tracker.steps > 0 || self.job.cluster.workers > 1 || self.membership.epoch() > 1
+    }
+
+    /// Everything about one batch from rows to gradients on their way.
+    async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<(), WorkerError> {
+        let Fetched { seq, prepared, rows, permit } = fetched;
+        self.next_seq = seq + 1;
+        if prepared.batch.size == 0 {
+            let complete = self.pushes.skip(seq, prepared.batch.completes);
+            self.complete(pass, complete);
+            return Ok(());
+        }
+        let work = move |dense: &mut crate::datapath::dense::Dense| (dense.step(&prepared, rows), prepared);
+        let (stepped, mut prepared) = self.dense.call(work).await?;
+        let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
+        let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
+        let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
+        let ends = std::mem::take(&mut prepared.batch.completes);
+        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        let (labels, bytes) = (&prepared.batch.labels, prepared.batch.bytes);
+        self.tell(Step { labels, logits: &logits, loss, staleness, bytes });
+        Ok(())
+    }
+
+    fn tell(&mut self, step: Step<'_>) {
+        let report = self.tracker.stepped(step);
+        self.metrics.steps.inc();
+        self.metrics.samples.inc_by(step.labels.len() as u64);
+        self.metrics.loss.set(report.loss);
+        self.metrics.staleness.set(i64::from(report.staleness));
+        self.membership.set_progress(progress(&report));
+        self.observer.on(&Event::Step(report));
+    }
+
+    /// Scores the held-out part, unless that was done after this very step. Everything pushed is acknowledged, so
+    /// that the scores are of one consistent state.
+    async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
+        let step = self.tracker.steps;
+        let Some(held_out) = &self.held_out else { return Ok(()) };
+        if self.evaluated.is_some_and(|(at, _)| at == step) {
+            return Ok(());
+        }
+        self.tracker.pause();
+        let scorer = Scorer {
+            job: Arc::clone(&self.job),
+            client: Arc::clone(&self.client),
+            dense: self.dense.clone(),
+            observer: Arc::clone(&self.observer),
+            stop: self.stop.clone(),
+        };
+        let evaluation = scorer.score(held_out, step).await?;
+        self.evaluated = Some((step, evaluation));
+        self.metrics.test_auc.set(evaluation.auc.unwrap_or(f64::NAN));
+        self.metrics.test_logloss.set(evaluation.logloss.unwrap_or(f64::NAN));
+        self.observer.on(&Event::Evaluated { step, pass, evaluation });
+        self.report(step, pass, evaluation).await;
+        Ok(())
+    }
+
+    /// The coordinator only shows it: a silent one is told no more and stops nothing.
+    async fn report(&self, step: u64, pass: u32, evaluation: Evaluation) {
+        let measures = control::Evaluation {
+            step,
+            pass,
+            samples: evaluation.samples,
+            auc: evaluation.auc.unwrap_or(f64::NAN),
+            logloss: evaluation.logloss.unwrap_or(f64::NAN),
+        };
+        let (member, epoch) = (self.splits.member, self.splits.epoch);
+        let request = ReportEvaluationRequest { member, epoch, evaluation: Some(measures) };
+        let deadline = Deadline::after(self.job.cluster.patience);
+        let told = tokio::time::timeout(deadline.left(), self.splits.control.report_evaluation(request)).await;
+        if let Ok(Err(refusal)) = told {
+            let error = control_error(&*self.splits.control, "take an evaluation", deadline, refusal);
+            tracing::warn!(%error, "training goes on");
+        }
+    }
+
+    /// Waits until every gradient is acknowledged and every complete split is told.
+    async fn drain(&mut self, pass: u32) -> Result<(), WorkerError> {
+        let complete = self.pushes.drain().await?;
+        self.complete(pass, complete);
+        self.completer.flush().await
+    }
+
+    /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
+    async fn complete_rest(&mut self, pass: u32, dealt: &Mutex<Vec<u64>>) -> Result<(), WorkerError> {
+        let dealt = std::mem::take(&mut *dealt.lock().unwrap_or_else(PoisonError::into_inner));
+        // The coordinator takes a split twice without harm.
+        self.complete(pass, dealt);
+        self.completer.flush().await
+    }
+
+    fn complete(&self, pass: u32, splits: Vec<u64>) {
+        if !splits.is_empty() {
+            let (member, epoch) = (self.splits.member, self.splits.epoch);
+            self.completer.complete(CompleteRequest { member, epoch, pass, splits });
+        }
+    }
+
+    fn steps_left(&self) -> u64 {
+        self.job.train.max_steps.map_or(u64::MAX, |most| most.saturating_sub(self.tracker.steps))
+    }
+
+    fn is_evaluation_due(&self) -> bool {
+        self.job.train.evaluate_every.is_some_and(|every| self.tracker.steps.is_multiple_of(every))
+    }
+}
+
+/// An interruption is an outcome; anything else is an error.
+fn interrupted_or(reason: WorkerError) -> Result<Outcome, WorkerError> {
+    match reason {
+        WorkerError::Interrupted => Ok(Outcome::Interrupted),
+        WorkerError::Ingest(IngestError::Cancelled) => Ok(Outcome::Interrupted),
+        error => Err(error),
+    }
+}
+
+/// Training files by path, in the run's order.
+pub(crate) fn paths(files: &[zagros_ingest::FileInfo]) -> Arc<Vec<PathBuf>> {
+    Arc::new(files.iter().map(|file| file.path.clone()).collect())
+}
+
+/// Batches from memory.
+struct Preloaded {
+    batches: Arc<Vec<Batch>>,
+    next: usize,
+}
+
+impl Iterator for Preloaded {
+    type Item = Result<Batch, IngestError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.batches.get(self.next)?.clone();
+        self.next += 1;
+        Some(Ok(batch))
+    }
+}
+
+impl Batches for Preloaded {
+    fn stats(&self) -> StreamStats {
+        StreamStats::default()
+    }
+}

@@ -1,0 +1,310 @@
+//! A worker from start to end: look at the data, join, train, save, leave.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::future::try_join_all;
+use prometheus::Registry;
+use tokio_util::task::AbortOnDropHandle;
+use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
+use zagros_ingest::{Batch, FileInfo, files, fit_numeric};
+use zagros_job::{Job, Standardise, Wire};
+use zagros_plumbing::Shutdown;
+use zagros_protocol::PROTOCOL_VERSION;
+use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
+use zagros_protocol::datapath::Encoding;
+
+use super::completer::Completer;
+use super::evaluate::{HeldOut, blocking, find_held_out};
+use super::saved_model::{Trained, save};
+use super::splits::Splits;
+use super::stop::Stop;
+use super::tracker::Tracker;
+use super::train::{Trainer, paths};
+use crate::datapath::dense::DenseThread;
+use crate::datapath::push::Pushes;
+use crate::error::WorkerError;
+use crate::event::{Event, Observer, Several};
+use crate::metrics::Metrics;
+use crate::report::{Recorder, RunFolder};
+use crate::summary::{Outcome, Summary};
+
+/// A dense worker and all it needs.
+pub struct Worker {
+    /// What to train.
+    pub job: Job,
+    /// The coordinator, across gRPC or in this process.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches an embedding server, across gRPC or in this process.
+    pub connect: Connect,
+    /// Position among the workers: 0 .. workers − 1.
+    pub index: u32,
+    /// Where metrics are registered.
+    pub registry: Registry,
+    /// Told of what happens.
+    pub observer: Arc<dyn Observer>,
+    /// Where measures, summary and model are written; nothing is written without one.
+    pub folder: Option<RunFolder>,
+    /// Ends training after the step it is in.
+    pub shutdown: Shutdown,
+}
+
+/// Where samples come from.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The job's training files, in splits that the coordinator deals out.
+    Files,
+    /// These, once per pass: for benchmarks. No evaluation.
+    Preloaded(Arc<Vec<Batch>>),
+}
+
+/// What is known before joining.
+struct Data {
+    input: Input,
+    files: Vec<FileInfo>,
+    held_out: Option<HeldOut>,
+}
+
+impl Worker {
+    /// Trains on the job's files.
+    ///
+    /// # Errors
+    /// The first cause of whatever went wrong. The run is left, with that cause, and nothing is running any more.
+    pub async fn run(self) -> Result<Summary, WorkerError> {
+        self.run_on(Input::Files).await
+    }
+
+    /// Trains on `input`.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub async fn run_on(mut self, input: Input) -> Result<Summary, WorkerError> {
+        // Before fitting: what every role must agree on is the job as given.
+        let fingerprint = self.job.fingerprint();
+        let data = self.look_at_data(input).await?;
+        self.record()?;
+        let metrics = Metrics::new(&self.registry);
+        let dense = DenseThread::start(&self.job, metrics.clone()).await?;
+        let membership = Arc::new(self.join(fingerprint, &data.files).await?);
+        let trained = self.train(data, metrics, dense, Arc::clone(&membership)).await;
+        let left = membership.leave(outcome(&trained), &reason(&trained)).await;
+        if let (Err(error), true) = (left, trained.is_ok()) {
+            tracing::warn!(%error, "the coordinator was not told of the end");
+        }
+        trained
+    }
+
+    /// Finds every file, and fits the numeric transforms that are to be fitted.
+    async fn look_at_data(&mut self, input: Input) -> Result<Data, WorkerError> {
+        if matches!(input, Input::Preloaded(_)) {
+            return Ok(Data { input, files: Vec::new(), held_out: None });
+        }
+        let job = Arc::new(self.job.clone());
+        let held_out = find_held_out(Arc::clone(&job), None).await?;
+        let files = blocking("data files", move || files(&job, &job.data.train)).await??;
+        if self.job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
+            self.fit().await?;
+        }
+        Ok(Data { input, files, held_out })
+    }
+
+    async fn fit(&mut self) -> Result<(), WorkerError> {
+        self.observer.on(&Event::Fitting);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (mut job, flag) = (self.job.clone(), Arc::clone(&cancel));
+        let fitting = blocking("fitting", move || fit_numeric(&mut job, &flag).map(|report| (job, report)));
+        let shutdown = self.shutdown.clone();
+        let watch = tokio::spawn(async move {
+            shutdown.requested().await;
+            cancel.store(true, Ordering::Release);
+        });
+        let _watch = AbortOnDropHandle::new(watch);
+        let (job, report) = fitting.await??;
+        self.job = job;
+        self.observer.on(&Event::Fitted { rows: report.rows, positive_rate: report.positive_rate });
+        Ok(())
+    }
+
+    /// Writes the resolved job, and from now on the measures, into the run folder.
+    fn record(&mut self) -> Result<(), WorkerError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        folder.write_job(&self.job)?;
+        let recorder = Arc::new(Recorder::start(folder, self.job.output.tensorboard)?);
+        self.observer = Arc::new(Several(vec![Arc::clone(&self.observer), recorder]));
+        Ok(())
+    }
+
+    async fn join(&self, fingerprint: u64, files: &[FileInfo]) -> Result<Membership, WorkerError> {
+        self.observer.on(&Event::WaitingFor(self.control.name().to_owned()));
+        let request = JoinRequest {
+            role: Role::DenseWorker.into(),
+            index: self.index,
+            address: String::new(),
+            incarnation: rand::random(),
+            job_fingerprint: fingerprint,
+            protocol_version: PROTOCOL_VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            files: files.iter().map(data_file).collect(),
+        };
+        let patience = self.job.cluster.patience;
+        Ok(Membership::join(Arc::clone(&self.control), request, patience, &self.shutdown).await?)
+    }
+
+    /// From joined to saved.
+    async fn train(
+        &self,
+        data: Data,
+        metrics: Metrics,
+        dense: DenseThread,
+        membership: Arc<Membership>,
+    ) -> Result<Summary, WorkerError> {
+        let client = self.reach_servers(&membership).await?;
+        let total_bytes = data.files.iter().map(|file| file.bytes).sum();
+        let input = data.input.clone();
+        let mut trainer = self.trainer(data, metrics, dense, membership, client);
+        let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
+        self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
+        let outcome = match input {
+            Input::Files => trainer.passes().await?,
+            Input::Preloaded(batches) => trainer.preloaded(batches).await?,
+        };
+        self.save(&trainer, outcome).await?;
+        let summary = summarise(&trainer, outcome).await?;
+        if let Some(folder) = &self.folder {
+            folder.write_summary(&summary)?;
+        }
+        Ok(summary)
+    }
+
+    /// Waits until every embedding server is there.
+    async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
+        self.observer.on(&Event::WaitingFor("the embedding servers".to_owned()));
+        let patience = self.job.cluster.patience;
+        wait_for_placement(&*self.control, patience, &self.shutdown).await?;
+        let (member, epoch) = (membership.member(), membership.epoch());
+        let config = ClientConfig { writer: member, epoch, wire: wire(&self.job), patience };
+        let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
+        let client = client.with_metrics(&self.registry);
+        client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
+        self.observer.on(&Event::Joined { member, epoch, servers });
+        Ok(Arc::new(client))
+    }
+
+    fn trainer(
+        &self,
+        data: Data,
+        metrics: Metrics,
+        dense: DenseThread,
+        membership: Arc<Membership>,
+        client: Arc<EmbeddingClient>,
+    ) -> Trainer {
+        let job = Arc::new(self.job.clone());
+        let patience = job.cluster.patience;
+        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
+        let splits = Splits {
+            control: Arc::clone(&self.control),
+            member: membership.member(),
+            epoch: membership.epoch(),
+            files: paths(&data.files),
+            patience,
+            stop: stop.clone(),
+        };
+        Trainer {
+            pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
+            tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            window: Window::new(job.train.staleness),
+            completer: Completer::start(Arc::clone(&self.control), patience),
+            held_out: data.held_out,
+            observer: Arc::clone(&self.observer),
+            next_seq: 0,
+            evaluated: None,
+            job,
+            client,
+            dense,
+            metrics,
+            membership,
+            stop,
+            splits,
+        }
+    }
+
+    async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<(), WorkerError> {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.job.output.save_model) else { return Ok(()) };
+        let trained = Trained {
+            job: &self.job,
+            outcome,
+            steps: trainer.tracker.steps,
+            samples: trainer.tracker.samples,
+            evaluation: trainer.evaluated.map(|(_, evaluation)| evaluation),
+        };
+        let folder: PathBuf = folder.model();
+        save(&folder, trained, &trainer.dense, &trainer.client.servers()).await?;
+        self.observer.on(&Event::Saved { folder });
+        Ok(())
+    }
+}
+
+async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, WorkerError> {
+    let (rows, table_bytes) = describe(trainer).await?;
+    let tracker = &trainer.tracker;
+    let seconds = tracker.seconds();
+    Ok(Summary {
+        outcome,
+        steps: tracker.steps,
+        samples: tracker.samples,
+        seconds,
+        samples_per_second: if seconds > 0.0 { tracker.samples as f64 / seconds } else { 0.0 },
+        loss: tracker.loss(),
+        train_auc: tracker.auc(),
+        evaluation: trainer.evaluated.map(|(_, evaluation)| evaluation),
+        rows,
+        table_bytes,
+        staleness: tracker.staleness(),
+        stages: trainer.metrics.stage_seconds(),
+        bad_rows: trainer.metrics.bad_rows.get(),
+    })
+}
+
+/// Rows and bytes over all servers.
+async fn describe(trainer: &Trainer) -> Result<(u64, u64), WorkerError> {
+    let servers = trainer.client.servers();
+    let described = try_join_all(servers.iter().map(async |server| {
+        let what = "describe its tables";
+        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
+        server.describe(DescribeRequest {}).await.map_err(refused)
+    }));
+    let tables: Vec<_> = described.await?.into_iter().flat_map(|server| server.tables).collect();
+    Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))
+}
+
+/// How the job writes values on the wire.
+pub(crate) fn wire(job: &Job) -> Encoding {
+    match job.cluster.wire {
+        Wire::F32 => Encoding::F32,
+        Wire::F16 => Encoding::F16,
+        Wire::Bf16 => Encoding::Bf16,
+    }
+}
+
+fn data_file(file: &FileInfo) -> DataFile {
+    DataFile { path: file.path.display().to_string(), bytes: file.bytes, splittable: file.splittable }
+}
+
+fn outcome(trained: &Result<Summary, WorkerError>) -> control::Outcome {
+    match trained {
+        Ok(Summary { outcome: Outcome::Finished, .. }) => control::Outcome::Finished,
+        Ok(_) | Err(WorkerError::Interrupted) => control::Outcome::Interrupted,
+        Err(_) => control::Outcome::Failed,
+    }
+}
+
+fn reason(trained: &Result<Summary, WorkerError>) -> String {
+    match trained {
+        Ok(Summary { outcome: Outcome::Finished, .. }) => String::new(),
+        Ok(_) => WorkerError::Interrupted.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

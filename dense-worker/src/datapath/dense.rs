@@ -1,0 +1,191 @@
+//! Third stage: the thread that owns the dense network. Gather, step, scatter.
+
+use std::sync::mpsc;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+use zagros_embedding_client::Rows;
+use zagros_job::Job;
+
+use super::kernels::{Columns, gather, scatter_add};
+use super::prepared::Prepared;
+use crate::error::WorkerError;
+use crate::metrics::{Metrics, Stage};
+use crate::model::{DenseModel, ModelError};
+
+/// What the thread is asked to do.
+type Work = Box<dyn FnOnce(&mut Dense) + Send>;
+
+/// The thread, as its callers see it. It ends when the last of them is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct DenseThread {
+    work: mpsc::Sender<Work>,
+}
+
+/// What the thread holds.
+#[derive(Debug)]
+pub(crate) struct Dense {
+    pub(crate) model: DenseModel,
+    columns: Columns,
+    /// `[batch, ΣD]`, kept from batch to batch.
+    input: Vec<f32>,
+    metrics: Metrics,
+}
+
+/// What a step gives.
+#[derive(Clone, Debug)]
+pub(crate) struct Stepped {
+    pub(crate) loss: f32,
+    pub(crate) logits: Vec<f32>,
+    /// Per unique row, the sum over its occurrences.
+    pub(crate) gradients: Rows,
+}
+
+impl DenseThread {
+    /// Starts the thread and builds the network on it.
+    ///
+    /// # Errors
+    /// When the system gives no thread or the network cannot be built.
+    pub(crate) async fn start(job: &Job, metrics: Metrics) -> Result<Self, WorkerError> {
+        let (send, work) = mpsc::channel::<Work>();
+        let (tell_built, built) = oneshot::channel();
+        let job = job.clone();
+        let run = move || match Dense::new(&job, metrics) {
+            Ok(mut dense) => {
+                let _ = tell_built.send(Ok(()));
+                work.into_iter().for_each(|work| work(&mut dense));
+            }
+            Err(error) => {
+                let _ = tell_built.send(Err(error));
+            }
+        };
+        let spawned = std::thread::Builder::new().name("dense".to_owned()).spawn(run);
+        spawned.map_err(|error| thread_error(format!("cannot start: {error}")))?;
+        built.await.map_err(|_| ended())??;
+        Ok(Self { work: send })
+    }
+
+    /// Runs `work` on the thread, after what was asked before. It always ends: a step waits for nothing.
+    ///
+    /// # Errors
+    /// When the thread is gone, which takes a panic.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Dense) -> T + Send + 'static,
+    ) -> Result<T, WorkerError> {
+        let (tell, answer) = oneshot::channel();
+        let work: Work = Box::new(move |dense| {
+            // A caller that gave up wants no answer.
+            let _ = tell.send(work(dense));
+        });
+        self.work.send(work).map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())
+    }
+}
+
+impl Dense {
+    fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
+        Ok(Self { model: DenseModel::new(job)?, columns: Columns::of(job), input: Vec::new(), metrics })
+    }
+
+    /// One training step. `rows` must fit `prepared` ([`super::prepared::fits`]); their memory comes back as the
+    /// gradients'.
+    ///
+    /// # Errors
+    /// As [`DenseModel::step`].
+    pub(crate) fn step(&mut self, prepared: &Prepared, mut rows: Rows) -> Result<Stepped, ModelError> {
+        let timer = self.metrics.step_seconds.start_timer();
+        let started = Instant::now();
+        self.gather(prepared, &rows);
+        self.metrics.spent(Stage::Gather, started.elapsed());
+        let started = Instant::now();
+        let output = self.model.step(&prepared.batch.numeric, &self.input, &prepared.batch.labels)?;
+        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.scatter(prepared, &output.gradients, &mut rows);
+        timer.observe_duration();
+        Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows })
+    }
+
+    /// Logits of a batch, which learns nothing.
+    ///
+    /// # Errors
+    /// As [`DenseModel::predict`].
+    pub(crate) fn predict(&mut self, prepared: &Prepared, rows: &Rows) -> Result<Vec<f32>, ModelError> {
+        self.gather(prepared, rows);
+        self.model.predict(&prepared.batch.numeric, &self.input, prepared.batch.size)
+    }
+
+    fn gather(&mut self, prepared: &Prepared, rows: &Rows) {
+        self.input.resize(prepared.batch.size * self.columns.width, 0.0);
+        for (index, column) in self.columns.features.iter().enumerate() {
+            let (slot, positions) = prepared.feature(index);
+            gather(column, self.columns.width, positions, &rows.tables[slot], &mut self.input);
+        }
+    }
+
+    fn scatter(&self, prepared: &Prepared, gradients: &[f32], into: &mut Rows) {
+        let started = Instant::now();
+        into.tables.iter_mut().for_each(|table| table.fill(0.0));
+        for (index, column) in self.columns.features.iter().enumerate() {
+            let (slot, positions) = prepared.feature(index);
+            scatter_add(column, self.columns.width, positions, gradients, &mut into.tables[slot]);
+        }
+        self.metrics.spent(Stage::Scatter, started.elapsed());
+    }
+}
+
+fn ended() -> WorkerError {
+    thread_error("ended without saying why; its last words are on standard error".to_owned())
+}
+
+fn thread_error(reason: String) -> WorkerError {
+    WorkerError::Thread { thread: "dense", reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_embedding_client::Deduplicator;
+    use zagros_job::{Model, Pooling};
+
+    use super::*;
+    use crate::testing::{batch, job, pool};
+
+    async fn thread(job: &Job) -> DenseThread {
+        DenseThread::start(job, Metrics::new(&prometheus::Registry::new())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_gradient_of_a_shared_row_is_the_sum_over_its_samples() {
+        // Two samples with the same id, against the same two with ids of their own and equal rows.
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        pool(&mut job, 0, Pooling::Mean);
+        let step = async |ids: &'static [u64], rows: Vec<f32>| {
+            let mut batch = batch(2, &[ids]);
+            batch.categorical[0].offsets = Some(vec![0, 1, 2]);
+            let prepared = Prepared::new(batch, &Columns::of(&job), 1, &mut Deduplicator::new()).unwrap();
+            let rows = Rows { tables: vec![rows] };
+            thread(&job).await.call(move |dense| dense.step(&prepared, rows)).await.unwrap().unwrap()
+        };
+        let shared = step(&[7, 7], vec![0.5, -0.25]).await;
+        let apart = step(&[7, 8], vec![0.5, -0.25, 0.5, -0.25]).await;
+        assert_eq!(shared.logits, apart.logits);
+        let (shared, apart) = (&shared.gradients.tables[0], &apart.gradients.tables[0]);
+        assert_eq!(shared[..], [apart[0] + apart[2], apart[1] + apart[3]]);
+        assert!(shared.iter().any(|gradient| *gradient != 0.0));
+    }
+
+    #[tokio::test]
+    async fn a_network_that_cannot_be_built_is_told_at_the_start() {
+        let job = job(0, &[2], Model::Dlrm { bottom: vec![], top: vec![], dropout: 0.0 });
+        let refused = DenseThread::start(&job, Metrics::new(&prometheus::Registry::new())).await.unwrap_err();
+        assert!(matches!(refused, WorkerError::Model(ModelError::Shape { .. })), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_on_the_thread_is_an_error_here() {
+        let thread = thread(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 })).await;
+        assert!(thread.call(|_| panic!("as the test wants")).await.is_err());
+        let later = thread.call(|dense| dense.model.shape().width()).await;
+        assert!(later.unwrap_err().to_string().contains("dense thread ended"));
+    }
+}

@@ -1,0 +1,88 @@
+//! Second stage: rows for the batches ahead, at most as many as the window lets in, delivered in order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+use zagros_embedding_client::{EmbeddingClient, Permit, Window};
+use zagros_protocol::datapath::Access;
+
+use super::prepared::{Fetched, Prepared, fits, inconsistent};
+use super::read::Incoming;
+use crate::error::WorkerError;
+use crate::metrics::{Metrics, Stage};
+
+/// What lookups need.
+#[derive(Clone)]
+pub(crate) struct Lookups {
+    pub(crate) client: Arc<EmbeddingClient>,
+    pub(crate) access: Access,
+    pub(crate) window: Window,
+    pub(crate) metrics: Metrics,
+}
+
+type Lookup = AbortOnDropHandle<Result<Fetched, WorkerError>>;
+
+/// Lookups under way, oldest first. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Prefetch {
+    under_way: mpsc::Receiver<Lookup>,
+    /// The oldest, once taken from the channel.
+    oldest: Option<Lookup>,
+    _feeder: AbortOnDropHandle<()>,
+}
+
+impl Prefetch {
+    /// Takes at most `limit` of the batches, numbering them from `first`.
+    pub(crate) fn start(lookups: Lookups, mut incoming: Incoming, first: u64, limit: u64) -> Self {
+        // The window bounds what is in flight; this only hands over.
+        let (send, under_way) = mpsc::channel(1);
+        let feeder = tokio::spawn(async move {
+            let (mut seq, mut taken) = (first, 0);
+            while taken < limit {
+                let Some(prepared) = incoming.recv().await else { return };
+                // An empty batch only carries the ends of splits: it is no step.
+                taken += u64::from(!prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0));
+                let permit = lookups.window.enter().await;
+                let lookup = tokio::spawn(lookups.clone().fetch(seq, prepared, permit));
+                if send.send(AbortOnDropHandle::new(lookup)).await.is_err() {
+                    return;
+                }
+                seq += 1;
+            }
+        });
+        Self { under_way, oldest: None, _feeder: AbortOnDropHandle::new(feeder) }
+    }
+
+    /// The next batch with its rows; `None` after the last. Dropped while it waits, it loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Result<Fetched, WorkerError>> {
+        if self.oldest.is_none() {
+            self.oldest = self.under_way.recv().await;
+        }
+        let fetched = self.oldest.as_mut()?.await;
+        self.oldest = None;
+        Some(fetched.unwrap_or_else(|error| Err(WorkerError::Thread { thread: "lookup", reason: error.to_string() })))
+    }
+}
+
+impl Lookups {
+    async fn fetch(
+        self,
+        seq: u64,
+        prepared: Result<Prepared, WorkerError>,
+        permit: Permit,
+    ) -> Result<Fetched, WorkerError> {
+        let prepared = prepared?;
+        let started = Instant::now();
+        self.metrics.lookups_in_flight.inc();
+        let rows = self.client.lookup(&prepared.unique, self.access).await;
+        self.metrics.lookups_in_flight.dec();
+        self.metrics.spent(Stage::Lookup, started.elapsed());
+        let rows = rows.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
+        if !fits(&rows, &prepared.unique) {
+            return Err(inconsistent(seq, "the rows looked up are not those of its ids"));
+        }
+        Ok(Fetched { seq, prepared, rows, permit })
+    }
+}

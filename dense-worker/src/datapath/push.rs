@@ -1,0 +1,83 @@
+//! Last stage: gradients to the embedding servers. A batch leaves the window when they are acknowledged.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::{JoinError, JoinSet};
+use zagros_embedding_client::{EmbeddingClient, Permit, Rows, UniqueIds};
+
+use super::ledger::Ledger;
+use crate::error::WorkerError;
+use crate::metrics::{Metrics, Stage};
+
+/// The gradients of one batch, and what hangs on them.
+#[derive(Debug)]
+pub(crate) struct Gradients {
+    pub(crate) seq: u64,
+    pub(crate) unique: UniqueIds,
+    pub(crate) values: Rows,
+    /// Splits whose last row is in the batch.
+    pub(crate) ends: Vec<u64>,
+    pub(crate) permit: Permit,
+}
+
+/// Pushes under way. Dropping it ends them.
+pub(crate) struct Pushes {
+    client: Arc<EmbeddingClient>,
+    metrics: Metrics,
+    under_way: JoinSet<Result<(u64, Vec<u64>), WorkerError>>,
+    ledger: Ledger,
+}
+
+impl Pushes {
+    pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: Metrics) -> Self {
+        Self { client, metrics, under_way: JoinSet::new(), ledger: Ledger::default() }
+    }
+
+    /// Sends a batch's gradients.
+    pub(crate) fn start(&mut self, gradients: Gradients) {
+        let (client, metrics) = (Arc::clone(&self.client), self.metrics.clone());
+        self.under_way.spawn(async move {
+            let Gradients { seq, unique, values, ends, permit } = gradients;
+            let started = Instant::now();
+            let pushed = client.push(seq, &unique, &values).await;
+            metrics.spent(Stage::Push, started.elapsed());
+            pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
+            // Only now may another batch be looked up (invariant DP-1).
+            drop(permit);
+            Ok((seq, ends))
+        });
+    }
+
+    /// A batch that had nothing to push; answers the splits that are complete now.
+    pub(crate) fn skip(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {
+        self.ledger.acknowledge(seq, ends)
+    }
+
+    /// Waits for the next acknowledgement, and answers the splits that are complete with it. Waits for ever
+    /// when nothing is under way: for use beside other things that may happen.
+    pub(crate) async fn acknowledged(&mut self) -> Result<Vec<u64>, WorkerError> {
+        match self.under_way.join_next().await {
+            Some(done) => self.account(done),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for all, each of which has the client's patience; answers the splits that are complete.
+    pub(crate) async fn drain(&mut self) -> Result<Vec<u64>, WorkerError> {
+        let mut complete = Vec::new();
+        while let Some(done) = self.under_way.join_next().await {
+            complete.extend(self.account(done)?);
+        }
+        Ok(complete)
+    }
+
+    fn account(
+        &mut self,
+        done: Result<Result<(u64, Vec<u64>), WorkerError>, JoinError>,
+    ) -> Result<Vec<u64>, WorkerError> {
+        let ended = |error: JoinError| WorkerError::Thread { thread: "push", reason: error.to_string() };
+        let (seq, ends) = done.map_err(ended)??;
+        Ok(self.ledger.acknowledge(seq, ends))
+    }
+}

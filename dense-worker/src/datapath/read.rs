@@ -1,0 +1,190 @@
+//! First stage: batches from the source, their unique ids found, on a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use zagros_embedding_client::Deduplicator;
+use zagros_ingest::{Batch, BatchStream, IngestError, StreamStats};
+
+use super::kernels::Columns;
+use super::prepared::{Prepared, inconsistent};
+use crate::error::WorkerError;
+use crate::metrics::{Metrics, Stage};
+
+/// Batches that may wait between this stage and the next: one being taken, one ready.
+const READY: usize = 2;
+
+/// Where batches come from. Blocks.
+pub(crate) trait Batches: Iterator<Item = Result<Batch, IngestError>> + Send {
+    /// Counts up to now.
+    fn stats(&self) -> StreamStats;
+}
+
+impl Batches for BatchStream {
+    fn stats(&self) -> StreamStats {
+        Self::stats(self)
+    }
+}
+
+/// Starts a source; it ends soon after the flag is set.
+pub(crate) type Open = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Box<dyn Batches>, IngestError> + Send>;
+
+/// The batches as they come.
+pub(crate) type Incoming = mpsc::Receiver<Result<Prepared, WorkerError>>;
+
+/// The reading thread, as its owner sees it. Dropping it asks the thread to end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    cancel: Arc<AtomicBool>,
+    ended: oneshot::Receiver<StreamStats>,
+}
+
+impl Reader {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(
+        open: Open,
+        columns: Columns,
+        numeric: usize,
+        metrics: Metrics,
+    ) -> Result<(Self, Incoming), WorkerError> {
+        let (send, incoming) = mpsc::channel(READY);
+        let (tell_end, ended) = oneshot::channel();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let work = Work { columns, numeric, metrics, send, deduplicator: Deduplicator::new(), told: None };
+        let flag = Arc::clone(&cancel);
+        let run = move || {
+            let stats = work.run(open, flag);
+            // Nobody waits when the pipeline has failed already.
+            let _ = tell_end.send(stats);
+        };
+        let spawned = std::thread::Builder::new().name("reader".to_owned()).spawn(run);
+        spawned.map_err(|error| WorkerError::Thread { thread: "reader", reason: format!("cannot start: {error}") })?;
+        Ok((Self { cancel, ended }, incoming))
+    }
+
+    /// Ends the thread and waits for it.
+    ///
+    /// # Errors
+    /// When it does not end within `patience`, or panicked.
+    pub(crate) async fn finish(mut self, patience: Duration) -> Result<StreamStats, WorkerError> {
+        self.cancel.store(true, Ordering::Release);
+        let late = |reason: String| WorkerError::Thread { thread: "reader", reason };
+        match tokio::time::timeout(patience, &mut self.ended).await {
+            Ok(Ok(stats)) => Ok(stats),
+            Ok(Err(_)) => Err(late("ended without saying why; its last words are on standard error".to_owned())),
+            Err(_) => Err(late(format!("did not end within {patience:?}; is the data on a disk that hangs?"))),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.cancel.store(true, Ordering::Release);
+    }
+}
+
+/// What the thread holds.
+struct Work {
+    columns: Columns,
+    numeric: usize,
+    metrics: Metrics,
+    send: mpsc::Sender<Result<Prepared, WorkerError>>,
+    deduplicator: Deduplicator,
+    told: Option<StreamStats>,
+}
+
+impl Work {
+    fn run(mut self, open: Open, cancel: Arc<AtomicBool>) -> StreamStats {
+        match open(cancel) {
+            Ok(batches) => self.read(batches),
+            Err(error) => {
+                let _ = self.send.blocking_send(Err(error.into()));
+                StreamStats::default()
+            }
+        }
+    }
+
+    /// Until the source ends, an error, or nobody takes batches any more.
+    fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
+        let mut index = 0;
+        while let Some(batch) = batches.next() {
+            let prepared = batch.map_err(WorkerError::from).and_then(|batch| self.prepare(batch, index));
+            self.count(batches.stats());
+            index += 1;
+            let failed = prepared.is_err();
+            if self.send.blocking_send(prepared).is_err() || failed {
+                break;
+            }
+        }
+        let stats = batches.stats();
+        self.count(stats);
+        stats
+    }
+
+    fn prepare(&mut self, batch: Batch, index: u64) -> Result<Prepared, WorkerError> {
+        let started = Instant::now();
+        let prepared = Prepared::new(batch, &self.columns, self.numeric, &mut self.deduplicator);
+        self.metrics.spent(Stage::Dedup, started.elapsed());
+        prepared.map_err(|reason| inconsistent(index, reason))
+    }
+
+    /// Adds what is new since the last time.
+    fn count(&mut self, stats: StreamStats) {
+        let told = self.told.replace(stats).unwrap_or_default();
+        let parse = (stats.cpu_seconds - told.cpu_seconds).max(0.0);
+        self.metrics.spent(Stage::Parse, Duration::from_secs_f64(parse));
+        self.metrics.bad_rows.inc_by(stats.bad_rows.saturating_sub(told.bad_rows));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Model;
+
+    use super::*;
+    use crate::testing::{Scripted, batch, job};
+
+    fn start(source: Scripted) -> (Reader, Incoming) {
+        let columns = Columns::of(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }));
+        let open: Open = Box::new(|_| Ok(Box::new(source)));
+        Reader::start(open, columns, 1, Metrics::new(&prometheus::Registry::new())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn batches_come_in_order_and_then_the_end() {
+        let (reader, mut incoming) = start(Scripted::new([Ok(batch(1, &[&[1]])), Ok(batch(2, &[&[2, 3]]))]));
+        assert_eq!(incoming.recv().await.unwrap().unwrap().unique.tables[0].ids, [1]);
+        assert_eq!(incoming.recv().await.unwrap().unwrap().unique.tables[0].ids, [2, 3]);
+        assert!(incoming.recv().await.is_none());
+        assert_eq!(reader.finish(Duration::from_secs(5)).await.unwrap().rows, 3);
+    }
+
+    #[tokio::test]
+    async fn the_first_error_is_the_last_item() {
+        let failure = Err(IngestError::NoFiles { key: "train" });
+        let (_reader, mut incoming) = start(Scripted::new([failure, Ok(batch(1, &[&[1]]))]));
+        assert!(matches!(incoming.recv().await, Some(Err(WorkerError::Ingest(_)))));
+        assert!(incoming.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_batch_of_another_shape_is_named() {
+        let (_reader, mut incoming) = start(Scripted::new([Ok(batch(1, &[&[1]])), Ok(batch(1, &[&[1], &[2]]))]));
+        incoming.recv().await.unwrap().unwrap();
+        let error = incoming.recv().await.unwrap().unwrap_err();
+        assert!(error.to_string().starts_with("batch 1: categorical features: expected 1, found 2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_reader_whose_batches_nobody_takes_ends() {
+        let endless = std::iter::repeat_with(|| Ok(batch(1, &[&[1]])));
+        let (reader, incoming) = start(Scripted::new(endless));
+        drop(incoming);
+        reader.finish(Duration::from_secs(20)).await.unwrap();
+    }
+}

@@ -1,0 +1,206 @@
+//! Why a worker stopped before its work was done.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use zagros_coordinator_client::MemberError;
+use zagros_embedding_client::ClientError;
+use zagros_ingest::IngestError;
+use zagros_protocol::Refusal;
+
+use crate::model::ModelError;
+
+/// Why a worker stopped before its work was done.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The data could not be read.
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    /// The run could not be joined.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// Rows could not be looked up or gradients not pushed.
+    #[error("batch {batch}: {source}")]
+    Embedding {
+        /// Which batch since this worker started.
+        batch: u64,
+        /// Why.
+        source: ClientError,
+    },
+    /// The dense network failed or diverged.
+    #[error("step {step}: {source}")]
+    Step {
+        /// The step, counted from 1.
+        step: u64,
+        /// Why.
+        source: ModelError,
+    },
+    /// The dense network could not be built, saved or loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The coordinator refused a call of the control path.
+    #[error("{coordinator} refused to {what} after {waited:.1?}: {refusal}")]
+    Control {
+        /// Who was asked.
+        coordinator: String,
+        /// What was asked.
+        what: &'static str,
+        /// How long it was tried.
+        waited: Duration,
+        /// Its answer.
+        refusal: Refusal,
+    },
+    /// Splits that others hold were not completed in time.
+    #[error(
+        "{coordinator} had no split of pass {pass} for {waited:.1?}: {reason}; look at the other workers, or raise \
+         cluster.patience_seconds"
+    )]
+    NoSplit {
+        /// Who was asked.
+        coordinator: String,
+        /// Which pass, from 0.
+        pass: u32,
+        /// How long it was waited.
+        waited: Duration,
+        /// What the coordinator waits for.
+        reason: String,
+    },
+    /// This worker is no longer part of the run.
+    #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
+    Fenced {
+        /// In the coordinator's words.
+        reason: String,
+    },
+    /// The coordinator ended the run.
+    #[error("stopped by the coordinator: {reason}")]
+    Stopped {
+        /// In its words.
+        reason: String,
+    },
+    /// An embedding server could not describe, save or load its rows.
+    #[error("{server} could not {what}: {refusal}")]
+    Storage {
+        /// Who was asked.
+        server: String,
+        /// What was asked.
+        what: &'static str,
+        /// Its answer.
+        refusal: Refusal,
+    },
+    /// A saved model is not one, or of another job.
+    #[error("{}: {reason}", folder.display())]
+    SavedModel {
+        /// The model's folder.
+        folder: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A file of the run folder could not be written or read.
+    #[error("cannot {what} {}: {source}; check the disk and output.folder", path.display())]
+    File {
+        /// `write`, `create`, …
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A batch whose parts do not belong together.
+    #[error("batch {batch}: {reason}; this is a bug, please report it")]
+    Inconsistent {
+        /// Which batch since this worker started.
+        batch: u64,
+        /// What disagrees.
+        reason: String,
+    },
+    /// A thread could not be started, or ended without saying so.
+    #[error("the {thread} thread {reason}")]
+    Thread {
+        /// Which.
+        thread: &'static str,
+        /// What became of it, and what to do.
+        reason: String,
+    },
+    /// Shutdown was requested before training began.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What kind of failure: the CLI gives each an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitClass {
+    /// The data or a saved model is wrong or missing.
+    Data,
+    /// Another process is gone, late, or of another version.
+    Cluster,
+    /// Loss or gradients are not finite.
+    Diverged,
+    /// Asked to stop.
+    Interrupted,
+    /// A bug or the machine.
+    Internal,
+}
+
+impl WorkerError {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn exit_class(&self) -> ExitClass {
+        match self {
+            Self::Ingest(error) => ingest_class(error),
+            Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
+            Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
+            Self::SavedModel { .. } => ExitClass::Data,
+            Self::Member(_)
+            | Self::Embedding { .. }
+            | Self::Control { .. }
+            | Self::NoSplit { .. }
+            | Self::Fenced { .. }
+            | Self::Stopped { .. }
+            | Self::Storage { .. } => ExitClass::Cluster,
+            Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
+        }
+    }
+}
+
+fn ingest_class(error: &IngestError) -> ExitClass {
+    match error {
+        IngestError::Cancelled => ExitClass::Interrupted,
+        IngestError::Source { .. } => ExitClass::Cluster,
+        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } => ExitClass::Internal,
+        _ => ExitClass::Data,
+    }
+}
+
+fn model_class(error: &ModelError) -> ExitClass {
+    match error {
+        ModelError::NotFinite { .. } => ExitClass::Diverged,
+        ModelError::Shape { .. } | ModelError::Dims { .. } | ModelError::Foreign { .. } | ModelError::Damaged(_) => {
+            ExitClass::Data
+        }
+        ModelError::Length { .. } | ModelError::Torch(_) => ExitClass::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diverged_step_says_which_and_what_to_do() {
+        let error = WorkerError::Step { step: 12, source: ModelError::NotFinite { what: "the loss" } };
+        assert_eq!(error.exit_class(), ExitClass::Diverged);
+        let text = error.to_string();
+        assert!(text.starts_with("step 12: the loss is not finite; likely a learning rate"), "{text}");
+    }
+
+    #[test]
+    fn failures_are_sorted_by_who_must_act() {
+        let class = |error: IngestError| WorkerError::from(error).exit_class();
+        assert_eq!(class(IngestError::NoFiles { key: "train" }), ExitClass::Data);
+        assert_eq!(class(IngestError::Source { reason: "gone".to_owned() }), ExitClass::Cluster);
+        assert_eq!(class(IngestError::Cancelled), ExitClass::Interrupted);
+        let stopped = MemberError::Stopped { coordinator: "coordinator".to_owned(), what: "join the run" };
+        assert_eq!(WorkerError::from(stopped).exit_class(), ExitClass::Interrupted);
+    }
+}

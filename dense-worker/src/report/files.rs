@@ -1,0 +1,34 @@
+//! Files that matter, and errors that name them.
+
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use zagros_plumbing::durable;
+
+use crate::error::WorkerError;
+
+/// Writes a file that matters.
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), WorkerError> {
+    durable::write(path, content).map_err(|source| file_error("write", path, source))
+}
+
+/// An error that names the file.
+pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> WorkerError {
+    WorkerError::File { what, path: path.to_owned(), source }
+}
+
+/// Readable JSON with a line end.
+pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
+    // Only maps with keys that are no strings fail, and ours are structs.
+    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Now.
+pub(crate) fn seconds_since_epoch() -> f64 {
+    // A clock before 1970 gives 0.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

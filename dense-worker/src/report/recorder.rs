@@ -1,0 +1,229 @@
+//! Writes a run's measures: `metrics.jsonl` and TensorBoard events.
+//!
+//! A line of `metrics.jsonl` has `type` and `time` (seconds since the epoch), then
+//! - `step`: the fields of [`StepReport`]; each of the first 1,000 steps, then at most one a second;
+//! - `evaluation`: `step`, `pass` and the fields of [`crate::Evaluation`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::RunFolder;
+use super::files::{file_error, seconds_since_epoch};
+use super::tensorboard::EventWriter;
+use crate::error::WorkerError;
+use crate::event::{Evaluation, Event, Observer, StepReport};
+
+/// Steps that are all recorded, so that short runs can be compared step by step.
+const EVERY_STEP_UNTIL: u64 = 1000;
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// An observer that writes to the run folder, on a thread of its own.
+#[derive(Debug)]
+pub struct Recorder {
+    lines: Mutex<Gate>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// Decides on the training path what is worth a line.
+#[derive(Debug)]
+struct Gate {
+    lines: Option<Sender<Line>>,
+    last: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line {
+    Step {
+        time: f64,
+        #[serde(flatten)]
+        report: StepReport,
+    },
+    Evaluation {
+        time: f64,
+        step: u64,
+        pass: u32,
+        #[serde(flatten)]
+        evaluation: Evaluation,
+    },
+}
+
+impl Recorder {
+    /// Opens the files, appending to what is there.
+    ///
+    /// # Errors
+    /// When a file cannot be opened, or the thread not started.
+    pub fn start(folder: &RunFolder, tensorboard: bool) -> Result<Self, WorkerError> {
+        let path = folder.metrics_file();
+        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        let files = Files {
+            metrics: opened.map_err(|source| file_error("open", &path, source))?,
+            events: tensorboard.then(|| open_events(folder)).transpose()?,
+        };
+        let (send, receive) = mpsc::channel();
+        let spawned = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || files.run(&receive));
+        let writer = spawned.map_err(|error| WorkerError::Thread { thread: "recorder", reason: error.to_string() })?;
+        Ok(Self { lines: Mutex::new(Gate { lines: Some(send), last: None }), writer: Some(writer) })
+    }
+}
+
+impl Observer for Recorder {
+    fn on(&self, event: &Event) {
+        let time = seconds_since_epoch();
+        let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match event {
+            Event::Step(report) if gate.is_due(report.step) => gate.send(Line::Step { time, report: *report }),
+            Event::Evaluated { step, pass, evaluation } => {
+                gate.send(Line::Evaluation { time, step: *step, pass: *pass, evaluation: *evaluation });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Recorder {
+    /// Waits for the last line.
+    fn drop(&mut self) {
+        self.lines.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).lines = None;
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has said so on standard error.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Gate {
+    fn is_due(&mut self, step: u64) -> bool {
+        let due = step <= EVERY_STEP_UNTIL || self.last.is_none_or(|last| last.elapsed() >= INTERVAL);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
+    }
+
+    fn send(&self, line: Line) {
+        if let Some(lines) = &self.lines {
+            // The writer is gone only after it said why.
+            let _ = lines.send(line);
+        }
+    }
+}
+
+struct Files {
+    metrics: File,
+    events: Option<EventWriter<File>>,
+}
+
+impl Files {
+    /// A full disk must not end training: it is told once.
+    fn run(mut self, lines: &Receiver<Line>) {
+        let mut told = false;
+        for line in lines {
+            if let Err(error) = self.write(&line)
+                && !told
+            {
+                tracing::warn!(%error, "measures are not recorded; training goes on");
+                told = true;
+            }
+        }
+    }
+
+    fn write(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.metrics.write_all(&text)?;
+        let Some(events) = &mut self.events else { return Ok(()) };
+        match line {
+            Line::Step { time, report } => events.scalars(*time, report.step, &step_scalars(report)),
+            Line::Evaluation { time, step, evaluation, .. } => {
+                events.scalars(*time, *step, &evaluation_scalars(evaluation))
+            }
+        }
+    }
+}
+
+fn step_scalars(report: &StepReport) -> Vec<(&'static str, f64)> {
+    let mut scalars = vec![
+        ("train/loss", report.loss),
+        ("train/loss_smoothed", report.loss_smoothed),
+        ("train/samples_per_second", report.samples_per_second),
+        ("train/staleness", f64::from(report.staleness)),
+    ];
+    scalars.extend(report.auc_so_far.map(|auc| ("train/auc", auc)));
+    scalars
+}
+
+fn evaluation_scalars(evaluation: &Evaluation) -> Vec<(&'static str, f64)> {
+    let measures = [
+        ("test/auc", evaluation.auc),
+        ("test/logloss", evaluation.logloss),
+        ("test/normalised_entropy", evaluation.normalised_entropy),
+        ("test/calibration", evaluation.calibration),
+    ];
+    measures.into_iter().filter_map(|(tag, value)| Some((tag, value?))).collect()
+}
+
+fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
+    let parent = folder.tensorboard();
+    fs::create_dir_all(&parent).map_err(|source| file_error("create", &parent, source))?;
+    let now = seconds_since_epoch();
+    // TensorBoard looks for `tfevents` in the name, and orders files by it.
+    let path = parent.join(format!("events.out.tfevents.{}.{}.zagros", now as u64, std::process::id()));
+    let opened = File::create(&path).and_then(|file| EventWriter::new(file, now));
+    opened.map_err(|source| file_error("write", &path, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: u64) -> Event {
+        Event::Step(StepReport { step, loss: 0.25, auc_so_far: (step > 1).then_some(0.5), ..StepReport::default() })
+    }
+
+    fn lines(folder: &RunFolder) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(folder.metrics_file()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn steps_and_evaluations_are_recorded_with_their_fields() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(parent.path()).unwrap();
+        let recorder = Recorder::start(&folder, true).unwrap();
+        recorder.on(&step(1));
+        recorder.on(&step(2));
+        let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
+        recorder.on(&Event::Evaluated { step: 2, pass: 0, evaluation });
+        drop(recorder);
+        let lines = lines(&folder);
+        assert_eq!(
+            (&lines[0]["type"], &lines[0]["step"], &lines[0]["loss"]),
+            (&"step".into(), &1.into(), &0.25.into())
+        );
+        assert!(lines[0]["time"].as_f64().unwrap() > 1e9 && lines[0]["auc_so_far"].is_null());
+        assert_eq!((&lines[2]["type"], &lines[2]["auc"]), (&"evaluation".into(), &0.75.into()));
+        assert_eq!(lines.len(), 3);
+        assert_eq!(fs::read_dir(folder.tensorboard()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_restart_appends_and_late_steps_are_thinned() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = RunFolder::open(parent.path()).unwrap();
+        for _ in 0..2 {
+            let recorder = Recorder::start(&folder, false).unwrap();
+            (EVERY_STEP_UNTIL + 1..EVERY_STEP_UNTIL + 400).for_each(|index| recorder.on(&step(index)));
+        }
+        let lines = lines(&folder);
+        // The first of each is due; more only if this machine took seconds for a loop of 400.
+        assert!(lines.len() >= 2 && lines.len() < 400, "{}", lines.len());
+        assert!(!folder.tensorboard().exists());
+    }
+}

@@ -1,0 +1,181 @@
+//! The folder of one run: `job.toml`, `metrics.jsonl`, `tensorboard/`, `summary.json`, `model/`.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use zagros_job::Job;
+
+use super::files::{file_error, seconds_since_epoch, to_json, write};
+use crate::error::WorkerError;
+use crate::summary::Summary;
+
+/// How many runs of one name may start in one second.
+const SAME_SECOND: u32 = 1000;
+
+/// The folder of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// Makes `<output.folder>/<name>-<UTC time>/`, never one that exists, and writes the resolved job into it.
+    ///
+    /// # Errors
+    /// When the folder or the file cannot be written.
+    pub fn create(job: &Job) -> Result<Self, WorkerError> {
+        let parent = &job.output.folder;
+        fs::create_dir_all(parent).map_err(|source| file_error("create", parent, source))?;
+        let base = format!("{}-{}", file_name(&job.name), utc_stamp(seconds_since_epoch()));
+        let mut path = parent.join(&base);
+        for attempt in 2..=SAME_SECOND {
+            match fs::create_dir(&path) {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && attempt < SAME_SECOND => {
+                    path = parent.join(format!("{base}-{attempt}"));
+                }
+                Err(source) => return Err(file_error("create", &path, source)),
+            }
+        }
+        let folder = Self { path };
+        folder.write_job(job)?;
+        Ok(folder)
+    }
+
+    /// Takes a folder that [`Self::create`] made, maybe in another process.
+    ///
+    /// # Errors
+    /// When it is not a folder.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, WorkerError> {
+        let path = path.into();
+        let metadata = fs::metadata(&path).map_err(|source| file_error("open", &path, source))?;
+        if !metadata.is_dir() {
+            return Err(file_error("open", &path, io::Error::from(ErrorKind::NotADirectory)));
+        }
+        Ok(Self { path })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The resolved job; loads to the job that was run.
+    #[must_use]
+    pub fn job_file(&self) -> PathBuf {
+        self.path.join("job.toml")
+    }
+
+    /// Measures over time, one JSON object a line ([`super::Recorder`]).
+    #[must_use]
+    pub fn metrics_file(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// [`Summary`] as JSON.
+    #[must_use]
+    pub fn summary_file(&self) -> PathBuf {
+        self.path.join("summary.json")
+    }
+
+    /// TensorBoard's folder.
+    #[must_use]
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
+    }
+
+    /// The trained model; complete once `manifest.json` is in it.
+    #[must_use]
+    pub fn model(&self) -> PathBuf {
+        self.path.join("model")
+    }
+
+    /// Writes the resolved job, replacing an earlier form of it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn write_job(&self, job: &Job) -> Result<(), WorkerError> {
+        write(&self.job_file(), job.to_toml().as_bytes())
+    }
+
+    /// Writes `summary.json`.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn write_summary(&self, summary: &Summary) -> Result<(), WorkerError> {
+        write(&self.summary_file(), &to_json(summary))
+    }
+}
+
+/// A run's name as a file name: no separators, no surprises in a shell.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() { "run".to_owned() } else { name.to_owned() }
+}
+
+/// `20260131-235959`.
+fn utc_stamp(seconds: f64) -> String {
+    let seconds = seconds as u64;
+    let (year, month, day) = civil_date(seconds / 86_400);
+    let of_day = seconds % 86_400;
+    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+/// Gregorian date of a day since 1970-01-01, counted through the 400-year cycle of 146,097 days in years that
+/// start in March, so that the leap day is the last (H. Hinnant, "chrono-compatible low-level date algorithms").
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job;
+
+    #[test]
+    fn dates_are_gregorian() {
+        // `date -u -d @N +%Y%m%d-%H%M%S`
+        assert_eq!(utc_stamp(0.0), "19700101-000000");
+        assert_eq!(utc_stamp(951_782_399.0), "20000228-235959");
+        assert_eq!(utc_stamp(951_782_400.0), "20000229-000000");
+        assert_eq!(utc_stamp(4_107_542_400.0), "21000301-000000");
+        assert_eq!(utc_stamp(1_798_761_599.9), "20261231-235959");
+    }
+
+    #[test]
+    fn names_become_safe_file_names() {
+        assert_eq!(file_name("criteo small/τ=4"), "criteo-small---4");
+        assert_eq!(file_name("../../etc"), "etc");
+        assert_eq!(file_name(""), "run");
+    }
+
+    #[test]
+    fn two_runs_never_share_a_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        job.output.folder = parent.path().join("runs");
+        let (first, second) = (RunFolder::create(&job).unwrap(), RunFolder::create(&job).unwrap());
+        assert_ne!(first, second);
+        assert!(first.job_file().is_file() && second.job_file().is_file());
+        assert_eq!(RunFolder::open(first.path()).unwrap(), first);
+    }
+
+    #[test]
+    fn what_is_no_folder_is_named() {
+        let refused = RunFolder::open("/nowhere/run").unwrap_err().to_string();
+        assert!(refused.contains("cannot open /nowhere/run"), "{refused}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(RunFolder::open(file.path()).is_err());
+    }
+}

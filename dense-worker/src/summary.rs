@@ -1,0 +1,76 @@
+//! What a worker did, in numbers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Evaluation;
+
+/// How training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// All passes, or as many steps as the job asked for.
+    Finished,
+    /// Asked to stop; the step it was in was finished and everything acknowledged.
+    Interrupted,
+}
+
+/// What a worker did, in numbers. Written to `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Steps made.
+    pub steps: u64,
+    /// Samples trained on.
+    pub samples: u64,
+    /// Wall time of training, without evaluation and saving.
+    pub seconds: f64,
+    /// Samples over seconds.
+    pub samples_per_second: f64,
+    /// Exponential mean of the training loss over about the last 100 steps, nats.
+    pub loss: f64,
+    /// AUC over about the last 100,000 training samples, each scored before it was learned from.
+    pub train_auc: Option<f64>,
+    /// The last evaluation of the held-out part.
+    pub evaluation: Option<Evaluation>,
+    /// Rows of all tables.
+    pub rows: u64,
+    /// Memory held by them on all servers: weights, optimiser state, index.
+    pub table_bytes: u64,
+    /// How old the rows of a step were.
+    pub staleness: Staleness,
+    /// Where the time went.
+    pub stages: StageSeconds,
+    /// Malformed rows skipped.
+    pub bad_rows: u64,
+}
+
+/// Earlier batches whose gradients were not acknowledged at lookup, over all steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Staleness {
+    /// At most τ.
+    pub max: u32,
+    /// Mean over the steps.
+    pub mean: f64,
+}
+
+/// Seconds spent in each stage. Stages overlap, so the sum is more than the wall time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StageSeconds {
+    /// Processor time of reading and parsing.
+    pub parse: f64,
+    /// Finding unique ids.
+    pub dedup: f64,
+    /// From request to rows.
+    pub lookup: f64,
+    /// Rows to `[batch, ΣD]`.
+    pub gather: f64,
+    /// Forward, backward, optimiser.
+    pub dense: f64,
+    /// Gradients to unique rows.
+    pub scatter: f64,
+    /// From gradients to acknowledgement.
+    pub push: f64,
+    /// The step thread had no batch ready.
+    pub waiting: f64,
+}

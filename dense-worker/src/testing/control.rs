@@ -1,0 +1,82 @@
+//! A coordinator that answers as a test wants.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use futures::FutureExt;
+use futures::future::ready;
+use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::control_plane::Answer;
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PassDone, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, assign_response::Work,
+};
+use zagros_protocol::{BucketMap, Generation, Refusal};
+
+/// One embedding server, no splits unless scripted, takes everything.
+#[derive(Default)]
+pub(crate) struct FakeControl {
+    /// Answers to `assign`, first to last; then the pass is done.
+    pub(crate) assign: Mutex<VecDeque<Result<AssignResponse, Refusal>>>,
+    /// Answer to `complete`, while there is one.
+    pub(crate) refuse_complete: Mutex<Option<Refusal>>,
+    /// Splits told to be complete.
+    pub(crate) completed: Mutex<Vec<u64>>,
+    /// What heartbeats answer: stop, for this reason.
+    pub(crate) stop: Mutex<Option<String>>,
+    /// How workers left.
+    pub(crate) left: Mutex<Vec<LeaveRequest>>,
+}
+
+fn answer<T: Send + 'static>(answer: Result<T, Refusal>) -> Answer<'static, T> {
+    ready(answer).boxed()
+}
+
+impl ControlPlane for FakeControl {
+    fn name(&self) -> &str {
+        "fake coordinator"
+    }
+
+    fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
+        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1 }))
+    }
+
+    fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+        let reason = self.stop.lock().unwrap().clone();
+        let stop = reason.is_some();
+        answer(Ok(HeartbeatResponse { generation: 1, stop, reason: reason.unwrap_or_default() }))
+    }
+
+    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
+        self.left.lock().unwrap().push(request);
+        answer(Ok(LeaveResponse {}))
+    }
+
+    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+        let owners = BucketMap::even(Generation(1), 16, 1).pack_owners().into();
+        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), incarnation: 1, alive: true };
+        answer(Ok(PlacementResponse { generation: 1, owners, servers: vec![server], waiting_for: String::new() }))
+    }
+
+    fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
+        let done = || Ok(AssignResponse { work: Some(Work::PassDone(PassDone {})) });
+        answer(self.assign.lock().unwrap().pop_front().unwrap_or_else(done))
+    }
+
+    fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {
+        if let Some(refusal) = &*self.refuse_complete.lock().unwrap() {
+            return answer(Err(refusal.clone()));
+        }
+        self.completed.lock().unwrap().extend(request.splits);
+        answer(Ok(CompleteResponse {}))
+    }
+
+    fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
+        answer(Ok(ReportEvaluationResponse {}))
+    }
+
+    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
+        answer(Ok(StatusResponse::default()))
+    }
+}
