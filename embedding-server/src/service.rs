@@ -87,7 +87,7 @@ impl EmbeddingService {
 
     /// Rows and bytes of all tables.
     #[must_use]
-    pub fn load(&self) -> ServerLoad {
+    pub fn held(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
         ServerLoad { rows: sum(zagros_table::Table::rows), bytes: sum(zagros_table::Table::bytes) }
     }

@@ -48,7 +48,7 @@ pub(crate) async fn follow(
         if let Some(ended) = ended(&now) {
             return ended;
         }
-        membership.set_load(service.load());
+        membership.set_load(service.held());
         if now.generation != serving.0 {
             tokio::select! {
                 fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),

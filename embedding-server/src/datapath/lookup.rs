@@ -54,9 +54,9 @@ mod tests {
     use crate::testing::{BUCKETS, lookup_of, placed, read, rows, service};
 
     fn refused(service: &EmbeddingService, request: &LookupRequest) -> Refusal {
-        let before = service.load().rows;
+        let before = service.held().rows;
         let refusal = lookup(service, request).unwrap_err();
-        assert_eq!(service.load().rows, before, "a refused lookup created rows");
+        assert_eq!(service.held().rows, before, "a refused lookup created rows");
         refusal
     }
 

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(push(&service, &late).unwrap_err().kind, RefusalKind::Moved);
         assert!(pushed(&service, &PushRequest { epoch: 3, ..push_of(&[], 1, 1.0) }));
         assert_eq!(push(&service, &push_of(&[], 2, 1.0)).unwrap_err().kind, RefusalKind::Fenced);
-        assert_eq!(service.load().rows, 0);
+        assert_eq!(service.held().rows, 0);
     }
 
     #[test]

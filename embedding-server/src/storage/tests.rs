@@ -105,7 +105,7 @@ fn any_flipped_bit_and_any_cut_is_noticed_and_leaves_memory_as_it_was() {
         fs::write(&path, bytes).unwrap();
         let refusal = load(&service, folder.path(), &files).expect_err(what);
         assert!(refusal.message.contains(&files[0]), "{what}: {refusal}");
-        assert_eq!(service.load().rows, 0, "{what}");
+        assert_eq!(service.held().rows, 0, "{what}");
     };
     for position in 0..good.len() {
         let mut bytes = good.clone();
@@ -143,7 +143,7 @@ fn one_damaged_file_of_several_loads_none_of_them() {
     fs::write(&path, &bytes).unwrap();
     let service = placed(1, 0);
     assert!(load(&service, folder.path(), &files).unwrap_err().message.contains(&files[1]));
-    assert_eq!(service.load().rows, 0);
+    assert_eq!(service.held().rows, 0);
 }
 
 #[test]
