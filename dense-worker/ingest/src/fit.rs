@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::{Job, Standardise};
 
 use crate::moments::Moments;
-use crate::parse::bad::BadBudget;
+use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::transform::symmetric_log;
@@ -53,7 +53,7 @@ fn measure(job: &Job, cancel: &Arc<AtomicBool>) -> Result<(FitSink, u64), Ingest
     // Categories cannot make a row bad, so they need not be looked at.
     let mut numbers_only = job.clone();
     numbers_only.features.categorical.clear();
-    let mut bad = BadBudget::new(job.data.max_bad_rows);
+    let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
     let mut total = FitSink::new(job);
     let (part, cancel) = (Part::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(numbers_only), part, splits, block_bytes: BLOCK_BYTES, cancel };

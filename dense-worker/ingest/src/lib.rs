@@ -5,8 +5,11 @@ pub mod error;
 pub mod files;
 pub mod fit;
 pub mod hash;
+pub mod inspect;
 pub mod split;
 pub mod stream;
+pub mod synthetic;
+pub mod validate;
 
 mod assemble;
 #[cfg(test)]
@@ -15,6 +18,7 @@ mod moments;
 mod parse;
 mod pipeline;
 mod read;
+mod sketch;
 mod transform;
 
 pub use batch::{Batch, Ids};
@@ -22,6 +26,8 @@ pub use error::{BadRow, IngestError};
 pub use files::{FileInfo, files};
 pub use fit::{FitReport, fit_numeric};
 pub use hash::hash_value;
+pub use inspect::{CategoryColumn, Inspection, NumericColumn, inspect};
 pub use read::layout::criteo_columns;
 pub use split::{SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, Part, StreamOptions, StreamStats};
+pub use validate::{Validation, validate};

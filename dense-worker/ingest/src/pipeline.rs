@@ -329,7 +329,7 @@ mod tests {
     /// Deals the same file again and again, for as long as anyone asks.
     struct Endless {
         path: PathBuf,
-        alive: Arc<()>,
+        _alive: Arc<()>,
     }
 
     impl SplitSource for Endless {
@@ -351,7 +351,7 @@ mod tests {
     fn dropping_the_pipeline_ends_its_threads() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         let alive = Arc::new(());
-        let mut pipeline = pipeline(Box::new(Endless { path, alive: Arc::clone(&alive) }), &Arc::default());
+        let mut pipeline = pipeline(Box::new(Endless { path, _alive: Arc::clone(&alive) }), &Arc::default());
         assert!(pipeline.next().unwrap().is_some());
         drop(pipeline);
         assert!(ends(&alive));
@@ -361,7 +361,7 @@ mod tests {
     fn cancelling_ends_the_threads_and_says_so() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         let (alive, cancel) = (Arc::new(()), Arc::default());
-        let mut pipeline = pipeline(Box::new(Endless { path, alive: Arc::clone(&alive) }), &cancel);
+        let mut pipeline = pipeline(Box::new(Endless { path, _alive: Arc::clone(&alive) }), &cancel);
         assert!(pipeline.next().unwrap().is_some());
         cancel.store(true, Ordering::Relaxed);
         assert!(matches!(pipeline.next(), Err(IngestError::Cancelled)));

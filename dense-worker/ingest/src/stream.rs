@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use zagros_job::Job;
 
 use crate::assemble::{BatchCutter, Shuffler};
-use crate::parse::bad::BadBudget;
+use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
 use crate::pipeline::{BLOCK_BYTES, Parcel, Pipeline, PipelineConfig};
 use crate::{Batch, IngestError, SplitSource};
@@ -104,7 +104,7 @@ impl BatchStream {
             shuffler,
             cutter: Some(cutter),
             last: VecDeque::new(),
-            bad: BadBudget::new(job.data.max_bad_rows),
+            bad: BadBudget::new(job.data.max_bad_rows, LISTED),
             stats: StreamStats::default(),
             seen: Seen::default(),
             part,

@@ -6,8 +6,11 @@ use crate::read::layout::Layout;
 use crate::read::reader::Place;
 use crate::{BadRow, IngestError};
 
-/// Rows described in full, a block and an error.
-pub(crate) const DESCRIBED: usize = 10;
+/// Rows that an error lists.
+pub(crate) const LISTED: usize = 5;
+
+/// Rows of a block that are described; the others are counted only.
+pub(crate) const DESCRIBED: usize = 100;
 
 /// Characters of a field that a message shows.
 const SHOWN: usize = 40;
@@ -69,14 +72,15 @@ impl BadRows {
 #[derive(Debug)]
 pub(crate) struct BadBudget {
     limit: u64,
+    listed: usize,
     count: u64,
     first: Vec<(BadRows, Arc<Layout>, Place)>,
 }
 
 impl BadBudget {
-    /// Tolerates `limit` of them.
-    pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, count: 0, first: Vec::new() }
+    /// Tolerates `limit` of them, and remembers the first `listed`.
+    pub(crate) fn new(limit: u64, listed: usize) -> Self {
+        Self { limit, listed, count: 0, first: Vec::new() }
     }
 
     /// Counts those of a block.
@@ -84,7 +88,7 @@ impl BadBudget {
         if bad.count == 0 {
             return Ok(());
         }
-        if self.count < DESCRIBED as u64 {
+        if self.count < self.listed as u64 {
             self.first.push((bad.clone(), Arc::clone(layout), place));
         }
         self.count += bad.count;
@@ -105,7 +109,7 @@ impl BadBudget {
         for (bad, layout, place) in &self.first {
             rows.extend(bad.located(layout, *place)?);
         }
-        rows.truncate(DESCRIBED);
+        rows.truncate(self.listed);
         Ok(rows)
     }
 }

@@ -1,0 +1,368 @@
+//! What the columns of a job's training files hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zagros_job::{Job, Values};
+
+use crate::moments::Moments;
+use crate::parse::bad::{BadBudget, LISTED};
+use crate::parse::sink::RowSink;
+use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::sketch::DistinctSketch;
+use crate::{BadRow, IngestError, Part, WholeFiles, files, hash_value};
+
+/// Summary of the columns that the job uses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inspection {
+    /// Rows looked at, train and test part of a hash split alike.
+    pub rows: u64,
+    /// Share of positive rows, 0..1; NaN without rows.
+    pub positive_rate: f64,
+    /// Malformed rows, left out.
+    pub bad_rows: u64,
+    /// The first few of them.
+    pub first_bad: Vec<BadRow>,
+    /// Numeric columns, in the job's order.
+    pub numeric: Vec<NumericColumn>,
+    /// Categorical columns, in the job's order.
+    pub categorical: Vec<CategoryColumn>,
+}
+
+/// A numeric column, before its transforms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NumericColumn {
+    /// Name.
+    pub column: String,
+    /// Rows without a value.
+    pub missing: u64,
+    /// Smallest value; infinite when there is none.
+    pub min: f64,
+    /// Mean of the values that are there.
+    pub mean: f64,
+    /// Their population deviation.
+    pub deviation: f64,
+    /// Largest value; infinite when there is none.
+    pub max: f64,
+}
+
+/// A categorical column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CategoryColumn {
+    /// Name.
+    pub column: String,
+    /// Rows without a value.
+    pub missing: u64,
+    /// Distinct values; a missing one is none.
+    pub distinct: u64,
+    /// Whether `distinct` is exact; otherwise its standard error is 1.6 %.
+    pub is_exact: bool,
+    /// Values a row on average, of a multi-valued column.
+    pub values_per_row: Option<f64>,
+}
+
+/// Looks at the first `limit` rows of the training files (all without a limit), in bounded memory.
+/// Malformed rows are counted and left out, however many.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError> {
+    let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
+    let mut job = job.clone();
+    if limit.is_some() {
+        // "The first" rows are well-defined for one thread only.
+        job.data.threads = 1;
+    }
+    let job = Arc::new(job);
+    let left = Arc::new(AtomicU64::new(limit.unwrap_or(u64::MAX)));
+    let mut total = InspectSink::new(&job, Arc::clone(&left));
+    let mut bad = BadBudget::new(u64::MAX, LISTED);
+    let (part, cancel) = (Part::All, Arc::default());
+    let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
+    let mut pipeline = Pipeline::start(config, &total)?;
+    while left.load(Ordering::Relaxed) > 0
+        && let Some(parcel) = pipeline.next()?
+    {
+        bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
+        total.merge(&parcel.sink);
+        pipeline.recycle(parcel.sink);
+    }
+    total.summary(&job, &bad)
+}
+
+/// What is gathered of a block, and of all.
+#[derive(Clone, Debug)]
+struct InspectSink {
+    numbers: Vec<Option<f64>>,
+    /// Feature and hash of each value of the row being read.
+    values: Vec<(usize, u64)>,
+    numeric: Vec<NumberStats>,
+    categorical: Vec<CategoryStats>,
+    rows: u64,
+    positives: u64,
+    /// Rows that may still come, over all blocks.
+    left: Arc<AtomicU64>,
+}
+
+#[derive(Clone, Debug)]
+struct NumberStats {
+    missing: u64,
+    moments: Moments,
+    min: f64,
+    max: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct CategoryStats {
+    /// Rows with a value.
+    present: u64,
+    values: u64,
+    distinct: DistinctSketch,
+    /// Of the last row with a value, from 1.
+    last_row: u64,
+}
+
+impl InspectSink {
+    fn new(job: &Job, left: Arc<AtomicU64>) -> Self {
+        Self {
+            numbers: Vec::new(),
+            values: Vec::new(),
+            numeric: vec![NumberStats::NONE; job.features.numeric.len()],
+            categorical: vec![CategoryStats::default(); job.features.categorical.len()],
+            rows: 0,
+            positives: 0,
+            left,
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        assert_eq!(self.numeric.len(), other.numeric.len(), "sinks of one job have the same columns");
+        self.numeric.iter_mut().zip(&other.numeric).for_each(|(column, from)| column.merge(from));
+        assert_eq!(self.categorical.len(), other.categorical.len(), "sinks of one job have the same columns");
+        self.categorical.iter_mut().zip(&other.categorical).for_each(|(column, from)| column.merge(from));
+        self.rows += other.rows;
+        self.positives += other.positives;
+    }
+
+    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<Inspection, IngestError> {
+        let rows = self.rows;
+        let numeric = job.features.numeric.iter().enumerate();
+        let categorical = job.features.categorical.iter().enumerate();
+        Ok(Inspection {
+            rows,
+            positive_rate: self.positives as f64 / rows as f64,
+            bad_rows: bad.count(),
+            first_bad: bad.first()?,
+            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(&feature.column)).collect(),
+            categorical: categorical
+                .map(|(n, feature)| self.categorical[n].summary(&feature.column, &feature.values, rows))
+                .collect(),
+        })
+    }
+
+    fn take_one(&self) -> bool {
+        let take = |left: u64| left.checked_sub(1);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+}
+
+impl RowSink for InspectSink {
+    fn numeric(&mut self, _feature: usize, value: Option<f64>) {
+        self.numbers.push(value);
+    }
+
+    fn value(&mut self, feature: usize, text: &[u8]) {
+        if !text.is_empty() {
+            self.values.push((feature, hash_value(text)));
+        }
+    }
+
+    fn end_bag(&mut self, _feature: usize) {}
+
+    fn commit(&mut self, label: f32) {
+        if self.take_one() {
+            self.rows += 1;
+            self.positives += u64::from(label > 0.5);
+            for (feature, value) in self.numbers.iter().enumerate() {
+                self.numeric[feature].add(*value);
+            }
+            for (feature, hash) in &self.values {
+                self.categorical[*feature].add(*hash, self.rows);
+            }
+        }
+        self.abandon();
+    }
+
+    fn abandon(&mut self) {
+        self.numbers.clear();
+        self.values.clear();
+    }
+
+    fn clear(&mut self) {
+        self.abandon();
+        self.numeric.fill(NumberStats::NONE);
+        self.categorical.iter_mut().for_each(CategoryStats::clear);
+        (self.rows, self.positives) = (0, 0);
+    }
+}
+
+impl NumberStats {
+    const NONE: Self = Self { missing: 0, moments: Moments::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
+
+    fn add(&mut self, value: Option<f64>) {
+        match value {
+            None => self.missing += 1,
+            Some(value) => {
+                self.moments.add(value);
+                (self.min, self.max) = (self.min.min(value), self.max.max(value));
+            }
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.missing += other.missing;
+        self.moments.merge(&other.moments);
+        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
+    }
+
+    fn summary(&self, column: &str) -> NumericColumn {
+        NumericColumn {
+            column: column.into(),
+            missing: self.missing,
+            min: self.min,
+            mean: self.moments.mean(),
+            deviation: self.moments.deviation(),
+            max: self.max,
+        }
+    }
+}
+
+impl CategoryStats {
+    fn add(&mut self, hash: u64, row: u64) {
+        self.values += 1;
+        self.present += u64::from(self.last_row != row);
+        self.last_row = row;
+        self.distinct.add(hash);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.values += other.values;
+        self.present += other.present;
+        self.distinct.merge(&other.distinct);
+    }
+
+    fn clear(&mut self) {
+        (self.values, self.present, self.last_row) = (0, 0, 0);
+        self.distinct.clear();
+    }
+
+    fn summary(&mut self, column: &str, values: &Values, rows: u64) -> CategoryColumn {
+        let (distinct, is_exact) = self.distinct.estimate();
+        let is_bag = matches!(values, Values::Many { .. });
+        CategoryColumn {
+            column: column.into(),
+            missing: rows - self.present,
+            distinct,
+            is_exact,
+            values_per_row: is_bag.then(|| self.values as f64 / rows as f64),
+        }
+    }
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = |missing: u64| 100.0 * missing as f64 / self.rows.max(1) as f64;
+        writeln!(f, "{} rows, {:.2} % positive, {} malformed", self.rows, 100.0 * self.positive_rate, self.bad_rows)?;
+        for row in &self.first_bad {
+            writeln!(f, "  {row}")?;
+        }
+        if !self.numeric.is_empty() {
+            let title = ["min", "mean", "deviation", "max"];
+            writeln!(
+                f,
+                "\n{:<20} {:>9} {:>12} {:>12} {:>12} {:>12}",
+                "numeric", "missing %", title[0], title[1], title[2], title[3]
+            )?;
+        }
+        for column in &self.numeric {
+            let NumericColumn { column, missing, min, mean, deviation, max } = column;
+            writeln!(
+                f,
+                "{column:<20} {:>9.2} {min:>12.4} {mean:>12.4} {deviation:>12.4} {max:>12.4}",
+                share(*missing)
+            )?;
+        }
+        if !self.categorical.is_empty() {
+            writeln!(f, "\n{:<20} {:>9} {:>12} {:>12}", "categorical", "missing %", "distinct", "values/row")?;
+        }
+        for column in &self.categorical {
+            let distinct = format!("{}{}", if column.is_exact { "" } else { "~" }, column.distinct);
+            let values = column.values_per_row.map_or_else(|| "1".into(), |values| format!("{values:.2}"));
+            writeln!(f, "{:<20} {:>9.2} {distinct:>12} {values:>12}", column.column, share(column.missing))?;
+        }
+        if self.categorical.iter().any(|column| !column.is_exact) {
+            writeln!(f, "~ estimated, standard error 1.6 %")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn inspected(text: &str, limit: Option<u64>) -> Inspection {
+        let (_folder, path) = fixture::file(text);
+        let mut job = fixture::delimited(|_| ());
+        job.data.train = vec![path];
+        inspect(&job, limit).unwrap()
+    }
+
+    const TEXT: &str = "click,age,city,tags\n1,2,Basel,a|b\n0,?,Bern,a\n0,6,?,?\nbad\n0,4,Basel,b|c|d\n";
+
+    #[test]
+    fn columns_are_summed_up() {
+        let found = inspected(TEXT, None);
+        assert_eq!((found.rows, found.positive_rate, found.bad_rows), (4, 0.25, 1));
+        assert_eq!((found.first_bad[0].line, found.first_bad[0].column), (5, 2));
+        let NumericColumn { missing, min, mean, max, .. } = found.numeric[0];
+        assert_eq!((missing, min, mean, max), (1, 2.0, 4.0, 6.0));
+        let category = |column: &str, distinct, values_per_row| CategoryColumn {
+            column: column.into(),
+            missing: 1,
+            distinct,
+            is_exact: true,
+            values_per_row,
+        };
+        assert_eq!(found.categorical, [category("city", 2, None), category("tags", 4, Some(1.5))]);
+    }
+
+    #[test]
+    fn a_limit_stops_exactly_there() {
+        let found = inspected(TEXT, Some(2));
+        assert_eq!((found.rows, found.positive_rate), (2, 0.5));
+        assert_eq!(found.categorical[0].distinct, 2);
+    }
+
+    #[test]
+    fn blocks_and_threads_add_up() {
+        let rows: String = (0..200_000).map(|n| format!("{},{n},c{},t{n}\n", n % 2, n % 1_000)).collect();
+        let found = inspected(&format!("click,age,city,tags\n{rows}"), None);
+        assert_eq!((found.rows, found.positive_rate), (200_000, 0.5));
+        assert_eq!((found.numeric[0].min, found.numeric[0].max), (0.0, 199_999.0));
+        assert!((found.numeric[0].mean - 99_999.5).abs() < 1e-6);
+        assert_eq!((found.categorical[0].distinct, found.categorical[0].is_exact), (1_000, true));
+        let tags = &found.categorical[1];
+        assert!(!tags.is_exact && (tags.distinct as f64 / 200_000.0 - 1.0).abs() < 0.08, "{}", tags.distinct);
+    }
+
+    #[test]
+    fn the_summary_is_a_table() {
+        let text = inspected(TEXT, None).to_string();
+        assert!(text.starts_with("4 rows, 25.00 % positive, 1 malformed\n"), "{text}");
+        assert!(text.contains("age                      25.00       2.0000       4.0000"), "{text}");
+        assert!(text.contains("tags                     25.00            4         1.50"), "{text}");
+    }
+}

@@ -1,0 +1,233 @@
+//! The workload "crit-zipf-v1": Criteo-shaped samples with Zipf ids that every system is measured
+//! on, read from its files or made in memory by the same formulas. Held in memory: reading is not
+//! what it measures.
+//!
+//! Files (little-endian, sample-major): `dense.bin` f32 `[N, 13]`, `cat.bin` i32 `[N, 26]`,
+//! `label.bin` u8 `[N]`.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use crate::synthetic::counter::Stream;
+use crate::synthetic::planted::{CATEGORIES, INTEGERS};
+use crate::synthetic::zipf::Zipf;
+use crate::{Batch, IngestError};
+
+/// Part of the number of each random stream.
+const SEED: u64 = 20_240_607;
+
+/// Exponent of the ids' frequencies.
+const EXPONENT: f64 = 1.05;
+
+/// Distinct values of Criteo-Kaggle's columns, 33,762,577 in all.
+const FULL: [u32; CATEGORIES] = [
+    1_460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5_683, 8_351_593, 3_194, 27, 14_992, 5_461_306,
+    10, 5_652, 2_173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
+];
+
+/// Largest vocabulary of [`Vocabulary::Small`].
+const SMALL_MOST: u32 = 122_780;
+
+/// How many distinct ids there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// Criteo-Kaggle's 33,762,577.
+    Full,
+    /// The same, each column cut at 122,780: 1,000,003.
+    Small,
+}
+
+impl Vocabulary {
+    /// Distinct ids of each column.
+    #[must_use]
+    pub fn sizes(self) -> [u32; CATEGORIES] {
+        match self {
+            Self::Full => FULL,
+            Self::Small => FULL.map(|size| size.min(SMALL_MOST)),
+        }
+    }
+}
+
+/// The samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CritZipf {
+    samples: usize,
+    /// `[samples, 13]`
+    dense: Vec<f32>,
+    /// `[samples, 26]`
+    ids: Vec<u32>,
+    /// `[samples]`
+    labels: Vec<u8>,
+}
+
+impl CritZipf {
+    /// Makes the first `samples` samples. The full workload has 2,150,400.
+    #[must_use]
+    pub fn generate(vocabulary: Vocabulary, samples: usize) -> Self {
+        let mut made = Self {
+            samples,
+            dense: vec![0.0; samples * INTEGERS],
+            ids: vec![0; samples * CATEGORIES],
+            labels: Vec::new(),
+        };
+        let mut logits = vec![-1.3; samples];
+        for column in 0..INTEGERS {
+            made.make_dense(column, &mut logits);
+        }
+        for (column, size) in vocabulary.sizes().into_iter().enumerate() {
+            made.make_ids(column, size, &mut logits);
+        }
+        let clicks = stream(200);
+        let clicked = |(sample, logit): (usize, &f64)| clicks.uniform(sample as u64) < 1.0 / (1.0 + (-logit).exp());
+        made.labels = logits.iter().enumerate().map(|sample| u8::from(clicked(sample))).collect();
+        made
+    }
+
+    /// Reads the files of a folder.
+    ///
+    /// # Errors
+    /// When one is not there or their sizes do not fit together.
+    pub fn load(folder: &Path) -> Result<Self, IngestError> {
+        let labels = read(folder, "label.bin")?;
+        let samples = labels.len();
+        let dense = words(folder, "dense.bin", samples * INTEGERS)?.into_iter().map(f32::from_le_bytes).collect();
+        let ids = words(folder, "cat.bin", samples * CATEGORIES)?.into_iter().map(u32::from_le_bytes).collect();
+        Ok(Self { samples, dense, ids, labels })
+    }
+
+    /// Samples.
+    #[must_use]
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// Samples of a range as a batch: 13 numeric features, 26 of one id each, taken as they are.
+    /// `None` past the end.
+    #[must_use]
+    pub fn batch(&self, samples: Range<usize>) -> Option<Batch> {
+        let rows = self.ids.get(samples.start * CATEGORIES..samples.end * CATEGORIES)?;
+        let mut batch = Batch::empty([false; CATEGORIES]);
+        batch.size = samples.len();
+        batch.labels = self.labels.get(samples.clone())?.iter().map(|label| f32::from(*label)).collect();
+        batch.numeric = self.dense.get(samples.start * INTEGERS..samples.end * INTEGERS)?.to_vec();
+        for (column, feature) in batch.categorical.iter_mut().enumerate() {
+            feature.ids = rows.iter().skip(column).step_by(CATEGORIES).map(|id| u64::from(*id)).collect();
+        }
+        Some(batch)
+    }
+
+    fn make_dense(&mut self, column: usize, logits: &mut [f64]) {
+        let (values, weight) = (stream(column as u64), 0.3 * (2.0 * stream(400).uniform(column as u64) - 1.0));
+        for (sample, logit) in logits.iter_mut().enumerate() {
+            let value = 12.0_f64.sqrt() * (values.uniform(sample as u64) - 0.5);
+            self.dense[sample * INTEGERS + column] = value as f32;
+            *logit += weight * value;
+        }
+    }
+
+    fn make_ids(&mut self, column: usize, size: u32, logits: &mut [f64]) {
+        let (zipf, number) = (Zipf::new(size, EXPONENT), column as u64);
+        let (values, weights) = (stream(100 + number), stream(300 + number));
+        for (sample, logit) in logits.iter_mut().enumerate() {
+            let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
+            // Scatters the frequent ids over the vocabulary.
+            let id = (rank * 2_654_435_761 + 1_013_904_223 * (number + 1)) % u64::from(size);
+            self.ids[sample * CATEGORIES + column] = id as u32;
+            *logit += 0.6 * (2.0 * weights.uniform(id) - 1.0);
+        }
+    }
+}
+
+fn stream(number: u64) -> Stream {
+    Stream::new(SEED * 1_000_003 + number)
+}
+
+fn read(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
+    let path = folder.join(name);
+    fs::read(&path).map_err(|source| IngestError::Unreadable { path, source })
+}
+
+fn words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>, IngestError> {
+    let bytes = read(folder, name)?;
+    let (words, rest) = bytes.as_chunks::<4>();
+    if words.len() != expected || !rest.is_empty() {
+        let reason = format!("{} bytes where label.bin asks for {}", bytes.len(), 4 * expected);
+        return Err(IngestError::BadWorkload { path: folder.join(name), reason });
+    }
+    Ok(words.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// First and last of 256 samples as the workload's own generator (Python, numpy) writes them.
+    const FIRST_DENSE: [f32; INTEGERS] = [
+        -1.637_903_1,
+        1.292_084_7,
+        0.075_492_21,
+        -0.628_800_8,
+        -0.979_331,
+        1.160_744_1,
+        -0.627_511_74,
+        1.297_493_7,
+        1.522_498_5,
+        1.033_266_4,
+        0.797_789_1,
+        -0.969_077_6,
+        0.397_110_76,
+    ];
+    const LAST_DENSE: [f32; 3] = [-0.450_295_63, -1.472_781_2, -0.733_095_94];
+    const FIRST_SMALL: [u64; CATEGORIES] = [
+        1_207, 356, 13_537, 111_132, 257, 2, 8_870, 566, 1, 36_710, 434, 61_120, 1_637, 7, 10_567, 35_609, 9, 2_404,
+        679, 0, 82_085, 17, 14, 45_026, 47, 29_898,
+    ];
+    const LAST_SMALL: [u64; CATEGORIES] = [
+        924, 356, 88_074, 48_265, 235, 6, 5_967, 269, 0, 90_154, 3_967, 21_517, 1_596, 6, 12_399, 31_088, 2, 1_210,
+        679, 0, 27_144, 10, 1, 85_077, 40, 44_403,
+    ];
+    const SMALL_LABELS: [u8; 32] =
+        [1, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1];
+
+    fn ids_of(batch: &Batch, sample: usize) -> Vec<u64> {
+        batch.categorical.iter().map(|feature| feature.ids[sample]).collect()
+    }
+
+    #[test]
+    fn it_is_the_workload_of_the_specification() {
+        let made = CritZipf::generate(Vocabulary::Small, 256);
+        let batch = made.batch(0..256).unwrap();
+        assert_eq!(batch.numeric[..INTEGERS], FIRST_DENSE);
+        assert_eq!(batch.numeric[255 * INTEGERS..][..3], LAST_DENSE);
+        assert_eq!(ids_of(&batch, 0), FIRST_SMALL);
+        assert_eq!(ids_of(&batch, 255), LAST_SMALL);
+        assert_eq!(made.labels[..32], SMALL_LABELS);
+        assert_eq!(made.labels.iter().map(|label| u32::from(*label)).sum::<u32>(), 100);
+        assert_eq!(made.ids.iter().map(|id| u64::from(*id)).sum::<u64>(), 125_987_816);
+    }
+
+    #[test]
+    fn the_vocabularies_have_the_sizes_of_the_specification() {
+        assert_eq!(Vocabulary::Full.sizes().iter().sum::<u32>(), 33_762_577);
+        assert_eq!(Vocabulary::Small.sizes().iter().sum::<u32>(), 1_000_003);
+    }
+
+    #[test]
+    fn files_hold_the_same_samples() {
+        let (folder, made) = (TempDir::new().unwrap(), CritZipf::generate(Vocabulary::Small, 40));
+        let write = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).unwrap();
+        write("dense.bin", made.dense.iter().flat_map(|value| value.to_le_bytes()).collect());
+        write("cat.bin", made.ids.iter().flat_map(|id| id.to_le_bytes()).collect());
+        write("label.bin", made.labels.clone());
+        let loaded = CritZipf::load(folder.path()).unwrap();
+        assert_eq!(loaded, made);
+        assert_eq!(loaded.batch(8..16).unwrap().labels.len(), 8);
+        assert_eq!(loaded.batch(36..44), None);
+        write("cat.bin", vec![0; 12]);
+        let error = CritZipf::load(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("cat.bin: 12 bytes where label.bin asks for 4160"), "{error}");
+    }
+}

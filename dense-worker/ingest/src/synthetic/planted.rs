@@ -1,0 +1,326 @@
+//! The planted model: which rows there are, and how likely each is a click.
+//!
+//! logit = bias + Σⱼ wⱼ·xⱼ + w·x₁·x₂ + Σ_f w_f(category) + w(C9, C20), where xⱼ is the logarithm of
+//! integer j, standardised. A missing integer counts as 0, which is how a job with
+//! `missing = 0` shows it to the network; so nothing that decides a click is hidden, and no model can
+//! score better than the planted probabilities themselves, up to chance.
+
+use crate::IngestError;
+use crate::synthetic::counter::{Stream, splitmix};
+use crate::synthetic::zipf::Zipf;
+
+/// Integer columns of Criteo's format.
+pub(crate) const INTEGERS: usize = 13;
+
+/// Categorical columns of Criteo's format.
+pub(crate) const CATEGORIES: usize = 26;
+
+/// Largest integer written; counts in logs are bounded too.
+const MOST: f64 = 1e6;
+
+/// Sizes in the proportions of Criteo's, made small enough that a pass over a few hundred thousand
+/// rows sees most of what is asked for.
+const VOCABULARIES: [u32; CATEGORIES] = [
+    500, 400, 20_000, 12_000, 200, 24, 2_500, 300, 3, 5_000, 1_500, 18_000, 1_000, 27, 3_000, 15_000, 10, 1_500, 700,
+    4, 16_000, 18, 15, 8_000, 100, 6_000,
+];
+
+/// The two small columns whose combination matters: C9 and C20, from 0.
+const CROSSED: [usize; 2] = [8, 19];
+
+/// What is generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntheticSpec {
+    /// Rows of `train.txt`.
+    pub rows: u64,
+    /// Rows of `test.txt`; the same ones for any number of training rows.
+    pub test_rows: u64,
+    /// Decides the planted model and the rows.
+    pub seed: u64,
+    /// Distinct values of C1 … C26, at least 1 each.
+    pub vocabularies: [u32; CATEGORIES],
+    /// Exponent of the frequencies (Zipf), positive.
+    pub zipf: f64,
+    /// Logit of a row without any effects.
+    pub bias: f64,
+    /// Largest effect of one deviation of an integer column.
+    pub integer_effect: f64,
+    /// Largest effect of a category.
+    pub category_effect: f64,
+}
+
+impl Default for SyntheticSpec {
+    /// 400,000 + 100,000 rows, about one click in four.
+    fn default() -> Self {
+        Self {
+            rows: 400_000,
+            test_rows: 100_000,
+            seed: 1,
+            vocabularies: VOCABULARIES,
+            zipf: 1.15,
+            bias: -1.3,
+            integer_effect: 0.3,
+            category_effect: 0.45,
+        }
+    }
+}
+
+impl SyntheticSpec {
+    fn check(&self) -> Result<(), IngestError> {
+        let bad = |reason: &str| Err(IngestError::BadSpec { reason: reason.into() });
+        if self.rows == 0 || self.test_rows == 0 {
+            return bad("rows and test rows must be at least 1");
+        }
+        if self.vocabularies.contains(&0) {
+            return bad("every vocabulary must have at least 1 value");
+        }
+        let numbers = [self.zipf, self.bias, self.integer_effect, self.category_effect];
+        if !numbers.iter().all(|number| number.is_finite()) || self.zipf <= 0.0 {
+            return bad("the Zipf exponent must be positive, and it and the effects finite");
+        }
+        Ok(())
+    }
+}
+
+/// A row before it is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    /// Whether it was a click.
+    pub(crate) clicked: bool,
+    /// Log-odds of that.
+    pub(crate) logit: f64,
+    /// `None` is missing.
+    pub(crate) integers: [Option<i64>; INTEGERS],
+    /// As written, 8 hex digits; `None` is missing.
+    pub(crate) categories: [Option<u32>; CATEGORIES],
+}
+
+/// The rows of a spec.
+#[derive(Clone, Debug)]
+pub(crate) struct Planted {
+    bias: f64,
+    category_effect: f64,
+    integers: Vec<IntegerColumn>,
+    categories: Vec<CategoryColumn>,
+    crossed_integers: f64,
+    crossed_categories: Stream,
+    clicks: Stream,
+}
+
+#[derive(Clone, Debug)]
+struct IntegerColumn {
+    /// Mean of the logarithm, which is about exponentially distributed.
+    scale: f64,
+    missing_rate: f64,
+    /// Subtracted from the count: Criteo's I2 goes below zero.
+    shift: i64,
+    effect: f64,
+    values: Stream,
+    missing: Stream,
+}
+
+#[derive(Clone, Debug)]
+struct CategoryColumn {
+    zipf: Zipf,
+    missing_rate: f64,
+    values: Stream,
+    missing: Stream,
+    effects: Stream,
+    texts: u32,
+}
+
+impl Planted {
+    /// Plants the model of a spec.
+    pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
+        spec.check()?;
+        let streams = Streams { seed: spec.seed };
+        let integer = |column| IntegerColumn::new(column, spec.integer_effect, &streams);
+        let category = |column: usize| CategoryColumn::new(column, spec.vocabularies[column], spec.zipf, &streams);
+        Ok(Self {
+            bias: spec.bias,
+            category_effect: spec.category_effect,
+            integers: (0..INTEGERS).map(integer).collect(),
+            categories: (0..CATEGORIES).map(category).collect(),
+            crossed_integers: spec.integer_effect / 2.0,
+            crossed_categories: streams.of(Purpose::Cross, 0),
+            clicks: streams.of(Purpose::Click, 0),
+        })
+    }
+
+    /// Row `number`, which depends on nothing but the spec's model and the number.
+    pub(crate) fn row(&self, number: u64) -> Row {
+        let (mut integers, mut categories) = ([None; INTEGERS], [None; CATEGORIES]);
+        let (mut logit, mut standard) = (self.bias, [0.0; INTEGERS]);
+        for (j, column) in self.integers.iter().enumerate() {
+            integers[j] = column.draw(number);
+            standard[j] = column.standard(integers[j]);
+            logit += column.effect * standard[j];
+        }
+        logit += self.crossed_integers * standard[0] * standard[1];
+        let mut ranks = [0; CATEGORIES];
+        for (f, column) in self.categories.iter().enumerate() {
+            // Rank 0 is "missing", so that it has an effect of its own.
+            ranks[f] = column.draw(number);
+            categories[f] = ranks[f].checked_sub(1).map(|rank| column.text(rank));
+            logit += self.category_effect * signed(column.effects.uniform(u64::from(ranks[f])));
+        }
+        let crossed = CROSSED.map(|f| u64::from(ranks[f]));
+        logit += self.category_effect * signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
+        let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
+        Row { clicked, logit, integers, categories }
+    }
+}
+
+impl IntegerColumn {
+    fn new(column: usize, effect: f64, streams: &Streams) -> Self {
+        let number = column as u64;
+        let choice = |at| streams.of(Purpose::IntegerShape, number).uniform(at);
+        Self {
+            scale: 0.6 + 1.2 * choice(0),
+            // A few columns are mostly there, a few often missing, as in Criteo's logs.
+            missing_rate: 0.45 * choice(1).powi(3),
+            shift: if column == 1 { 2 } else { 0 },
+            effect: effect * signed(choice(2)),
+            values: streams.of(Purpose::Integer, number),
+            missing: streams.of(Purpose::IntegerMissing, number),
+        }
+    }
+
+    fn draw(&self, row: u64) -> Option<i64> {
+        if self.missing.uniform(row) < self.missing_rate {
+            return None;
+        }
+        let count = (1.0 - self.values.uniform(row)).powf(-self.scale) - 1.0;
+        Some(count.min(MOST) as i64 - self.shift)
+    }
+
+    /// What the network sees, about standardised.
+    fn standard(&self, value: Option<i64>) -> f64 {
+        let value = value.unwrap_or(0) as f64;
+        (crate::transform::symmetric_log(value) - self.scale) / self.scale
+    }
+}
+
+impl CategoryColumn {
+    fn new(column: usize, vocabulary: u32, s: f64, streams: &Streams) -> Self {
+        let number = column as u64;
+        let choice = streams.of(Purpose::CategoryShape, number);
+        Self {
+            zipf: Zipf::new(vocabulary, s),
+            missing_rate: 0.1 * choice.uniform(0).powi(3),
+            values: streams.of(Purpose::Category, number),
+            missing: streams.of(Purpose::CategoryMissing, number),
+            effects: streams.of(Purpose::CategoryEffect, number),
+            texts: choice.bits(1) as u32,
+        }
+    }
+
+    /// 0 when missing, otherwise one more than the rank.
+    fn draw(&self, row: u64) -> u32 {
+        if self.missing.uniform(row) < self.missing_rate {
+            return 0;
+        }
+        self.zipf.rank(self.values.uniform(row)) + 1
+    }
+
+    /// What stands in the file for a rank: a permutation of 32-bit numbers (the finaliser of
+    /// MurmurHash3), so that no two ranks share a text.
+    fn text(&self, rank: u32) -> u32 {
+        let mut text = rank ^ self.texts;
+        text = (text ^ (text >> 16)).wrapping_mul(0x85eb_ca6b);
+        text = (text ^ (text >> 13)).wrapping_mul(0xc2b2_ae35);
+        text ^ (text >> 16)
+    }
+}
+
+/// What a stream of random numbers is for. Appended to, never reordered: the order is the data's.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Integer,
+    IntegerMissing,
+    IntegerShape,
+    Category,
+    CategoryMissing,
+    CategoryShape,
+    CategoryEffect,
+    Cross,
+    Click,
+}
+
+struct Streams {
+    seed: u64,
+}
+
+impl Streams {
+    fn of(&self, purpose: Purpose, column: u64) -> Stream {
+        Stream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
+    }
+}
+
+/// Uniform in [−1, 1) from uniform in [0, 1).
+fn signed(uniform: f64) -> f64 {
+    2.0 * uniform - 1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn planted(seed: u64) -> Planted {
+        Planted::new(&SyntheticSpec { seed, ..SyntheticSpec::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_row_depends_on_seed_and_number_alone() {
+        assert_eq!(planted(1).row(5), planted(1).row(5));
+        assert_ne!(planted(1).row(5), planted(1).row(6));
+        assert_ne!(planted(1).row(5), planted(2).row(5));
+    }
+
+    #[test]
+    fn no_two_categories_share_a_text() {
+        let planted = planted(1);
+        let column = &planted.categories[2];
+        let texts: HashSet<u32> = (0..20_000).map(|rank| column.text(rank)).collect();
+        assert_eq!(texts.len(), 20_000);
+    }
+
+    #[test]
+    fn clicks_happen_as_often_as_planted() {
+        let planted = planted(3);
+        let (mut clicks, mut expected, mut variance) = (0.0, 0.0, 0.0);
+        for row in (0..20_000).map(|number| planted.row(number)) {
+            let probability = 1.0 / (1.0 + (-row.logit).exp());
+            clicks += f64::from(u8::from(row.clicked));
+            expected += probability;
+            variance += probability * (1.0 - probability);
+        }
+        assert!((clicks - expected).abs() < 5.0 * variance.sqrt(), "{clicks} clicks, expected {expected}");
+        assert!((0.15..0.40).contains(&(clicks / 20_000.0)), "{clicks}");
+    }
+
+    #[test]
+    fn rows_look_like_criteos() {
+        let planted = planted(1);
+        let rows: Vec<Row> = (0..5_000).map(|number| planted.row(number)).collect();
+        let is_missing = |row: &Row| row.integers.contains(&None) && row.categories.contains(&None);
+        assert!(rows.iter().any(is_missing));
+        let integers = || rows.iter().flat_map(|row| row.integers.into_iter().flatten());
+        assert!(integers().any(|value| value < 0) && integers().any(|value| value > 1_000));
+        let small: HashSet<_> = rows.iter().map(|row| row.categories[8]).collect();
+        assert!((3..=4).contains(&small.len()), "{small:?}");
+    }
+
+    #[test]
+    fn impossible_specs_are_refused() {
+        let default = SyntheticSpec::default;
+        let mut empty = default();
+        empty.vocabularies[3] = 0;
+        for spec in [empty, SyntheticSpec { test_rows: 0, ..default() }, SyntheticSpec { zipf: f64::NAN, ..default() }]
+        {
+            assert!(matches!(Planted::new(&spec), Err(IngestError::BadSpec { .. })), "{spec:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Every row of a job's files checked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use zagros_job::{Job, TestPart};
+
+use crate::parse::bad::BadBudget;
+use crate::parse::sink::RowSink;
+use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::{BadRow, IngestError, Part, WholeFiles, files};
+
+/// What a check of all rows found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Validation {
+    /// Files read, training and test.
+    pub files: usize,
+    /// Well-formed rows.
+    pub good: u64,
+    /// Malformed rows.
+    pub bad: u64,
+    /// The first of them, in file order.
+    pub first_bad: Vec<BadRow>,
+}
+
+/// Reads all training and test files and lists the first `shown` malformed rows (100 at most).
+///
+/// # Errors
+/// When a file cannot be read; malformed rows are no error here.
+pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
+    let mut paths = job.data.train.clone();
+    if let TestPart::Files(test) = &job.data.test {
+        paths.extend_from_slice(test);
+    }
+    let splits = Box::new(WholeFiles::new(&files(job, &paths)?));
+    let (part, cancel) = (Part::All, Arc::default());
+    let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
+    let mut pipeline = Pipeline::start(config, &Nowhere)?;
+    let mut bad = BadBudget::new(u64::MAX, shown);
+    let mut good = 0;
+    while let Some(parcel) = pipeline.next()? {
+        bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
+        good += parcel.outcome.rows;
+    }
+    Ok(Validation { files: paths.len(), good, bad: bad.count(), first_bad: bad.first()? })
+}
+
+/// Rows that only had to be parsed.
+#[derive(Clone, Debug)]
+struct Nowhere;
+
+impl RowSink for Nowhere {
+    fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
+    fn value(&mut self, _feature: usize, _text: &[u8]) {}
+    fn end_bag(&mut self, _feature: usize) {}
+    fn commit(&mut self, _label: f32) {}
+    fn abandon(&mut self) {}
+    fn clear(&mut self) {}
+}
+
+impl fmt::Display for Validation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, good, bad, first_bad } = self;
+        let plural = if *files == 1 { "" } else { "s" };
+        writeln!(f, "{good} good rows and {bad} malformed ones in {files} file{plural}")?;
+        for row in first_bad {
+            writeln!(f, "  {row}")?;
+        }
+        let more = bad - first_bad.len() as u64;
+        if more > 0 {
+            writeln!(f, "  and {more} more")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn all_files_are_checked_to_their_end() {
+        let (_first, train) = fixture::file("click,age,city,tags\n1,2,x,y\n1,two,x,y\n0,3,x,y\n");
+        let (_second, test) = fixture::file("age,click,city,tags\n2,1,x,y\n2,maybe,x,y\n2,1,x\n");
+        let mut job = fixture::delimited(|_| ());
+        job.data.train = vec![train.clone()];
+        job.data.test = TestPart::Files(vec![test.clone()]);
+        let found = validate(&job, 2).unwrap();
+        assert_eq!((found.files, found.good, found.bad), (2, 3, 3));
+        let places: Vec<_> = found.first_bad.iter().map(|row| (row.path.clone(), row.line, row.column)).collect();
+        assert_eq!(places, [(train, 3, 2), (test, 3, 2)]);
+        let text = found.to_string();
+        assert!(text.starts_with("3 good rows and 3 malformed ones in 2 files\n"), "{text}");
+        assert!(text.ends_with("  and 1 more\n"), "{text}");
+    }
+
+    #[test]
+    fn good_files_have_nothing_to_show() {
+        let (_folder, path) = fixture::file(fixture::criteo_line(1));
+        let mut job = fixture::criteo();
+        job.data.train = vec![path];
+        let found = validate(&job, 10).unwrap();
+        assert_eq!(found, Validation { files: 1, good: 1, bad: 0, first_bad: Vec::new() });
+        assert_eq!(found.to_string(), "1 good rows and 0 malformed ones in 1 file\n");
+    }
+}
