@@ -1,1 +1,17 @@
 //! The coordinator process: control path only.
+//!
+//! [`zagros_coordinator_core::Core`] decides; this crate gives it a clock, a lock and two ports. In one process
+//! [`LocalCoordinator`] is called directly; [`run`] serves the same object to other processes.
+
+mod errors;
+mod local;
+mod metrics;
+mod process;
+mod service;
+mod status;
+
+pub use errors::CoordinatorError;
+pub use local::LocalCoordinator;
+pub use process::{CoordinatorConfig, run};
+pub use status::{EvaluationReport, LoadReport, MemberReport, ProgressReport, StatusReport};
+pub use zagros_coordinator_core::RunOutcome;

@@ -17,6 +17,8 @@ use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
 const HEARTBEATS_PER_LEASE: u32 = 3;
+/// However long the lease: a member hears that the run is over, or of a new placement, within this time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the coordinator last told a member, and whether it still answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,7 +167,7 @@ struct Heartbeats {
 
 impl Heartbeats {
     async fn run(self) {
-        let mut ticks = tokio::time::interval(lease(&self.joined) / HEARTBEATS_PER_LEASE);
+        let mut ticks = tokio::time::interval((lease(&self.joined) / HEARTBEATS_PER_LEASE).min(LONGEST_PAUSE));
         // After a stall one heartbeat is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut answered = Instant::now();
@@ -338,6 +340,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn under_a_long_lease_a_stop_is_still_heard_soon() {
+        let beats = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&beats);
+        let join = script(|_| Ok(JoinResponse { lease_ms: 3_600_000, ..JoinResponse::default() }));
+        let heartbeat = script(move |_| {
+            let beats = seen.fetch_add(1, Ordering::Relaxed);
+            Ok(HeartbeatResponse { stop: beats > 0, ..HeartbeatResponse::default() })
+        });
+        let membership = member(FakeCoordinator { join, heartbeat, ..FakeCoordinator::default() }).await;
+        let joined = Instant::now();
+        membership.subscribe().wait_for(|view| view.stop.is_some()).await.unwrap();
+        assert_eq!(joined.elapsed(), LONGEST_PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_whole_lease_of_silence_is_a_lost_lease_and_an_answer_heals_it() {
         let back = Arc::new(Mutex::new(false));
         let is_back = Arc::clone(&back);
@@ -348,7 +365,7 @@ mod tests {
         tokio::time::sleep(LEASE - Duration::from_millis(1)).await;
         assert_eq!(view.borrow().lost, None);
         let told = view.wait_for(|view| view.lost.is_some()).await.unwrap().lost.clone().unwrap();
-        assert!(told.starts_with("coordinator (fake) has not answered for 9.0s"), "{told}");
+        assert!(told.starts_with("coordinator (fake) has not answered for 2.4s"), "{told}");
         *back.lock().unwrap() = true;
         assert!(view.wait_for(|view| view.lost.is_none()).await.is_ok());
     }

@@ -23,7 +23,7 @@ pub(crate) struct FakeCoordinator {
 }
 
 /// Lease handed out by the fake, milliseconds.
-pub(crate) const LEASE_MS: u32 = 9_000;
+pub(crate) const LEASE_MS: u32 = 2_400;
 
 impl Default for FakeCoordinator {
     fn default() -> Self {

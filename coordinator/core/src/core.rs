@@ -316,7 +316,7 @@ impl Core {
                 }
             }
             (Role::EmbeddingServer, RunOutcome::Finished) => {
-                self.finish(RunOutcome::Failed { reason: format!("{seat} left before the run was over") });
+                self.finish(RunOutcome::Failed(format!("{seat} left before the run was over")));
             }
             (_, outcome) => self.finish(outcome),
         }
@@ -335,8 +335,8 @@ fn left_as(seat: Seat, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
     let reason = if request.reason.is_empty() { seat.to_string() } else { format!("{seat}: {}", request.reason) };
     match Outcome::try_from(request.outcome) {
         Ok(Outcome::Finished) => Ok(RunOutcome::Finished),
-        Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted { reason }),
-        Ok(Outcome::Failed) => Ok(RunOutcome::Failed { reason }),
+        Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted(reason)),
+        Ok(Outcome::Failed) => Ok(RunOutcome::Failed(reason)),
         Ok(Outcome::Unspecified) | Err(_) => Err(Refusal::invalid(format!("{seat} leaves without an outcome"))),
     }
 }

@@ -7,16 +7,10 @@ use std::fmt;
 pub enum RunOutcome {
     /// Every worker has finished.
     Finished,
-    /// Someone was asked to stop.
-    Interrupted {
-        /// Who, and why.
-        reason: String,
-    },
-    /// Something went wrong.
-    Failed {
-        /// What, and where.
-        reason: String,
-    },
+    /// Someone was asked to stop: who, and why.
+    Interrupted(String),
+    /// Something went wrong: what, and where.
+    Failed(String),
 }
 
 /// Where the run stands.
@@ -37,8 +31,8 @@ impl RunOutcome {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Finished => "finished",
-            Self::Interrupted { .. } => "interrupted",
-            Self::Failed { .. } => "failed",
+            Self::Interrupted(_) => "interrupted",
+            Self::Failed(_) => "failed",
         }
     }
 
@@ -47,7 +41,7 @@ impl RunOutcome {
     pub fn reason(&self) -> &str {
         match self {
             Self::Finished => "",
-            Self::Interrupted { reason } | Self::Failed { reason } => reason,
+            Self::Interrupted(reason) | Self::Failed(reason) => reason,
         }
     }
 }

@@ -1,0 +1,13 @@
+//! Why the coordinator could not serve.
+
+/// Why the coordinator could not serve. How the run ended is no error of the coordinator: see
+/// [`crate::RunOutcome`].
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    /// The gRPC port failed.
+    #[error("the coordinator's gRPC port failed: {0}; no member can reach it")]
+    Grpc(#[from] tonic::transport::Error),
+    /// The HTTP port failed.
+    #[error("the coordinator's HTTP port failed: {0}")]
+    Admin(#[from] std::io::Error),
+}

@@ -1,0 +1,164 @@
+//! The core with a clock and a lock: a coordinator for callers in the same process.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::time::{Duration, Instant};
+use tracing::{error, info, warn};
+use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::control_plane::Answer;
+use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome};
+use zagros_job::Job;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
+    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
+    ReportEvaluationResponse, StatusRequest, StatusResponse,
+};
+
+use crate::metrics::CoordinatorMetrics;
+
+/// How old the gauges may be.
+const METRICS_AGE: Duration = Duration::from_secs(1);
+
+/// The coordinator of a run, with no sockets. Leases run out whenever it is called; members' heartbeats do that.
+pub struct LocalCoordinator {
+    started: Instant,
+    state: Mutex<State>,
+    metrics: CoordinatorMetrics,
+}
+
+struct State {
+    core: Core,
+    /// When the gauges were last set.
+    shown: Option<Duration>,
+}
+
+impl LocalCoordinator {
+    /// A coordinator for this job's run that nobody has joined.
+    ///
+    /// # Panics
+    /// When the registry has a coordinator already: a registry belongs to one.
+    #[must_use]
+    pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
+        let config = CoreConfig {
+            job: job.name.clone(),
+            servers: job.cluster.servers,
+            workers: job.cluster.workers,
+            buckets: job.cluster.buckets,
+            passes: job.train.epochs,
+            lease: job.cluster.lease,
+            fingerprint: job.fingerprint(),
+        };
+        Arc::new(Self {
+            started: Instant::now(),
+            state: Mutex::new(State { core: Core::new(config), shown: None }),
+            metrics: CoordinatorMetrics::new(registry),
+        })
+    }
+
+    /// Lets leases run out that should have by now.
+    pub fn tick(&self) {
+        self.call(Core::tick);
+    }
+
+    /// Ends the run, unless it has ended: members are told to stop by their next heartbeat.
+    pub fn end(&self, outcome: RunOutcome) {
+        self.call(|core, now| core.end(now, outcome));
+    }
+
+    /// How the run ended, once it has.
+    #[must_use]
+    pub fn outcome(&self) -> Option<RunOutcome> {
+        self.state.lock().core.outcome().cloned()
+    }
+
+    /// Whether no member is left to be told something.
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        self.state.lock().core.is_deserted()
+    }
+
+    /// Whether there is a placement, so that workers can train.
+    ///
+    /// # Errors
+    /// Who is missing, in words.
+    pub fn ready(&self) -> Result<(), String> {
+        let placement = self.call(Core::placement);
+        if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
+    }
+
+    /// One call of the core, then what it had to say besides the answer: outside the lock.
+    fn call<R>(&self, call: impl FnOnce(&mut Core, Duration) -> R) -> R {
+        let mut state = self.state.lock();
+        let now = self.started.elapsed();
+        let answer = call(&mut state.core, now);
+        let notices = state.core.take_notices();
+        let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
+        let status = (is_old || !notices.is_empty()).then(|| state.core.status(now));
+        state.shown = status.as_ref().map(|_| now).or(state.shown);
+        drop(state);
+
+        if let Some(status) = &status {
+            self.metrics.show(status);
+        }
+        for notice in &notices {
+            self.metrics.count(notice);
+            log(notice);
+        }
+        answer
+    }
+
+    fn answer<T: Send + 'static>(&self, call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>) -> Answer<'_, T> {
+        std::future::ready(self.call(call)).boxed()
+    }
+}
+
+impl ControlPlane for LocalCoordinator {
+    fn name(&self) -> &str {
+        "coordinator (in this process)"
+    }
+
+    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+        self.answer(|core, now| core.join(now, &request))
+    }
+
+    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+        self.metrics.heartbeats.inc();
+        self.answer(|core, now| core.heartbeat(now, &request))
+    }
+
+    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
+        self.answer(|core, now| core.leave(now, &request))
+    }
+
+    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+        self.answer(|core, now| Ok(core.placement(now)))
+    }
+
+    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {
+        self.answer(|core, now| core.assign(now, &request))
+    }
+
+    fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {
+        self.answer(|core, now| core.complete(now, &request))
+    }
+
+    fn report_evaluation(&self, request: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
+        self.answer(|core, now| core.report_evaluation(now, &request))
+    }
+
+    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
+        self.answer(|core, now| Ok(core.status(now)))
+    }
+}
+
+fn log(notice: &Notice) {
+    match notice {
+        Notice::Ended(RunOutcome::Failed(_)) => error!("{notice}"),
+        Notice::Lost { .. } | Notice::Stalled { .. } | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
+        _ => info!("{notice}"),
+    }
+}

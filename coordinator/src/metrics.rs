@@ -1,0 +1,77 @@
+//! What the coordinator measures.
+
+use prometheus::{IntGaugeVec, Opts, Registry};
+use zagros_coordinator_core::{Notice, Role};
+use zagros_plumbing::metrics::{Gauge, IntCounter, IntGauge, register};
+use zagros_protocol::control::StatusResponse;
+
+/// Member states, as in `MemberStatus.state`.
+const STATES: [&str; 3] = ["alive", "left", "lost"];
+
+/// Metric children, resolved once.
+#[derive(Clone, Debug)]
+pub(crate) struct CoordinatorMetrics {
+    pub(crate) heartbeats: IntCounter,
+    expired_leases: IntCounter,
+    /// Role, state, gauge.
+    members: Vec<(i32, &'static str, IntGauge)>,
+    generation: IntGauge,
+    pass: IntGauge,
+    splits: IntGauge,
+    splits_done: IntGauge,
+    auc: Gauge,
+    logloss: Gauge,
+}
+
+impl CoordinatorMetrics {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let counter = |name, help| register(registry, IntCounter::new(name, help));
+        let int_gauge = |name, help| register(registry, IntGauge::new(name, help));
+        let gauge = |name, help| register(registry, Gauge::new(name, help));
+        Self {
+            heartbeats: counter("zagros_coordinator_heartbeats_total", "Heartbeats received."),
+            expired_leases: counter(
+                "zagros_coordinator_expired_leases_total",
+                "Members lost after a lease of silence.",
+            ),
+            members: members(registry),
+            generation: int_gauge("zagros_coordinator_generation", "Generation of the placement; 0 before the first."),
+            pass: int_gauge("zagros_coordinator_pass", "Pass over the data, counted from 0."),
+            splits: int_gauge("zagros_coordinator_splits", "Splits in a pass."),
+            splits_done: int_gauge("zagros_coordinator_splits_done", "Splits of this pass that are complete."),
+            auc: gauge("zagros_coordinator_auc", "Area under the ROC curve of the last evaluation."),
+            logloss: gauge("zagros_coordinator_logloss", "Mean log loss (nats) of the last evaluation."),
+        }
+    }
+
+    /// Sets the gauges.
+    pub(crate) fn show(&self, status: &StatusResponse) {
+        for (role, state, gauge) in &self.members {
+            let count = status.members.iter().filter(|member| member.role == *role && member.state == *state).count();
+            gauge.set(count as i64);
+        }
+        self.generation.set(status.generation as i64);
+        self.pass.set(i64::from(status.pass));
+        self.splits.set(i64::from(status.splits));
+        self.splits_done.set(i64::from(status.splits_done));
+        if let Some(last) = status.evaluations.last() {
+            self.auc.set(last.auc);
+            self.logloss.set(last.logloss);
+        }
+    }
+
+    /// Counts what happened.
+    pub(crate) fn count(&self, notice: &Notice) {
+        if matches!(notice, Notice::Lost { .. }) {
+            self.expired_leases.inc();
+        }
+    }
+}
+
+fn members(registry: &Registry) -> Vec<(i32, &'static str, IntGauge)> {
+    let options = Opts::new("zagros_coordinator_members", "Members by role and state.");
+    let gauges = register(registry, IntGaugeVec::new(options, &["role", "state"]));
+    let child = |role: Role, state| (role.to_wire(), state, gauges.with_label_values(&[&*role.to_string(), state]));
+    let of_role = |role| STATES.map(|state| child(role, state));
+    [Role::EmbeddingServer, Role::DenseWorker].into_iter().flat_map(of_role).collect()
+}

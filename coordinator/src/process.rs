@@ -1,0 +1,140 @@
+//! The coordinator as a process: two ports, a timer, and an end that everyone hears of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::routing::get;
+use axum::{Json, Router};
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tonic::transport::server::TcpIncoming;
+use tracing::{info, warn};
+use zagros_coordinator_client::ControlPlane;
+use zagros_job::Job;
+use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::StatusRequest;
+
+use crate::service::Service;
+use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
+
+/// How late a lease may run out, and how late the end of the run may be noticed.
+const TICK: Duration = Duration::from_millis(100);
+/// How long open connections may take to close.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// What the process needs.
+#[derive(Debug)]
+pub struct CoordinatorConfig {
+    /// The job whose run it coordinates.
+    pub job: Arc<Job>,
+    /// Bound port of the control path.
+    pub grpc_listener: TcpListener,
+    /// Bound port of `/healthz`, `/readyz`, `/metrics` and `/status`.
+    pub admin_listener: Option<TcpListener>,
+    /// Where its metrics are registered.
+    pub registry: Registry,
+}
+
+/// Serves until the run is over and its members have left (or a lease has passed since), then tells how it ended.
+/// `shutdown` interrupts the run.
+///
+/// # Errors
+/// When a port fails.
+pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOutcome, CoordinatorError> {
+    let coordinator = LocalCoordinator::new(&config.job, &config.registry);
+    // Its own token: the ports stay open while members are told to stop.
+    let life = Lifecycle::new(Shutdown::new());
+    let (failed, mut failures) = mpsc::channel(2);
+    serve_grpc(&life, config.grpc_listener, &coordinator, failed.clone());
+    if let Some(listener) = config.admin_listener {
+        serve_admin(&life, listener, &coordinator, config.registry, failed);
+    }
+
+    let supervised = supervise(&coordinator, &shutdown, config.job.cluster.lease);
+    let outcome = tokio::select! {
+        outcome = supervised => Ok(outcome),
+        Some(error) = failures.recv() => Err(error),
+    };
+    if let Err(late) = life.finish(CLOSE).await {
+        warn!(%late, "ports did not close in time");
+    }
+    outcome
+}
+
+fn serve_grpc(
+    life: &Lifecycle,
+    listener: TcpListener,
+    coordinator: &Arc<LocalCoordinator>,
+    failed: mpsc::Sender<CoordinatorError>,
+) {
+    let (service, shutdown) = (Service::serving(Arc::clone(coordinator)), life.shutdown().clone());
+    life.spawn("grpc port", async move {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let stop = async move { shutdown.requested().await };
+        let served = grpc::server().add_service(service).serve_with_incoming_shutdown(incoming, stop).await;
+        report(served.map_err(CoordinatorError::from), &failed).await;
+    });
+}
+
+fn serve_admin(
+    life: &Lifecycle,
+    listener: TcpListener,
+    coordinator: &Arc<LocalCoordinator>,
+    registry: Registry,
+    failed: mpsc::Sender<CoordinatorError>,
+) {
+    let (routes, shutdown) = (routes(coordinator, registry), life.shutdown().clone());
+    life.spawn("http port", async move {
+        let served = admin::serve(listener, routes, shutdown).await;
+        report(served.map_err(CoordinatorError::from), &failed).await;
+    });
+}
+
+fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
+    let readiness = Arc::clone(coordinator);
+    let status = Arc::clone(coordinator);
+    let routes = admin::routes(registry, Arc::new(move || readiness.ready()));
+    routes.route("/status", get(async move || report_status(&status).await))
+}
+
+async fn report_status(coordinator: &LocalCoordinator) -> Result<Json<StatusReport>, String> {
+    let status = coordinator.status(StatusRequest {}).await;
+    status.map(|status| Json(status.into())).map_err(|refusal: Refusal| refusal.to_string())
+}
+
+async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {
+    if let Err(error) = served {
+        // Nobody listens any more once the run is over.
+        let _ = failed.send(error).await;
+    }
+}
+
+/// Until the run is over; then for as long as members are there to be told so, but no longer than a lease.
+async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: Duration) -> RunOutcome {
+    let outcome = tokio::select! {
+        outcome = ended(coordinator) => outcome,
+        () = shutdown.requested() => {
+            coordinator.end(RunOutcome::Interrupted("the coordinator was asked to stop".to_owned()));
+            ended(coordinator).await
+        }
+    };
+    let grace = Deadline::after(lease);
+    while !coordinator.is_deserted() && !grace.is_past() {
+        tokio::time::sleep(TICK.min(grace.left())).await;
+        coordinator.tick();
+    }
+    info!(outcome = outcome.word(), everyone_left = coordinator.is_deserted(), "coordinator ends");
+    outcome
+}
+
+async fn ended(coordinator: &LocalCoordinator) -> RunOutcome {
+    loop {
+        if let Some(outcome) = coordinator.outcome() {
+            return outcome;
+        }
+        tokio::time::sleep(TICK).await;
+        coordinator.tick();
+    }
+}

@@ -1,0 +1,226 @@
+//! A whole run over real ports: members join through the client crate, work, and are told when it is over.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use zagros_coordinator::{CoordinatorConfig, CoordinatorError, RunOutcome, run};
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane, MemberError, Membership, wait_for_placement};
+use zagros_job::{Job, Overrides};
+use zagros_plumbing::Shutdown;
+use zagros_protocol::control::assign_response::Work;
+use zagros_protocol::control::{
+    AssignRequest, CompleteRequest, DataFile, Evaluation, JoinRequest, Outcome, PlacementRequest, Progress,
+    ReportEvaluationRequest, Role, ServerLoad, StatusRequest,
+};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
+
+/// Long enough for a slow machine; only a test that fails waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Cluster {
+    job: Arc<Job>,
+    control: Arc<dyn ControlPlane>,
+    admin: SocketAddr,
+    shutdown: Shutdown,
+    process: JoinHandle<Result<RunOutcome, CoordinatorError>>,
+}
+
+impl Cluster {
+    /// A coordinator for two servers and one worker on ports of its own.
+    async fn start(lease_seconds: f64) -> Self {
+        let text = format!(
+            "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[train]\nepochs = 2\n\
+             [cluster]\nservers = 2\nlease_seconds = {lease_seconds}\n"
+        );
+        let job = Arc::new(Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap());
+        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = grpc_listener.local_addr().unwrap().to_string();
+        let admin = admin_listener.local_addr().unwrap();
+        let config = CoordinatorConfig {
+            job: Arc::clone(&job),
+            grpc_listener,
+            admin_listener: Some(admin_listener),
+            registry: Registry::new(),
+        };
+        let shutdown = Shutdown::new();
+        let process = tokio::spawn(run(config, shutdown.clone()));
+        let control = Arc::new(GrpcControlPlane::connect(&address, PATIENCE).unwrap());
+        Self { job, control, admin, shutdown, process }
+    }
+
+    async fn join(&self, role: Role, index: u32) -> Membership {
+        let request = self.request(role, index);
+        Membership::join(Arc::clone(&self.control), request, PATIENCE, &Shutdown::new()).await.unwrap()
+    }
+
+    fn request(&self, role: Role, index: u32) -> JoinRequest {
+        let file = DataFile { path: "a.txt".to_owned(), bytes: 2 << 20, splittable: true };
+        let is_worker = role == Role::DenseWorker;
+        JoinRequest {
+            role: role.into(),
+            index,
+            address: if is_worker { String::new() } else { format!("127.0.0.1:{}", 7701 + index) },
+            incarnation: 40 + u64::from(index),
+            job_fingerprint: self.job.fingerprint(),
+            protocol_version: PROTOCOL_VERSION,
+            release: "0.1.0".to_owned(),
+            files: if is_worker { vec![file] } else { Vec::new() },
+        }
+    }
+
+    async fn outcome(self) -> RunOutcome {
+        tokio::time::timeout(PATIENCE, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+async fn told_to_stop(member: &Membership) -> String {
+    let mut view = member.subscribe();
+    let stopped = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.stop.is_some())).await;
+    stopped.expect("not told to stop").unwrap().stop.clone().unwrap()
+}
+
+/// Reads and completes every split of a pass; answers their bytes.
+async fn work(control: &dyn ControlPlane, worker: &Membership, pass: u32) -> Vec<(u64, u64)> {
+    let (member, epoch) = (worker.member(), worker.epoch());
+    let mut read = Vec::new();
+    loop {
+        match control.assign(AssignRequest { member, epoch, pass }).await.unwrap().work.unwrap() {
+            Work::Split(split) => {
+                read.push((split.start, split.end));
+                let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id] };
+                control.complete(complete).await.unwrap();
+            }
+            Work::PassDone(_) => return read,
+            Work::Wait(wait) => panic!("the only worker was told to wait: {}", wait.reason),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_over_real_ports_from_join_to_stop() {
+    let cluster = Cluster::start(20.0).await;
+    let control = Arc::clone(&cluster.control);
+    let first = cluster.join(Role::EmbeddingServer, 0).await;
+    let unready = get(cluster.admin, "/readyz").await;
+    assert!(unready.contains("503") && unready.contains("embedding server 1 has not joined"), "{unready}");
+    let second = cluster.join(Role::EmbeddingServer, 1).await;
+    let worker = cluster.join(Role::DenseWorker, 0).await;
+    let placement = wait_for_placement(control.as_ref(), PATIENCE, &Shutdown::new()).await.unwrap();
+    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+    assert_eq!(map, BucketMap::even(Generation(1), cluster.job.cluster.buckets, 2));
+    assert_eq!(placement.servers[1].address, "127.0.0.1:7702");
+    assert!(get(cluster.admin, "/readyz").await.contains("ready\n"));
+
+    for pass in 0..2 {
+        let read = work(control.as_ref(), &worker, pass).await;
+        assert_eq!(read, [(0, 1 << 20), (1 << 20, 2 << 20)]);
+    }
+    let evaluation = Some(Evaluation { step: 8, pass: 1, samples: 100, auc: 0.75, logloss: 0.5 });
+    let report = ReportEvaluationRequest { member: worker.member(), epoch: worker.epoch(), evaluation };
+    control.report_evaluation(report).await.unwrap();
+    second.set_load(ServerLoad { rows: 3, bytes: 300 });
+    worker.set_progress(Progress { step: 8, ..Progress::default() });
+    worker.leave(Outcome::Finished, "").await.unwrap();
+
+    assert_eq!(told_to_stop(&first).await, "run finished");
+    let status = get(cluster.admin, "/status").await;
+    let body: serde_json::Value = serde_json::from_str(status.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((&body["state"], &body["splits_done"]), (&"finished".into(), &2.into()), "{body}");
+    assert_eq!(body["members"][2]["progress"]["step"], 8, "{body}");
+    assert_eq!(body["evaluations"][0]["auc"], 0.75, "{body}");
+    let metrics = get(cluster.admin, "/metrics").await;
+    for line in [
+        "zagros_coordinator_auc 0.75",
+        "zagros_coordinator_splits_done 2",
+        "zagros_coordinator_generation 1",
+        "zagros_coordinator_members{role=\"dense worker\",state=\"left\"} 1",
+        "zagros_coordinator_members{role=\"embedding server\",state=\"alive\"} 2",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in {metrics}");
+    }
+    assert!(get(cluster.admin, "/healthz").await.contains("ok"));
+
+    told_to_stop(&second).await;
+    first.leave(Outcome::Finished, "").await.unwrap();
+    second.leave(Outcome::Finished, "").await.unwrap();
+    assert_eq!(cluster.outcome().await, RunOutcome::Finished);
+    let gone = control.status(StatusRequest {}).await.unwrap_err();
+    assert!(gone.kind.is_retryable() && gone.message.starts_with("coordinator (127.0.0.1:"), "{gone:?}");
+}
+
+#[tokio::test]
+async fn a_failed_worker_ends_the_run_with_its_reason() {
+    let cluster = Cluster::start(20.0).await;
+    let server = cluster.join(Role::EmbeddingServer, 0).await;
+    let worker = cluster.join(Role::DenseWorker, 0).await;
+    worker.leave(Outcome::Failed, "loss is not finite at step 7").await.unwrap();
+    assert_eq!(told_to_stop(&server).await, "run failed: dense worker 0: loss is not finite at step 7");
+    server.leave(Outcome::Finished, "").await.unwrap();
+    let reason = "dense worker 0: loss is not finite at step 7".to_owned();
+    assert_eq!(cluster.outcome().await, RunOutcome::Failed(reason));
+}
+
+#[tokio::test]
+async fn a_coordinator_that_is_asked_to_stop_tells_its_members_and_waits_no_longer_than_a_lease() {
+    let cluster = Cluster::start(1.0).await;
+    let server = cluster.join(Role::EmbeddingServer, 0).await;
+    cluster.shutdown.request();
+    assert_eq!(told_to_stop(&server).await, "run interrupted: the coordinator was asked to stop");
+    // The server does not leave.
+    let reason = "the coordinator was asked to stop".to_owned();
+    assert_eq!(cluster.outcome().await, RunOutcome::Interrupted(reason));
+    let mut view = server.subscribe();
+    let lost = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.lost.is_some())).await;
+    assert!(lost.expect("a coordinator that is gone was not noticed").is_ok());
+}
+
+#[tokio::test]
+async fn a_silent_worker_is_lost_and_its_splits_are_free() {
+    let cluster = Cluster::start(1.0).await;
+    let control = &cluster.control;
+    let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
+    let ask = AssignRequest { member: joined.member, epoch: joined.epoch, pass: 0 };
+    let Some(Work::Split(held)) = control.assign(ask).await.unwrap().work else { panic!("no split") };
+    // No heartbeat follows: another process may have the place once the lease is over, and not before.
+    let successor = JoinRequest { incarnation: 99, ..cluster.request(Role::DenseWorker, 0) };
+    let refused = control.join(successor.clone()).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    assert!(refused.message.contains("dense worker 0 is held by another process"), "{refused}");
+    let successor = Membership::join(Arc::clone(control), successor, PATIENCE, &Shutdown::new()).await.unwrap();
+    assert_eq!(successor.epoch(), 2);
+    let ask = AssignRequest { member: successor.member(), epoch: 2, pass: 0 };
+    assert_eq!(control.assign(ask).await.unwrap().work, Some(Work::Split(held)));
+    let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id] };
+    assert_eq!(control.complete(late).await.unwrap_err().kind, RefusalKind::Fenced);
+    assert!(get(cluster.admin, "/metrics").await.contains("zagros_coordinator_expired_leases_total 1"));
+}
+
+#[tokio::test]
+async fn another_job_is_refused_with_both_fingerprints() {
+    let cluster = Cluster::start(20.0).await;
+    let other = JoinRequest { job_fingerprint: 7, ..cluster.request(Role::EmbeddingServer, 0) };
+    let refused =
+        Membership::join(Arc::clone(&cluster.control), other, PATIENCE, &Shutdown::new()).await.err().unwrap();
+    let MemberError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(refusal.kind, RefusalKind::Mismatch);
+    let text = refused.to_string();
+    let ours = format!("{:016x}", cluster.job.fingerprint());
+    assert!(text.contains("0000000000000007") && text.contains(&ours), "{text}");
+    assert_eq!(cluster.control.placement(PlacementRequest {}).await.unwrap().generation, 0);
+}
