@@ -162,3 +162,68 @@ fn log(notice: &Notice) {
         _ => info!("{notice}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_coordinator_core::Seat;
+    use zagros_job::Overrides;
+    use zagros_plumbing::metrics::render;
+    use zagros_protocol::PROTOCOL_VERSION;
+
+    use super::*;
+
+    /// A coordinator for two servers under a lease of ten seconds.
+    fn coordinator() -> (Arc<LocalCoordinator>, JoinRequest, Registry) {
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nservers = 2\nlease_seconds = 10\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let registry = Registry::new();
+        let request = JoinRequest {
+            role: Seat::server(0).role.to_wire(),
+            address: "embedded:0".to_owned(),
+            incarnation: 1,
+            job_fingerprint: job.fingerprint(),
+            protocol_version: PROTOCOL_VERSION,
+            ..JoinRequest::default()
+        };
+        (LocalCoordinator::new(&job, &registry), request, registry)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn any_members_call_lets_the_leases_of_others_run_out() {
+        let (coordinator, request, registry) = coordinator();
+        coordinator.join(request.clone()).await.unwrap();
+        assert_eq!(coordinator.ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
+        let other = coordinator.join(JoinRequest { index: 1, ..request }).await.unwrap();
+        assert_eq!(coordinator.ready(), Ok(()));
+        let beat = HeartbeatRequest { member: other.member, epoch: other.epoch, ..HeartbeatRequest::default() };
+        for _ in 0..11 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(coordinator.heartbeat(beat).await.unwrap().generation, 1);
+        }
+        let status = coordinator.status(StatusRequest {}).await.unwrap();
+        assert_eq!(status.members.iter().map(|member| member.state.as_str()).collect::<Vec<_>>(), ["lost", "alive"]);
+        let metrics = render(&registry);
+        for line in [
+            "zagros_coordinator_heartbeats_total 11",
+            "zagros_coordinator_expired_leases_total 1",
+            "zagros_coordinator_members{role=\"embedding server\",state=\"lost\"} 1",
+        ] {
+            assert!(metrics.contains(line), "{line} is missing in {metrics}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_from_outside_is_told_to_members_and_stays() {
+        let (coordinator, request, _) = coordinator();
+        let server = coordinator.join(request).await.unwrap();
+        coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned()));
+        coordinator.end(RunOutcome::Finished);
+        let beat = HeartbeatRequest { member: server.member, epoch: server.epoch, ..HeartbeatRequest::default() };
+        let told = coordinator.heartbeat(beat).await.unwrap();
+        assert_eq!((told.stop, told.reason.as_str()), (true, "run interrupted: ctrl-c"));
+        assert_eq!(coordinator.outcome(), Some(RunOutcome::Interrupted("ctrl-c".to_owned())));
+        assert!(!coordinator.is_deserted());
+    }
+}

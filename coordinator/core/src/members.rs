@@ -82,7 +82,7 @@ impl Members {
         epoch
     }
 
-    /// The seat of a caller, whatever its state, if nobody has taken it since (invariant ME-1).
+    /// The seat of a caller, whatever its state, if nobody has taken it since (invariant MB-1).
     pub(crate) fn known(&self, member: u64, epoch: u32) -> Result<Seat, Refusal> {
         let fenced = |message: String| Err(Refusal::new(RefusalKind::Fenced, message));
         let Some(seat) = Seat::from_member(member) else {

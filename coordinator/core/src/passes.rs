@@ -18,7 +18,7 @@ pub(crate) struct Passes {
     passes: Vec<Pass>,
 }
 
-/// One pass over the plan: every split is in exactly one of the three.
+/// One pass over the plan: every split is in exactly one of the three, and has at most one holder (invariant SP-1).
 #[derive(Debug)]
 struct Pass {
     free: BTreeSet<u32>,
@@ -70,7 +70,7 @@ impl Passes {
         Ok(books.is_complete() && !was_complete)
     }
 
-    /// Frees what a member holds; answers how many splits that were.
+    /// Frees what a member holds, for others to read (invariant SP-2); answers how many splits that were.
     pub(crate) fn release(&mut self, seat: Seat) -> usize {
         self.passes.iter_mut().map(|pass| pass.release(seat)).sum()
     }

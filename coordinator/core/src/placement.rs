@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use zagros_protocol::{BucketMap, Generation};
 
 /// The placement of a run. Owners are decided once, when every server has joined for the first time; after that a
-/// generation only says that a server is elsewhere or is another process (invariant PL-1).
+/// generation only says that a server is elsewhere or is another process.
 #[derive(Debug)]
 pub(crate) struct Placement {
     servers: u32,

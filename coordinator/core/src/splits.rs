@@ -21,7 +21,7 @@ pub struct SplitRange {
 }
 
 /// Cuts files into near-equal ranges of at most clamp(total / (workers × 8), 1 MiB, 64 MiB); a file that cannot be
-/// split is one range. In file order, so that one worker reads the files as they are.
+/// split is one range. Without gap or overlap (invariant SP-1), in file order, so that one worker reads the files as they are.
 #[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32) -> Vec<SplitRange> {
     let total = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));

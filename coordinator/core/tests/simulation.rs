@@ -1,7 +1,8 @@
 //! A run as a random story of joins, kills, silences and late words, told to the core through its public calls.
 //!
-//! Whatever happens: no split is held by two live workers, a pass is complete only when each of its splits was
-//! completed, generations only rise, who was replaced changes nothing, and once faults end the run finishes.
+//! Whatever happens: no split is held by two live workers (invariant SP-1), a pass is complete only when each of its
+//! splits was completed (SP-2), generations only rise, who was replaced changes nothing (MB-1), and once faults end the
+//! run finishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

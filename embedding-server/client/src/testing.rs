@@ -18,7 +18,7 @@ use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, Push
 use zagros_protocol::packed::{decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
 
-use crate::dedup::{TableIds, UniqueIds};
+use crate::datapath::{TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 

@@ -5,7 +5,7 @@ use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{RowKey, TableId};
 
 use super::*;
-use crate::dedup::TableIds;
+use crate::datapath::TableIds;
 use crate::testing::{Cluster, Fault, unique_ids, value};
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -11,13 +11,14 @@ use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse,
 use zagros_protocol::packed::PackError;
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 
-use crate::dedup::UniqueIds;
+use super::dedup::UniqueIds;
+use super::flat;
+use super::route::{Part, split};
+use crate::Shard;
 use crate::directory::Directory;
 use crate::errors::ClientError;
 use crate::metrics::{CallMetrics, ClientMetrics};
 use crate::placement::Connect;
-use crate::route::{Part, split};
-use crate::{Shard, flat};
 
 /// Who calls, and how.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,9 @@ use zagros_protocol::datapath::Encoding;
 use zagros_protocol::packed::{PackError, decode_values, expect_length, value_bytes};
 use zagros_protocol::{BucketMap, RowKey, Segment, Segments};
 
-use crate::client::Rows;
-use crate::dedup::{TableIds, UniqueIds};
-use crate::flat;
+use super::client::Rows;
+use super::dedup::{TableIds, UniqueIds};
+use super::flat;
 
 /// What one server gets of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Lets at most τ + 1 batches be between lookup and acknowledgement, so that a lookup misses the gradients of at most τ
-/// earlier batches (invariant DP-1). τ = 0 is strictly sequential.
+/// earlier batches (invariant DP-4). τ = 0 is strictly sequential.
 #[derive(Clone, Debug)]
 pub struct Window {
     places: Arc<Semaphore>,

@@ -1,0 +1,170 @@
+//! Membership under paused time, against a scripted coordinator.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::testing::{FakeCoordinator, LEASE_MS, away, script};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_millis(LEASE_MS as u64);
+
+async fn member(coordinator: FakeCoordinator) -> Membership {
+    join(coordinator, &Shutdown::new()).await.unwrap()
+}
+
+async fn join(coordinator: FakeCoordinator, shutdown: &Shutdown) -> Result<Membership, MemberError> {
+    Membership::join(Arc::new(coordinator), JoinRequest::default(), PATIENCE, shutdown).await
+}
+
+fn refused(outcome: Result<Membership, MemberError>) -> MemberError {
+    outcome.err().expect("the join should have failed")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_waits_for_a_coordinator_that_starts_late() {
+    let mut tries = 0;
+    let late = script(move |_| {
+        tries += 1;
+        if tries < 4 { Err(away()) } else { Ok(JoinResponse { member: 9, epoch: 1, ..JoinResponse::default() }) }
+    });
+    let membership = member(FakeCoordinator { join: late, ..FakeCoordinator::default() }).await;
+    assert_eq!((membership.member(), membership.epoch()), (9, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_coordinator_is_named_with_the_time_waited() {
+    let absent = FakeCoordinator { join: script(|_| Err(away())), ..FakeCoordinator::default() };
+    let error = refused(join(absent, &Shutdown::new()).await);
+    let MemberError::Unreachable { waited, .. } = &error else { panic!("{error}") };
+    assert!(*waited >= PATIENCE, "{waited:?}");
+    let text = error.to_string();
+    assert!(text.contains("join the run for 30.0s: connection refused"), "{text}");
+    assert!(text.contains("coordinator (fake)"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_is_told_at_once() {
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&tries);
+    let other_job = script(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Err(Refusal::new(RefusalKind::Mismatch, "job fingerprints differ"))
+    });
+    let error = refused(join(FakeCoordinator { join: other_job, ..Default::default() }, &Shutdown::new()).await);
+    assert_eq!(error.to_string(), "coordinator (fake) refused to join the run: job fingerprints differ");
+    assert_eq!(tries.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_the_wait_for_a_coordinator() {
+    let shutdown = Shutdown::new();
+    shutdown.request();
+    let absent = FakeCoordinator { join: script(|_| Err(away())), ..FakeCoordinator::default() };
+    let error = refused(join(absent, &shutdown).await);
+    assert!(matches!(error, MemberError::Stopped { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
+    let beats = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&beats);
+    let heartbeat = script(move |request| {
+        seen.lock().unwrap().push(request);
+        Ok(HeartbeatResponse::default())
+    });
+    let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
+    membership.set_progress(Progress { step: 12, ..Progress::default() });
+    membership.set_load(ServerLoad { rows: 5, bytes: 80 });
+    tokio::time::sleep(LEASE - Duration::from_millis(1)).await;
+    let beats = beats.lock().unwrap().clone();
+    assert_eq!(beats.len(), 3);
+    let last = beats[2];
+    assert_eq!((last.member, last.epoch), (7, 2));
+    assert_eq!((last.progress.map(|p| p.step), last.load.map(|l| l.rows)), (Some(12), Some(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_reaches_the_subscriber_with_its_reason() {
+    let heartbeat = script(|_| Ok(HeartbeatResponse { generation: 3, stop: true, reason: "run finished".to_owned() }));
+    let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
+    let mut view = membership.subscribe();
+    let told = view.wait_for(|view| view.stop.is_some()).await.unwrap().clone();
+    assert_eq!((told.stop.as_deref(), told.generation), (Some("run finished"), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_a_long_lease_a_stop_is_still_heard_soon() {
+    let beats = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&beats);
+    let join = script(|_| Ok(JoinResponse { lease_ms: 3_600_000, ..JoinResponse::default() }));
+    let heartbeat = script(move |_| {
+        let beats = seen.fetch_add(1, Ordering::Relaxed);
+        Ok(HeartbeatResponse { stop: beats > 0, ..HeartbeatResponse::default() })
+    });
+    let membership = member(FakeCoordinator { join, heartbeat, ..FakeCoordinator::default() }).await;
+    let joined = Instant::now();
+    membership.subscribe().wait_for(|view| view.stop.is_some()).await.unwrap();
+    assert_eq!(joined.elapsed(), LONGEST_PAUSE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_lease_of_silence_is_a_lost_lease_and_an_answer_heals_it() {
+    let back = Arc::new(Mutex::new(false));
+    let is_back = Arc::clone(&back);
+    let heartbeat =
+        script(move |_| if *is_back.lock().unwrap() { Ok(HeartbeatResponse::default()) } else { Err(away()) });
+    let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
+    let mut view = membership.subscribe();
+    tokio::time::sleep(LEASE - Duration::from_millis(1)).await;
+    assert_eq!(view.borrow().lost, None);
+    let told = view.wait_for(|view| view.lost.is_some()).await.unwrap().lost.clone().unwrap();
+    assert!(told.starts_with("coordinator (fake) has not answered for 2.4s"), "{told}");
+    *back.lock().unwrap() = true;
+    assert!(view.wait_for(|view| view.lost.is_none()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fenced_member_is_told_and_beats_no_more() {
+    let beats = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&beats);
+    let heartbeat = script(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        Err(Refusal::new(RefusalKind::Fenced, "dense worker 0 joined again"))
+    });
+    let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
+    tokio::time::sleep(LEASE * 3).await;
+    assert_eq!(membership.subscribe().borrow().fenced.as_deref(), Some("dense worker 0 joined again"));
+    assert_eq!(beats.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaving_a_coordinator_that_is_gone_takes_no_longer_than_a_lease() {
+    let leave = script(|_| Err(away()));
+    let membership = member(FakeCoordinator { leave, ..FakeCoordinator::default() }).await;
+    let error = membership.leave(Outcome::Finished, "").await.unwrap_err();
+    let MemberError::Unreachable { waited, .. } = &error else { panic!("{error}") };
+    assert!((LEASE..LEASE * 2).contains(waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaving_tells_the_outcome_once_the_coordinator_is_back_and_ends_the_heartbeats() {
+    let (told, beats) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
+    let (leaves, seen) = (Arc::clone(&told), Arc::clone(&beats));
+    let leave = script(move |request| {
+        leaves.lock().unwrap().push(request);
+        if leaves.lock().unwrap().len() < 3 { Err(away()) } else { Ok(Default::default()) }
+    });
+    let heartbeat = script(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        Ok(HeartbeatResponse::default())
+    });
+    let membership = member(FakeCoordinator { leave, heartbeat, ..FakeCoordinator::default() }).await;
+    membership.leave(Outcome::Failed, "loss is not finite at step 7").await.unwrap();
+    let last_words = beats.load(Ordering::Relaxed);
+    tokio::time::sleep(LEASE * 3).await;
+    assert_eq!(beats.load(Ordering::Relaxed), last_words);
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 3);
+    assert_eq!((told[2].outcome(), told[2].reason.as_str()), (Outcome::Failed, "loss is not finite at step 7"));
+}
