@@ -51,21 +51,6 @@ pub enum WorkerError {
         /// Its answer.
         refusal: Refusal,
     },
-    /// Splits that others hold were not completed in time.
-    #[error(
-        "{coordinator} had no split of pass {pass} for {waited:.1?}: {reason}; look at the other workers, or raise \
-         cluster.patience_seconds"
-    )]
-    NoSplit {
-        /// Who was asked.
-        coordinator: String,
-        /// Which pass, from 0.
-        pass: u32,
-        /// How long it was waited.
-        waited: Duration,
-        /// What the coordinator waits for.
-        reason: String,
-    },
     /// This worker is no longer part of the run.
     #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
     Fenced {
@@ -154,7 +139,6 @@ impl WorkerError {
             Self::Member(_)
             | Self::Embedding { .. }
             | Self::Control { .. }
-            | Self::NoSplit { .. }
             | Self::Fenced { .. }
             | Self::Stopped { .. }
             | Self::Storage { .. } => ExitClass::Cluster,

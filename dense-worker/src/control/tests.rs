@@ -1,4 +1,5 @@
-//! Whole workers against stand-ins: the window, errors, interruption.
+//! Whole workers against stand-ins: the window (invariant DP-4), errors, interruption, no endless wait
+//! (invariant WT-1).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -71,7 +71,8 @@ impl Worker {
     /// Trains on the job's files.
     ///
     /// # Errors
-    /// The first cause of whatever went wrong. The run is left, with that cause, and nothing is running any more.
+    /// The first cause of whatever went wrong. The run is left with that cause; the reading thread, which may be in
+    /// the middle of a disk read, ends soon after.
     pub async fn run(self) -> Result<Summary, WorkerError> {
         self.run_on(Input::Files).await
     }
@@ -84,7 +85,7 @@ impl Worker {
         // Before fitting: what every role must agree on is the job as given.
         let fingerprint = self.job.fingerprint();
         let data = self.look_at_data(input).await?;
-        self.record()?;
+        self.record().await?;
         let metrics = Metrics::new(&self.registry);
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data.files).await?);
@@ -98,8 +99,11 @@ impl Worker {
 
     /// Finds every file, and fits the numeric transforms that are to be fitted.
     async fn look_at_data(&mut self, input: Input) -> Result<Data, WorkerError> {
-        if matches!(input, Input::Preloaded(_)) {
-            return Ok(Data { input, files: Vec::new(), held_out: None });
+        if let Input::Preloaded(batches) = &input {
+            // The coordinator counts bytes; these are dealt out by nobody.
+            let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
+            let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
+            return Ok(Data { input, files: vec![memory], held_out: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job), None).await?;
@@ -128,10 +132,11 @@ impl Worker {
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
-    fn record(&mut self) -> Result<(), WorkerError> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        folder.write_job(&self.job)?;
-        let recorder = Arc::new(Recorder::start(folder, self.job.output.tensorboard)?);
+    async fn record(&mut self) -> Result<(), WorkerError> {
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let job = self.job.clone();
+        let start = move || folder.write_job(&job).and_then(|()| Recorder::start(&folder, job.output.tensorboard));
+        let recorder = Arc::new(blocking("recorder", start).await??);
         self.observer = Arc::new(Several(vec![Arc::clone(&self.observer), recorder]));
         Ok(())
     }
@@ -172,8 +177,9 @@ impl Worker {
         };
         self.save(&trainer, outcome).await?;
         let summary = summarise(&trainer, outcome).await?;
-        if let Some(folder) = &self.folder {
-            folder.write_summary(&summary)?;
+        if let Some(folder) = self.folder.clone() {
+            let written = summary.clone();
+            blocking("summary", move || folder.write_summary(&written)).await??;
         }
         Ok(summary)
     }

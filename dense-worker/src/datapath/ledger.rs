@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Acknowledgements come in any order; a split is complete once its last batch *and every batch before it*
-/// are acknowledged, because a split's rows may lie in any of them (invariant CK-2).
+/// are acknowledged, because a split's rows may lie in any of them (invariant SP-2).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// Every batch below is acknowledged.

@@ -43,7 +43,7 @@ impl Pushes {
             let pushed = client.push(seq, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
-            // Only now may another batch be looked up (invariant DP-1).
+            // Only now may another batch be looked up (invariant DP-4).
             drop(permit);
             Ok((seq, ends))
         });

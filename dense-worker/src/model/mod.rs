@@ -97,7 +97,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite. The weights are then
-    /// what they were (invariant TR-1).
+    /// what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
         let embeddings = embeddings.f_set_requires_grad(true)?;

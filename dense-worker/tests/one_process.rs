@@ -1,0 +1,299 @@
+//! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prometheus::Registry;
+use zagros_coordinator::LocalCoordinator;
+use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
+use zagros_dense_worker::{
+    Evaluate, Event, ExitClass, Input, Observer, Outcome, RunFolder, Silent, StepReport, Summary, Worker, WorkerError,
+};
+use zagros_embedding_client::{Connect, Shard};
+use zagros_embedding_server::{EmbeddingService, LocalShard};
+use zagros_ingest::{Batch, Ids};
+use zagros_job::{Job, Overrides};
+use zagros_plumbing::Shutdown;
+use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+
+/// Long enough for a busy machine; every run here takes a second or so.
+const LATE: Duration = Duration::from_secs(120);
+
+const JOB: &str = r#"
+name = "one-process"
+[data]
+format = "delimited"
+train = "train.csv"
+test_fraction = 0.2
+threads = 1
+[features]
+label = { column = "click", positive = ["1"], negative = ["0"] }
+numeric = ["age", { column = "income", log = true, standardise = true }]
+categorical = ["city", { column = "tags", separator = "|", pooling = "mean" }, { column = "liked", table = "tags", separator = "|" }]
+[embedding]
+dim = 4
+[model]
+kind = "dlrm"
+bottom = [8]
+top = [16]
+[optimizer]
+lr = 0.01
+[train]
+batch_size = 64
+epochs = 2
+staleness = 0
+seed = 5
+threads = 1
+[output]
+folder = "runs"
+"#;
+
+/// Rows whose label depends on all kinds of columns.
+fn rows(count: u64) -> String {
+    let mut text = "click,age,income,city,tags,liked\n".to_owned();
+    for row in 0..count {
+        let mixed = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let (age, city, tag) = (mixed % 60, mixed / 60 % 17, mixed / 1020 % 11);
+        let click = u64::from(age / 4 + city + 2 * tag > 24);
+        let liked = if row % 3 == 0 { String::new() } else { format!("{}|{tag}", row % 11) };
+        let _ = writeln!(text, "{click},{age},{},c{city},{tag}|{},{liked}", mixed % 100_000, mixed % 5);
+    }
+    text
+}
+
+fn job(folder: &Path, sets: &[&str]) -> Job {
+    job_over(rows(2000), folder, sets)
+}
+
+fn job_over(rows: String, folder: &Path, sets: &[&str]) -> Job {
+    std::fs::write(folder.join("train.csv"), rows).unwrap();
+    let runs = format!("output.folder={:?}", folder.join("runs"));
+    let sets = sets.iter().map(|set| (*set).to_owned()).chain([runs]).collect();
+    Job::parse(JOB, &folder.join("job.toml"), &Overrides::new(sets, [])).unwrap()
+}
+
+struct Cluster {
+    control: Arc<LocalCoordinator>,
+    connect: Connect,
+    registry: Registry,
+}
+
+impl Cluster {
+    /// With every embedding server of the job in it.
+    async fn start(job: &Job) -> Self {
+        let registry = Registry::new();
+        let control = LocalCoordinator::new(job, &registry);
+        let indices = 0..job.cluster.servers;
+        let service = |index| EmbeddingService::new(job, ServerIndex(index), &Registry::new()).unwrap();
+        let services: Vec<_> = indices.clone().map(service).collect();
+        let mut members = Vec::new();
+        for index in indices {
+            let joined = Membership::join(control.clone(), request(job, index), LATE, &Shutdown::new()).await;
+            members.push(joined.unwrap());
+        }
+        let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
+        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+        let map = Arc::new(map);
+        services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
+        let shards: Vec<Arc<dyn Shard>> =
+            services.into_iter().map(|service| Arc::new(LocalShard::new(service)) as Arc<dyn Shard>).collect();
+        let connect: Connect = Arc::new(move |entry| {
+            let _alive = &members;
+            shards.get(entry.index as usize).cloned().ok_or_else(|| Refusal::invalid("no such server"))
+        });
+        Self { control, connect, registry }
+    }
+
+    fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {
+        let folder = Some(RunFolder::create(&job).unwrap());
+        Worker {
+            job,
+            control: self.control.clone(),
+            connect: Arc::clone(&self.connect),
+            index: 0,
+            registry: self.registry.clone(),
+            observer,
+            folder,
+            shutdown,
+        }
+    }
+}
+
+fn request(job: &Job, index: u32) -> JoinRequest {
+    JoinRequest {
+        role: Role::EmbeddingServer.into(),
+        index,
+        address: format!("embedded:{index}"),
+        incarnation: u64::from(index) + 1,
+        job_fingerprint: job.fingerprint(),
+        protocol_version: PROTOCOL_VERSION,
+        release: "test".to_owned(),
+        files: Vec::new(),
+    }
+}
+
+#[derive(Default)]
+struct Recording(Mutex<Vec<Event>>);
+
+impl Observer for Recording {
+    fn on(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Recording {
+    fn steps(&self) -> Vec<StepReport> {
+        let step = |event: &Event| if let Event::Step(report) = event { Some(*report) } else { None };
+        self.0.lock().unwrap().iter().filter_map(step).collect()
+    }
+
+    /// Bits, so that equal means equal.
+    fn losses(&self) -> Vec<u64> {
+        self.steps().iter().map(|report| report.loss.to_bits()).collect()
+    }
+}
+
+/// Trains in a fresh cluster.
+async fn train(job: Job) -> (Result<Summary, WorkerError>, Arc<Recording>, RunFolder) {
+    let cluster = Cluster::start(&job).await;
+    let recording = Arc::new(Recording::default());
+    let worker = cluster.worker(job, recording.clone(), Shutdown::new());
+    let folder = worker.folder.clone().unwrap();
+    let trained = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs");
+    (trained, recording, folder)
+}
+
+/// Invariant DP-5.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_staleness_servers_and_parser_threads_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // Several blocks of a mebibyte, so that parser threads have something to race for.
+    let rows = rows(100_000);
+    assert!(rows.len() > 2 << 20);
+    let job = |sets: &[&str]| job_over(rows.clone(), folder.path(), &[&["train.batch_size=1000"], sets].concat());
+    let (first, recorded, _) = train(job(&[])).await;
+    let first = first.unwrap();
+    assert!(recorded.losses().len() > 150, "{} steps", recorded.losses().len());
+    for sets in [&["cluster.servers=3"][..], &["data.threads=3"], &["cluster.servers=3", "data.threads=3"], &[]] {
+        let (other, again, _) = train(job(sets)).await;
+        let other = other.unwrap();
+        assert_eq!(recorded.losses(), again.losses(), "{sets:?}");
+        assert_eq!((first.evaluation, first.rows), (other.evaluation, other.rows), "{sets:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = ["train.staleness=3", "train.epochs=4", "cluster.servers=2", "train.evaluate_every=30"];
+    let (summary, recorded, run) = train(job(folder.path(), &sets)).await;
+    let summary = summary.unwrap();
+    let evaluation = summary.evaluation.unwrap();
+    assert!(evaluation.auc.unwrap() > 0.85, "{evaluation:?}");
+    assert!(summary.staleness.max <= 3 && summary.rows > 0 && summary.table_bytes > 0, "{summary:?}");
+    let evaluated = |event: &Event| matches!(event, Event::Evaluated { .. });
+    assert!(recorded.0.lock().unwrap().iter().filter(|event| evaluated(event)).count() > 4);
+
+    let mut saved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
+    saved.cluster.servers = 3;
+    let cluster = Cluster::start(&saved).await;
+    let evaluate = Evaluate {
+        job: saved,
+        model: run.model(),
+        files: None,
+        control: cluster.control.clone(),
+        connect: Arc::clone(&cluster.connect),
+        observer: Arc::new(Silent),
+        shutdown: Shutdown::new(),
+    };
+    let again = tokio::time::timeout(LATE, evaluate.run()).await.expect("the evaluation hangs").unwrap();
+    assert_eq!(again, evaluation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), &["train.staleness=2"]);
+    let cluster = Cluster::start(&job).await;
+    let summary = cluster.worker(job, Arc::new(Silent), Shutdown::new()).run().await.unwrap();
+    let status = cluster.control.status(StatusRequest {}).await.unwrap();
+    assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
+    assert_eq!(status.evaluations.len(), 2);
+    // Two passes over about four fifths of 2,000 rows.
+    assert!(summary.samples % 2 == 0 && (3000..3400).contains(&summary.samples), "{}", summary.samples);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_asked_to_be_short_is_finished_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), &["train.max_steps=7", "train.staleness=2"]);
+    let cluster = Cluster::start(&job).await;
+    let summary = cluster.worker(job, Arc::new(Silent), Shutdown::new()).run().await.unwrap();
+    assert_eq!((summary.steps, summary.outcome), (7, Outcome::Finished));
+    assert!(summary.evaluation.is_some());
+    assert_eq!(cluster.control.status(StatusRequest {}).await.unwrap().state, "finished");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_from_memory_train_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), &["train.staleness=1"]);
+    let ids = |ids: [u64; 2]| Ids { ids: ids.to_vec(), offsets: None };
+    let bag = |ids: [u64; 2]| Ids { ids: ids.to_vec(), offsets: Some(vec![0, 0, 2]) };
+    let categorical = vec![ids([1, 2]), bag([3, 4]), bag([4, 4])];
+    let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
+    let cluster = Cluster::start(&job).await;
+    let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
+    let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
+    // Two passes over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
+    assert_eq!((summary.steps, summary.samples, summary.rows), (20, 40, 4));
+}
+
+struct StopAfter(u64, Shutdown);
+
+impl Observer for StopAfter {
+    fn on(&self, event: &Event) {
+        if matches!(event, Event::Step(report) if report.step == self.0) {
+            self.1.request();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_run_leaves_a_model_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), &["train.staleness=2"]);
+    let cluster = Cluster::start(&job).await;
+    let shutdown = Shutdown::new();
+    let worker = cluster.worker(job, Arc::new(StopAfter(5, shutdown.clone())), shutdown);
+    let run = worker.folder.clone().unwrap();
+    let summary = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap();
+    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, 5));
+    assert!(run.model().join("manifest.json").is_file() && run.summary_file().is_file());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_data_ends_the_run_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), &[]);
+    let text = rows(700) + "1,old,5,c1,1,2\n" + &rows(700)["click,age,income,city,tags,liked\n".len()..];
+    std::fs::write(folder.path().join("train.csv"), text).unwrap();
+    let (ended, ..) = train(job).await;
+    let error = ended.unwrap_err();
+    assert_eq!(error.exit_class(), ExitClass::Data);
+    assert!(error.to_string().contains("train.csv:702:2"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_not_there_is_told_before_anything_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = job(folder.path(), &[]);
+    std::fs::remove_file(folder.path().join("train.csv")).unwrap();
+    let (ended, recorded, _) = train(job).await;
+    let error = ended.unwrap_err();
+    assert!(error.exit_class() == ExitClass::Data && error.to_string().contains("train.csv"), "{error}");
+    assert!(recorded.0.lock().unwrap().is_empty());
+}
