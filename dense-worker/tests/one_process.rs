@@ -1,7 +1,7 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use prometheus::Registry;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Evaluate, Event, ExitClass, Input, Observer, Outcome, RunFolder, Silent, StepReport, Summary, Worker, WorkerError,
+    Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, RunFolder, Silent, StepReport, Summary, Worker,
+    WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_ingest::{Batch, Ids};
-use zagros_job::{Job, Overrides};
+use zagros_job::{Job, Overrides, Standardise};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
@@ -197,20 +198,56 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
     let evaluated = |event: &Event| matches!(event, Event::Evaluated { .. });
     assert!(recorded.0.lock().unwrap().iter().filter(|event| evaluated(event)).count() > 4);
 
-    let mut saved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
-    saved.cluster.servers = 3;
-    let cluster = Cluster::start(&saved).await;
+    let again = evaluate(&run, &["cluster.servers=3"], None).await.unwrap();
+    assert_eq!(again, evaluation);
+    let all = evaluate(&run, &[], Some(vec![folder.path().join("train.csv")])).await.unwrap();
+    assert_eq!(all.samples, 2000);
+}
+
+/// Loads the model of a run into a fresh cluster and scores with it.
+async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -> Result<Evaluation, WorkerError> {
+    let sets = Overrides::new(sets.iter().map(|set| (*set).to_owned()).collect(), []);
+    let job = Job::load(&run.job_file(), &sets).unwrap();
+    let cluster = Cluster::start(&job).await;
     let evaluate = Evaluate {
-        job: saved,
+        job,
         model: run.model(),
-        files: None,
+        files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),
         observer: Arc::new(Silent),
         shutdown: Shutdown::new(),
     };
-    let again = tokio::time::timeout(LATE, evaluate.run()).await.expect("the evaluation hangs").unwrap();
-    assert_eq!(again, evaluation);
+    tokio::time::timeout(LATE, evaluate.run()).await.expect("the evaluation hangs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_does_not_fit_the_job_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (summary, _, run) = train(job(folder.path(), &["train.max_steps=3"])).await;
+    assert!(summary.is_ok());
+    let wider = evaluate(&run, &["model.top=[32]"], None).await.unwrap_err();
+    assert_eq!(wider.exit_class(), ExitClass::Data);
+    assert!(wider.to_string().contains("top.0.bias is F32 [16], not F32 [32]"), "{wider}");
+    std::fs::remove_file(run.model().join("manifest.json")).unwrap();
+    let absent = evaluate(&run, &[], None).await.unwrap_err();
+    assert!(absent.exit_class() == ExitClass::Data && absent.to_string().contains("no model here"), "{absent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fitted_transforms_are_told_and_kept_in_the_resolved_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let (summary, recorded, run) = train(job(folder.path(), &["train.max_steps=1"])).await;
+    assert!(summary.is_ok());
+    let events = recorded.0.lock().unwrap();
+    assert_eq!(events[0], Event::Fitting);
+    assert!(matches!(events[1], Event::Fitted { rows: 1500..1700, .. }), "{:?}", events[1]);
+    let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
+    let Standardise::Given { mean, deviation } = resolved.features.numeric[1].standardise else {
+        panic!("{:?}", resolved.features.numeric[1]);
+    };
+    // Logarithms of numbers below 100,000, most of them large.
+    assert!((9.0..11.6).contains(&mean) && (0.5..2.0).contains(&deviation), "{mean} {deviation}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
