@@ -1,2 +1,21 @@
-//! zagros
-fn main() {}
+//! zagros: train click models whose embedding tables outgrow a machine.
+
+mod args;
+mod commands;
+mod embedded;
+mod exit;
+mod meter;
+mod plan;
+mod report;
+mod terminal;
+mod up;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    let arguments = args::Arguments::parse();
+    match commands::dispatch(arguments) {
+        Ok(code) => code.into(),
+        Err(failure) => failure.print(),
+    }
+}

@@ -1,1 +1,9 @@
-//! Harness, integration and tidy tests.
+//! What the test suites share: the repository, the binary, running it, real data.
+
+mod binary;
+mod data;
+mod files;
+
+pub use binary::{Run, Running, signal_process, zagros, zagros_in};
+pub use data::real_data;
+pub use files::{repository, sources};

@@ -1,0 +1,40 @@
+# Two commands: `make train` trains, `make test` checks everything. See README.md.
+ZAGROS := target/release/zagros
+QUICKSTART := data/quickstart
+
+.PHONY: help train test build setup lint unit bench bench-smoke clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+setup: ## install what is missing (system packages, libtorch into .deps/)
+	@sh scripts/setup.sh
+
+build: setup ## build the zagros binary
+	@cargo build --release --quiet -p zagros
+
+train: build ## train on generated data, or DATA=/path/to/criteo/train.txt
+ifdef DATA
+	@$(ZAGROS) train examples/criteo.toml --set data.train='"$(abspath $(DATA))"'
+else
+	@test -f $(QUICKSTART)/planted.json || $(ZAGROS) data generate $(QUICKSTART)
+	@$(ZAGROS) train examples/quickstart.toml
+endif
+
+lint: setup ## fmt and clippy, warnings denied
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets --quiet -- --deny warnings
+
+unit: setup
+	cargo test --release --workspace --quiet
+
+test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
+
+bench: build ## benchmarks; they print ratios
+	$(ZAGROS) bench train --workload crit-zipf
+
+bench-smoke: build
+	$(ZAGROS) bench train --workload crit-zipf --quick
+
+clean: ## remove what was built; keeps libtorch and data
+	cargo clean

@@ -1,0 +1,285 @@
+//! The command line. Help texts teach: each command says what it does, and shows one call that works.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  zagros data generate data/quickstart          write a Criteo-format data set with a known best AUC
+  zagros train examples/quickstart.toml         train on it in one process
+  zagros up examples/quickstart.toml            the same as separate processes on this machine
+  zagros eval runs/quickstart-…                 score the test part with a saved model
+  zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
+
+Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
+5 diverged, 130/143 stopped by Ctrl-C or SIGTERM after finishing the step.";
+
+/// Train click-through-rate and recommendation models whose embedding tables outgrow a machine.
+#[derive(Debug, Parser)]
+#[command(name = "zagros", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Log lines as JSON objects, for a collector.
+    #[arg(long, global = true)]
+    pub(crate) log_json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train in one process: embedded servers, no sockets.
+    Train(TrainArgs),
+    /// Train as separate processes on this machine: coordinator, embedding servers, dense worker.
+    Up(UpArgs),
+    /// Score data with a saved model.
+    Eval(EvalArgs),
+    /// Run the coordinator of a job.
+    Coordinator(CoordinatorArgs),
+    /// Run one embedding server of a job.
+    EmbeddingServer(ServerArgs),
+    /// Run one dense worker of a job.
+    DenseWorker(WorkerArgs),
+    /// Ask a running coordinator how the job is doing.
+    Status(StatusArgs),
+    /// Generate, look at and check data.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Measure speed; prints ratios.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Print the JSON schema of the job file, for editors.
+    Schema,
+    /// Print a shell completion script: `source <(zagros completions bash)`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// A job file and changes to it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// The job file (TOML); every key is described in docs/job-file.md.
+    #[arg(value_name = "JOB")]
+    pub(crate) job: PathBuf,
+    /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+}
+
+/// As [`JobArgs`], with the file behind a flag: the form a role is started by.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The job file; every role of a run is given the same one.
+    #[arg(long, value_name = "JOB")]
+    pub(crate) config: PathBuf,
+    /// Change a key: `--set train.seed=3` (again for more).
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Write where this role listens to this file, once it does.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) announce: Option<PathBuf>,
+    /// Stop when standard input closes, which it does when the parent process dies.
+    #[arg(long, hide = true)]
+    pub(crate) exit_with_parent: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Print the plan and the memory it needs, and stop.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Stop after this many steps.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Embedding servers (instead of cluster.servers).
+    #[arg(long, value_name = "N")]
+    pub(crate) servers: Option<u32>,
+    /// Stop after this many steps.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// Run folder, or the model folder inside it.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Score every row of these files instead of the job's test part.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) data: Vec<PathBuf>,
+    /// Change a key of the run's job: `--set cluster.servers=3`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CoordinatorArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Which of the job's servers this is: 0, 1, … On Kubernetes, the pod's ordinal.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) index: u32,
+    /// `host:port` that workers reach this server at, when it is not the one it listens on.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Which of the job's workers this is: 0, 1, …
+    #[arg(long, default_value_t = 0)]
+    pub(crate) index: u32,
+    /// Run folder to write to (a new one below output.folder when not given).
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// `host:port` of the coordinator's gRPC.
+    #[arg(long, default_value = "127.0.0.1:7700", value_name = "ADDRESS")]
+    pub(crate) coordinator: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait for an answer.
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    pub(crate) patience: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Write a Criteo-format data set with a planted model, so that the best reachable AUC is known.
+    Generate(GenerateArgs),
+    /// Show what the columns of a job's data hold.
+    Inspect(InspectArgs),
+    /// Check every row of a job's data and list the bad ones.
+    Validate(ValidateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// Folder for train.txt, test.txt and planted.json.
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// Training rows.
+    #[arg(long, default_value_t = 400_000)]
+    pub(crate) rows: u64,
+    /// Test rows.
+    #[arg(long, default_value_t = 100_000)]
+    pub(crate) test_rows: u64,
+    /// Seed: the same one writes the same files.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Look at the first N rows only.
+    #[arg(long, value_name = "N")]
+    pub(crate) rows: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Train on a fixed workload from memory and say where each microsecond goes.
+    Train(BenchTrainArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchTrainArgs {
+    /// The workload.
+    #[arg(long, value_enum, default_value_t = Workload::CritZipf)]
+    pub(crate) workload: Workload,
+    /// Folder with the workload's files; generated in memory when not given.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// Dense network.
+    #[arg(long, value_enum, default_value_t = BenchModel::Dlrm)]
+    pub(crate) model: BenchModel,
+    /// Values per row.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) dim: usize,
+    /// Torch threads.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Counted steps, after 20 that are not.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) steps: u64,
+    /// Staleness τ.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) staleness: usize,
+    /// A tiny run that only shows that it works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Workload {
+    /// Criteo-shaped, Zipf ids, one million rows in 26 tables, batch 4096.
+    CritZipf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BenchModel {
+    /// Bottom 512-256, dot interactions, top 512-256.
+    Dlrm,
+    /// 1024-512-256.
+    Ffnn,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_argument_is_explained() {
+        let mut commands = vec![Arguments::command()];
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `zagros data generate|inspect|validate`.
+
+use std::path::Path;
+
+use indicatif::{HumanBytes, HumanCount};
+use zagros_eval::Scores;
+use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
+
+use zagros_plumbing::durable;
+
+use super::load_job;
+use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::report::Planted;
+
+/// How many bad rows `validate` shows.
+const SHOWN: usize = 20;
+
+/// Writes train.txt, test.txt and, last, planted.json: its presence says the set is whole.
+pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
+    let spec =
+        SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
+    anstream::eprintln!(
+        "generating {} training and {} test rows in Criteo's format",
+        HumanCount(args.rows),
+        HumanCount(args.test_rows)
+    );
+    let planted = write_files(&spec, &args.folder).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let planted = measure(args, &planted)?;
+    let text = serde_json::to_string_pretty(&planted).or_internal()?;
+    durable::write(&args.folder.join(Planted::FILE), text.as_bytes()).or_internal()?;
+    anstream::eprintln!(
+        "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
+        args.folder.display(),
+        HumanBytes(size(&args.folder.join("train.txt")) + size(&args.folder.join("test.txt"))),
+        planted.best_auc,
+        planted.best_logloss
+    );
+    Ok(Exit::Success)
+}
+
+/// The measures of the planted probabilities themselves.
+fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure> {
+    let mut scores = Scores::new();
+    for &(label, logit) in test {
+        scores.push(label, logit);
+    }
+    let report = scores.report();
+    let (Some(best_auc), Some(best_logloss), Some(positive_rate)) = (report.auc, report.logloss, report.positive_rate)
+    else {
+        let what = format!("{} test rows hold one class only", args.test_rows);
+        return Err(Failure::with_help(Exit::Usage, what, "ask for more with --test-rows"));
+    };
+    Ok(Planted { rows: args.rows, test_rows: args.test_rows, seed: args.seed, positive_rate, best_auc, best_logloss })
+}
+
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |data| data.len())
+}
+
+/// Shows what each column holds.
+pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
+    let job = load_job(&args.job.job, &args.job.sets)?;
+    let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    anstream::print!("{inspection}");
+    Ok(Exit::Success)
+}
+
+/// Checks every row; bad ones end with the exit code of bad data.
+pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
+    let job = load_job(&args.job.job, &args.job.sets)?;
+    let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    anstream::print!("{validation}");
+    Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
+}

@@ -1,0 +1,67 @@
+//! `zagros eval`: score data with a saved model, in one process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zagros_coordinator::LocalCoordinator;
+use zagros_dense_worker::{Evaluate, Evaluation};
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::metrics::Registry;
+
+use super::{load_job, second_signal};
+use crate::args::EvalArgs;
+use crate::embedded::Embedded;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::report;
+use crate::terminal::Terminal;
+
+/// Loads, scores, prints.
+pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
+    let run_folder = run_folder(&args.run)?;
+    let job = load_job(&run_folder.join("job.toml"), &args.sets)?;
+    let shutdown = Shutdown::new();
+    Signals::install(shutdown.clone(), second_signal).or_internal()?;
+    let registry = Registry::new();
+    let control = LocalCoordinator::new(&job, &registry);
+    let servers = Embedded::start(&job, control.clone(), &registry).await?;
+    let terminal = Arc::new(Terminal::new());
+    let evaluate = Evaluate {
+        model: run_folder.join("model"),
+        files: (!args.data.is_empty()).then_some(args.data),
+        job,
+        control,
+        connect: servers.connect(),
+        observer: terminal.clone(),
+        shutdown,
+    };
+    let evaluation = evaluate.run().await;
+    terminal.finish();
+    print(&evaluation.map_err(report::failure)?, args.json)?;
+    Ok(Exit::Success)
+}
+
+/// A run folder, given itself or the model folder inside it.
+fn run_folder(path: &Path) -> Result<PathBuf, Failure> {
+    let candidates = [Some(path), path.parent()];
+    let found = candidates.into_iter().flatten().find(|folder| folder.join("model/manifest.json").is_file());
+    found.map(Path::to_owned).ok_or_else(|| {
+        let what = format!("{} holds no model: there is no model/manifest.json", path.display());
+        let help = "give a run folder of a finished training, such as runs/quickstart-…; a run that failed, or one with \
+                    output.save_model = false, has no model";
+        Failure::with_help(Exit::Data, what, help)
+    })
+}
+
+fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {
+    if json {
+        anstream::println!("{}", serde_json::to_string(evaluation).or_internal()?);
+        return Ok(());
+    }
+    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+    anstream::println!("samples              {}", indicatif::HumanCount(evaluation.samples));
+    anstream::println!("AUC                  {}", measure(evaluation.auc));
+    anstream::println!("logloss              {}", measure(evaluation.logloss));
+    anstream::println!("normalised entropy   {}", measure(evaluation.normalised_entropy));
+    anstream::println!("calibration          {}", measure(evaluation.calibration));
+    Ok(())
+}

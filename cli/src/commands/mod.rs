@@ -1,0 +1,79 @@
+//! One file per command; this one finds the right one.
+
+mod bench;
+mod data;
+mod eval;
+mod roles;
+mod status;
+mod train;
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use zagros_job::{Job, Overrides};
+use zagros_plumbing::telemetry::{self, LogFormat};
+
+use crate::args::{Arguments, BenchCommand, Command, DataCommand};
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::up;
+
+/// Runs the command to its end.
+pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
+    telemetry::install(
+        if arguments.log_json { LogFormat::Json } else { LogFormat::Text },
+        log_level(&arguments.command),
+    );
+    match arguments.command {
+        Command::Train(args) => block_on(train::run(args)),
+        Command::Up(args) => block_on(up::run(args)),
+        Command::Eval(args) => block_on(eval::run(args)),
+        Command::Coordinator(args) => block_on(roles::coordinator(args)),
+        Command::EmbeddingServer(args) => block_on(roles::embedding_server(args)),
+        Command::DenseWorker(args) => block_on(roles::dense_worker(args)),
+        Command::Status(args) => block_on(status::run(args)),
+        Command::Data(DataCommand::Generate(args)) => data::generate(&args),
+        Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
+        Command::Data(DataCommand::Validate(args)) => data::validate(&args),
+        Command::Bench(BenchCommand::Train(args)) => block_on(bench::train(args)),
+        Command::Schema => print_schema(),
+        Command::Completions { shell } => print_completions(shell),
+    }
+}
+
+/// Roles tell what they do; commands for a person stay quiet unless something is wrong.
+fn log_level(command: &Command) -> &'static str {
+    match command {
+        Command::Coordinator(_) | Command::EmbeddingServer(_) | Command::DenseWorker(_) => "info",
+        _ => "warn",
+    }
+}
+
+fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().or_internal()?;
+    let ended = runtime.block_on(command);
+    // A blocking read of a parser thread must not keep the process: all that matters is written.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Reads and checks a job file with overrides from the command line and the environment.
+pub(crate) fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
+    let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
+    Job::load(path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
+}
+
+/// What a second Ctrl-C does: it ends the process at once.
+#[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
+pub(crate) fn second_signal(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+fn print_schema() -> Result<Exit, Failure> {
+    anstream::println!("{}", zagros_job::schema_json());
+    Ok(Exit::Success)
+}
+
+fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+    clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut std::io::stdout());
+    Ok(Exit::Success)
+}

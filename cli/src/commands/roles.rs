@@ -1,0 +1,164 @@
+//! `zagros coordinator`, `embedding-server`, `dense-worker`: one role in this process.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use zagros_coordinator::{CoordinatorConfig, RunOutcome};
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_dense_worker::{RunFolder, Worker};
+use zagros_embedding_client::GrpcShard;
+use zagros_embedding_server::ServerConfig;
+use zagros_job::Job;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::{admin, metrics};
+use zagros_protocol::ServerIndex;
+
+use super::{load_job, second_signal};
+use crate::args::{ConfigArgs, CoordinatorArgs, ServerArgs, WorkerArgs};
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::terminal::Terminal;
+use crate::up::Announcement;
+
+/// What every role process has.
+struct Role {
+    job: Arc<Job>,
+    name: String,
+    shutdown: Shutdown,
+    signals: Signals,
+    registry: metrics::Registry,
+}
+
+impl Role {
+    fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
+        let job = Arc::new(load_job(&config.config, &config.sets)?);
+        let shutdown = Shutdown::new();
+        let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
+        if config.exit_with_parent {
+            exit_with_parent(shutdown.clone());
+        }
+        Ok(Self { job, name, shutdown, signals, registry: metrics::Registry::new() })
+    }
+
+    async fn bind(&self, key: &str, address: &str) -> Result<TcpListener, Failure> {
+        TcpListener::bind(address).await.map_err(|error| {
+            let what = format!("{} cannot listen on {address} ({key}): {error}", self.name);
+            let help = format!("stop what uses that port, or choose another: --set {key}=HOST:PORT");
+            Failure::with_help(Exit::Cluster, what, help)
+        })
+    }
+
+    fn announce(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
+        let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
+        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        let admin = http.local_addr().or_internal()?.to_string();
+        tracing::info!(address, admin, "listening");
+        let Some(path) = &config.announce else { return Ok(()) };
+        let role = self.name.replace(' ', "-");
+        Announcement { role, pid: std::process::id(), address, admin }.write(path).or_internal()
+    }
+
+    fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
+        let cluster = &self.job.cluster;
+        let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.patience);
+        Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
+    }
+
+    /// Success unless a signal asked for the end.
+    fn exit(&self) -> Exit {
+        self.signals.exit_code().map_or(Exit::Success, |code| Exit::Signal(code as u8))
+    }
+}
+
+/// Serves the control path until the run ends.
+pub(crate) async fn coordinator(args: CoordinatorArgs) -> Result<Exit, Failure> {
+    let role = Role::start(&args.config, "coordinator".to_owned())?;
+    let grpc = role.bind("cluster.coordinator", &role.job.cluster.coordinator).await?;
+    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    role.announce(&args.config, Some(&grpc), &http)?;
+    let config = CoordinatorConfig {
+        job: Arc::clone(&role.job),
+        grpc_listener: grpc,
+        admin_listener: Some(http),
+        registry: role.registry.clone(),
+    };
+    let outcome = zagros_coordinator::run(config, role.shutdown.clone()).await;
+    match outcome.map_err(|error| Failure::from_error(Exit::Cluster, error))? {
+        RunOutcome::Failed(reason) => Err(Failure::with_help(
+            Exit::Cluster,
+            format!("the run failed: {reason}"),
+            "the worker's log has the cause",
+        )),
+        RunOutcome::Finished | RunOutcome::Interrupted(_) => Ok(role.exit()),
+    }
+}
+
+/// Serves the data path of one shard until told to stop.
+pub(crate) async fn embedding_server(args: ServerArgs) -> Result<Exit, Failure> {
+    let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
+    let address = server_address(&role.job, args.index)?;
+    let grpc = role.bind("cluster.server_addresses", address).await?;
+    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    role.announce(&args.config, Some(&grpc), &http)?;
+    let advertised = args.advertise.map_or_else(|| grpc.local_addr().map(|address| address.to_string()), Ok);
+    let config = ServerConfig {
+        job: Arc::clone(&role.job),
+        index: ServerIndex(args.index),
+        control: role.control()?,
+        data_listener: grpc,
+        advertised: advertised.or_internal()?,
+        admin_listener: Some(http),
+        registry: role.registry.clone(),
+    };
+    let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;
+    ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+    Ok(role.exit())
+}
+
+/// Trains until the data ends.
+pub(crate) async fn dense_worker(args: WorkerArgs) -> Result<Exit, Failure> {
+    let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
+    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    role.announce(&args.config, None, &http)?;
+    let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
+    tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
+
+    let folder = match args.folder {
+        Some(path) => RunFolder::open(path),
+        None => RunFolder::create(&role.job),
+    };
+    let folder = folder.or_internal()?;
+    let patience = role.job.cluster.patience;
+    let worker = Worker {
+        job: Job::clone(&role.job),
+        control: role.control()?,
+        connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
+        index: args.index,
+        registry: role.registry.clone(),
+        observer: Arc::new(Terminal::new()),
+        folder: Some(folder),
+        shutdown: role.shutdown.clone(),
+    };
+    crate::report::finish(worker, &role.signals).await
+}
+
+fn server_address(job: &Job, index: u32) -> Result<&str, Failure> {
+    let addresses = &job.cluster.server_addresses;
+    // One address serves all when each server has a host (or a free port) of its own.
+    let address = if addresses.len() == 1 { addresses.first() } else { addresses.get(index as usize) };
+    address.map(String::as_str).ok_or_else(|| {
+        let what = format!("cluster.server_addresses has {} entries, none for server {index}", addresses.len());
+        Failure::with_help(Exit::Usage, what, "give one address per server, or one for all")
+    })
+}
+
+/// Requests the end when standard input closes. A plain thread: a read of a pipe cannot be cancelled.
+fn exit_with_parent(shutdown: Shutdown) {
+    std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        // Nothing is ever written to it: the read returns when the parent is gone.
+        let _ = std::io::stdin().read_to_end(&mut rest);
+        tracing::warn!("the parent process is gone, stopping");
+        shutdown.request();
+    });
+}

@@ -1,0 +1,49 @@
+//! `zagros train`: the whole cluster in one process, with function calls instead of sockets.
+
+use std::sync::Arc;
+
+use zagros_coordinator::LocalCoordinator;
+use zagros_dense_worker::{RunFolder, Worker};
+use zagros_job::Job;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::metrics::Registry;
+
+use super::{load_job, second_signal};
+use crate::args::TrainArgs;
+use crate::embedded::Embedded;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::plan;
+use crate::report;
+use crate::terminal::Terminal;
+
+/// Trains and prints the report.
+pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
+    let mut sets = args.job.sets;
+    sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
+    let job = load_job(&args.job.job, &sets)?;
+    if args.dry_run {
+        plan::print(&job)?;
+        return Ok(Exit::Success);
+    }
+    let shutdown = Shutdown::new();
+    let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
+    let worker = worker(job, shutdown).await?;
+    report::finish(worker, &signals).await
+}
+
+async fn worker(job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
+    let registry = Registry::new();
+    let control = LocalCoordinator::new(&job, &registry);
+    let servers = Embedded::start(&job, control.clone(), &registry).await?;
+    let folder = RunFolder::create(&job).or_internal()?;
+    Ok(Worker {
+        job,
+        control,
+        connect: servers.connect(),
+        index: 0,
+        registry,
+        observer: Arc::new(Terminal::new()),
+        folder: Some(folder),
+        shutdown,
+    })
+}

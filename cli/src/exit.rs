@@ -1,0 +1,102 @@
+//! Exit codes, and how an error is shown: what, where, why, next step.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use miette::Report;
+
+/// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Success,
+    /// A bug or an unforeseen failure of the machine.
+    Internal,
+    /// The command line or the job file is wrong.
+    Usage,
+    /// The data is wrong or missing.
+    Data,
+    /// Another process is gone, late, of another version, or its port is taken.
+    Cluster,
+    /// Loss or gradients are not finite.
+    Diverged,
+    /// Ended by SIGINT or SIGTERM after finishing the step.
+    Signal(u8),
+}
+
+impl Exit {
+    /// The process's exit code.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Internal => 1,
+            Self::Usage => 2,
+            Self::Data => 3,
+            Self::Cluster => 4,
+            Self::Diverged => 5,
+            Self::Signal(code) => code,
+        }
+    }
+
+    /// What the code of another zagros process means.
+    pub(crate) fn meaning(code: i32) -> &'static str {
+        match code {
+            0 => "finished",
+            1 => "internal error",
+            2 => "wrong command line or job file",
+            3 => "wrong or missing data",
+            4 => "another process was gone or late",
+            5 => "training diverged",
+            130 => "interrupted",
+            143 => "terminated",
+            _ => "unknown exit code",
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// An error with the exit code it deserves.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    report: Report,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, report: impl Into<Report>) -> Self {
+        Self { exit, report: report.into() }
+    }
+
+    /// A one-line error and what to do about it.
+    pub(crate) fn with_help(exit: Exit, what: impl fmt::Display, help: impl fmt::Display) -> Self {
+        Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
+    }
+
+    /// An error of a library, its chain of causes kept.
+    pub(crate) fn from_error(exit: Exit, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::new(exit, Report::from_err(error))
+    }
+
+    /// Shows the error on standard error and gives the exit code.
+    pub(crate) fn print(self) -> ExitCode {
+        eprintln!("{:?}", self.report);
+        self.exit.into()
+    }
+}
+
+/// For results whose error can only be a bug or the machine.
+pub(crate) trait OrInternal<T> {
+    /// Turns the error into an internal failure.
+    fn or_internal(self) -> Result<T, Failure>;
+}
+
+impl<T, E: std::error::Error + Send + Sync + 'static> OrInternal<T> for Result<T, E> {
+    fn or_internal(self) -> Result<T, Failure> {
+        self.map_err(|error| Failure::from_error(Exit::Internal, error))
+    }
+}

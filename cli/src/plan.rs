@@ -1,0 +1,123 @@
+//! `--dry-run`: what would run, and the memory it needs, without reading more than file sizes.
+
+use indicatif::{HumanBytes, HumanCount};
+use owo_colors::OwoColorize;
+use zagros_job::{Job, Mode, Model, Table, TableOptimizer, TestPart};
+
+use crate::exit::{Exit, Failure};
+
+/// Slot number, fingerprint and load factor of the index, per row; measured figures are in docs/perf.md.
+const INDEX_BYTES: usize = 24;
+/// Value, gradient and two moments of Adam.
+const DENSE_BYTES_PER_WEIGHT: u64 = 16;
+
+/// Prints the plan; data files that are missing are an error here as they are at the start.
+pub(crate) fn print(job: &Job) -> Result<(), Failure> {
+    let files = zagros_ingest::files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    anstream::println!("{}  plan; nothing was run\n", job.name.bold());
+    row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));
+    row("held out", held_out(&job.data.test));
+    row("features", format!("{} numeric, {} categorical", job.features.numeric.len(), job.features.categorical.len()));
+    row("model", model(job));
+    row("training", training(job));
+    row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
+    row("threads", format!("{} for torch, {} for parsing", job.train.threads, job.data.threads));
+    anstream::println!("\n{}", "memory".bold());
+    row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT).to_string());
+    row("batches", format!("{} for {} in flight", HumanBytes(in_flight_bytes(job)), job.train.staleness + 1));
+    for (shape, tables) in shapes(&job.tables) {
+        let million = HumanBytes(row_bytes(shape) as u64 * 1_000_000);
+        row("embeddings", format!("{tables} table(s) of dim {}: {million} per million rows", shape.dim));
+    }
+    Ok(())
+}
+
+fn row(name: &str, text: impl std::fmt::Display) {
+    anstream::println!("  {:<15}{text}", name.dimmed());
+}
+
+fn held_out(test: &TestPart) -> String {
+    match test {
+        TestPart::Files(files) => format!("{} file(s)", files.len()),
+        TestPart::Fraction(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        TestPart::None => "nothing".to_owned(),
+    }
+}
+
+fn model(job: &Job) -> String {
+    let kind = match &job.model {
+        Model::Dlrm { bottom, top, .. } => format!("DLRM, bottom {bottom:?}, top {top:?}"),
+        Model::Ffnn { hidden, .. } => format!("FFNN {hidden:?}"),
+    };
+    format!("{kind}, {} dense weights", HumanCount(weights(job)))
+}
+
+fn training(job: &Job) -> String {
+    let train = &job.train;
+    let mode = match train.mode {
+        Mode::Hybrid => format!("hybrid, staleness {}", train.staleness),
+        Mode::Sync => "sync".to_owned(),
+    };
+    let steps = train.max_steps.map_or_else(String::new, |steps| format!(", at most {} steps", HumanCount(steps)));
+    format!("{} epoch(s), batch {}, {mode}{steps}, seed {}", train.epochs, train.batch_size, train.seed)
+}
+
+/// Weights and biases of the dense network.
+fn weights(job: &Job) -> u64 {
+    let numeric = job.features.numeric.len() as i64;
+    let dims: Vec<i64> = job.features.categorical.iter().map(|f| job.tables[f.table].dim as i64).collect();
+    match &job.model {
+        Model::Ffnn { hidden, .. } => mlp(numeric + dims.iter().sum::<i64>(), hidden, 1),
+        Model::Dlrm { bottom, top, .. } => {
+            let dim = dims.first().copied().unwrap_or(0);
+            let has_bottom = numeric > 0;
+            let vectors = dims.len() as i64 + i64::from(has_bottom);
+            let interactions = vectors * (vectors - 1) / 2;
+            let (below, width) = if has_bottom { (mlp(numeric, bottom, dim), dim) } else { (0, 0) };
+            below + mlp(width + interactions, top, 1)
+        }
+    }
+}
+
+fn mlp(input: i64, hidden: &[i64], output: i64) -> u64 {
+    let widths: Vec<i64> = [input].into_iter().chain(hidden.iter().copied()).chain([output]).collect();
+    widths.windows(2).map(|pair| ((pair[0] + 1) * pair[1]).unsigned_abs()).sum()
+}
+
+/// Rows and gradients of the batches between lookup and acknowledgement.
+fn in_flight_bytes(job: &Job) -> u64 {
+    let values: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
+    (2 * 4 * values * job.train.batch_size * (job.train.staleness + 1)) as u64
+}
+
+fn row_bytes(table: &Table) -> usize {
+    let state = match table.optimizer {
+        TableOptimizer::Sgd { .. } => 0,
+        TableOptimizer::Adagrad { .. } => table.dim,
+    };
+    4 * (table.dim + state) + INDEX_BYTES
+}
+
+/// Tables that cost the same a row, counted.
+fn shapes(tables: &[Table]) -> Vec<(&Table, usize)> {
+    let mut shapes: Vec<(&Table, usize)> = Vec::new();
+    for table in tables {
+        match shapes.iter_mut().find(|(shape, _)| row_bytes(shape) == row_bytes(table) && shape.dim == table.dim) {
+            Some((_, count)) => *count += 1,
+            None => shapes.push((table, 1)),
+        }
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mlp_counts_weights_and_biases() {
+        assert_eq!(mlp(13, &[512, 256], 16), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
+        assert_eq!(mlp(4, &[], 1), 5);
+    }
+}

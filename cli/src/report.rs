@@ -1,0 +1,187 @@
+//! The end of a training run: a short report a person can act on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::{HumanBytes, HumanCount};
+use owo_colors::OwoColorize;
+use serde::{Deserialize, Serialize};
+use zagros_dense_worker::{Evaluation, ExitClass, Outcome, Summary, Worker, WorkerError};
+use zagros_job::{Job, TestPart};
+use zagros_plumbing::lifecycle::Signals;
+
+use crate::exit::{Exit, Failure};
+use crate::terminal::Terminal;
+
+/// What is known of a generated data set: `planted.json` beside its files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Planted {
+    /// Training rows.
+    pub(crate) rows: u64,
+    /// Test rows.
+    pub(crate) test_rows: u64,
+    /// Seed of the generator.
+    pub(crate) seed: u64,
+    /// Share of positives in the test part.
+    pub(crate) positive_rate: f64,
+    /// AUC of the planted probabilities on the test part: no model does better but by luck.
+    pub(crate) best_auc: f64,
+    /// Logloss of the planted probabilities on the test part, nats.
+    pub(crate) best_logloss: f64,
+}
+
+impl Planted {
+    /// Name of its file.
+    pub(crate) const FILE: &str = "planted.json";
+
+    /// Of the job's test part, when it was generated.
+    fn of(job: &Job) -> Option<Self> {
+        let TestPart::Files(files) = &job.data.test else { return None };
+        let [file] = files.as_slice() else { return None };
+        serde_json::from_slice(&std::fs::read(file.with_file_name(Self::FILE)).ok()?).ok()
+    }
+}
+
+/// Runs the worker to its end, shows the live line and then the report.
+pub(crate) async fn finish(mut worker: Worker, signals: &Signals) -> Result<Exit, Failure> {
+    let terminal = Arc::new(Terminal::new());
+    worker.observer = terminal.clone();
+    let job = worker.job.clone();
+    let folder = worker.folder.as_ref().map(|folder| folder.path().to_owned());
+    let ended = worker.run().await;
+    terminal.finish();
+    let summary = ended.map_err(failure)?;
+    Report { job: &job, summary: &summary, folder, planted: Planted::of(&job) }.print();
+    let interrupted = summary.outcome == Outcome::Interrupted;
+    Ok(signals.exit_code().filter(|_| interrupted).map_or(Exit::Success, |code| Exit::Signal(code as u8)))
+}
+
+/// The exit code that a worker's error deserves.
+pub(crate) fn failure(error: WorkerError) -> Failure {
+    let exit = match error.exit_class() {
+        ExitClass::Data => Exit::Data,
+        ExitClass::Cluster => Exit::Cluster,
+        ExitClass::Diverged => Exit::Diverged,
+        ExitClass::Interrupted => Exit::Signal(130),
+        ExitClass::Internal => Exit::Internal,
+    };
+    Failure::from_error(exit, error)
+}
+
+struct Report<'a> {
+    job: &'a Job,
+    summary: &'a Summary,
+    folder: Option<PathBuf>,
+    planted: Option<Planted>,
+}
+
+impl Report<'_> {
+    fn print(&self) {
+        let summary = self.summary;
+        let verb = if summary.outcome == Outcome::Finished { "trained on" } else { "stopped after" };
+        anstream::println!(
+            "\n{}  {verb} {} samples in {} steps, {:.1} s\n",
+            self.job.name.bold(),
+            HumanCount(summary.samples),
+            HumanCount(summary.steps),
+            summary.seconds
+        );
+        self.print_measures();
+        self.print_cost();
+        self.print_next();
+    }
+
+    fn print_measures(&self) {
+        let Some(evaluation) = &self.summary.evaluation else {
+            row("test", "nothing held out: set data.test or data.test_fraction to measure what was learned");
+            return;
+        };
+        let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
+        let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
+        row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));
+        row("test logloss", &with_best(evaluation.logloss, best_logloss, None));
+        let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
+        row("calibration", &format!("{calibration} predicted clicks per real one"));
+    }
+
+    fn print_cost(&self) {
+        let summary = self.summary;
+        row("speed", &format!("{} samples/s", HumanCount(summary.samples_per_second as u64)));
+        let tables = self.job.tables.len();
+        let bytes = HumanBytes(summary.table_bytes);
+        row("embeddings", &format!("{} rows created in {tables} tables, {bytes}", HumanCount(summary.rows)));
+        let staleness = summary.staleness;
+        let bound = self.job.train.staleness;
+        row(
+            "staleness",
+            &format!("{:.1} batches on average, {} at most (bound {bound})", staleness.mean, staleness.max),
+        );
+        if summary.bad_rows > 0 {
+            row("bad rows", &format!("{} skipped (data.max_bad_rows)", HumanCount(summary.bad_rows)));
+        }
+        if let Some(folder) = &self.folder {
+            row("run folder", &folder.display().to_string());
+        }
+    }
+
+    fn print_next(&self) {
+        let Some(folder) = &self.folder else { return };
+        anstream::println!("\n{}", "next".bold());
+        if self.job.output.save_model {
+            next(&format!("zagros eval {}", folder.display()), "score the test part again, from the saved model");
+        }
+        if self.job.output.tensorboard {
+            next(&format!("tensorboard --logdir {}", parent(folder).display()), "curves of this and earlier runs");
+        }
+        if self.planted.is_some() {
+            next("make train DATA=/path/to/train.txt", "your own file in Criteo's format");
+            next("zagros up examples/quickstart.toml --servers 3", "the same as separate processes");
+        }
+        anstream::println!();
+    }
+}
+
+fn parent(folder: &Path) -> &Path {
+    folder.parent().unwrap_or(folder)
+}
+
+fn row(name: &str, text: &str) {
+    anstream::println!("  {:<14}{text}", name.dimmed());
+}
+
+fn next(command: &str, what: &str) {
+    anstream::println!("  {:<48}{}", command.cyan(), what.dimmed());
+}
+
+/// A measure, and beside it the best one there is.
+fn with_best(value: Option<f64>, best: Option<f64>, note: Option<String>) -> String {
+    let Some(value) = value else {
+        return "undefined (the test part has one class only)".to_owned();
+    };
+    let best = best.map_or_else(String::new, |best| format!("   best reachable {best:.4}"));
+    let note = note.map_or_else(String::new, |note| format!(" ({note})"));
+    format!("{value:.4}{best}{note}")
+}
+
+/// How far a model came from knowing nothing (AUC one half) to the best reachable.
+fn auc_share(evaluation: &Evaluation, best: Option<f64>) -> Option<String> {
+    let share = (evaluation.auc? - 0.5) / (best? - 0.5);
+    Some(format!("{:.1} % of the way from 0.5", share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measure_stands_beside_the_best_reachable() {
+        let evaluation = Evaluation { auc: Some(0.77), ..Evaluation::default() };
+        let note = auc_share(&evaluation, Some(0.8));
+        assert_eq!(
+            with_best(evaluation.auc, Some(0.8), note),
+            "0.7700   best reachable 0.8000 (90.0 % of the way from 0.5)"
+        );
+        assert_eq!(with_best(None, Some(0.8), None), "undefined (the test part has one class only)");
+        assert_eq!(with_best(Some(0.5), None, None), "0.5000");
+    }
+}

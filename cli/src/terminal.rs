@@ -1,0 +1,145 @@
+//! What one sees while it trains: one live line on a terminal, a line every ten seconds elsewhere.
+
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use zagros_dense_worker::{Evaluation, Event, Observer, StepReport};
+
+/// Pause between two lines where there is no terminal to redraw.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+/// The first steps are slower than the rest: no guess at the end before this.
+const SETTLED: Duration = Duration::from_secs(2);
+/// The bar counts in thousandths of the whole run.
+const BAR_LENGTH: u64 = 1000;
+
+/// Shows a run on standard error.
+pub(crate) struct Terminal {
+    bar: Option<ProgressBar>,
+    state: Mutex<State>,
+}
+
+struct State {
+    epochs: u32,
+    started: Instant,
+    last_line: Option<Instant>,
+    last_status: String,
+}
+
+impl State {
+    fn new(epochs: u32) -> Self {
+        Self { epochs, started: Instant::now(), last_line: None, last_status: String::new() }
+    }
+}
+
+impl Terminal {
+    /// Live when standard error is a terminal.
+    pub(crate) fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(new_bar);
+        Self { bar, state: Mutex::new(State::new(1)) }
+    }
+
+    /// Takes the live line away.
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| anstream::eprintln!("{text}")),
+            None => anstream::eprintln!("{text}"),
+        }
+    }
+
+    /// What it does between steps; said again, it is shown once.
+    fn status(&self, text: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &self.bar {
+            Some(bar) => bar.set_message(text.to_owned()),
+            None if state.last_status != text => anstream::eprintln!("{text}"),
+            None => {}
+        }
+        text.clone_into(&mut state.last_status);
+    }
+
+    fn start(&self, epochs: u32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = State::new(epochs);
+    }
+
+    fn step(&self, report: &StepReport) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = (f64::from(report.pass) + report.pass_fraction) / f64::from(state.epochs);
+        if let Some(bar) = &self.bar {
+            bar.set_position((done * BAR_LENGTH as f64) as u64);
+            bar.set_message(describe(report, state.epochs, eta(state.started.elapsed(), done)));
+        } else if state.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
+            state.last_line = Some(Instant::now());
+            anstream::eprintln!("{}", describe(report, state.epochs, eta(state.started.elapsed(), done)));
+        }
+    }
+}
+
+impl Observer for Terminal {
+    fn on(&self, event: &Event) {
+        match event {
+            Event::Fitting => self.status("measuring numeric columns (a first pass over the training rows)"),
+            Event::WaitingFor(whom) => self.status(&format!("waiting for {whom}")),
+            Event::Started { passes, .. } => self.start(*passes),
+            Event::Step(report) => self.step(report),
+            Event::Evaluating { .. } => self.status("scoring the test part"),
+            Event::Evaluated { step, evaluation, .. } => self.line(&describe_evaluation(*step, evaluation)),
+            _ => {}
+        }
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::new(BAR_LENGTH);
+    let style = ProgressStyle::with_template("{spinner:.cyan} {wide_bar:.cyan/dim} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+fn describe(report: &StepReport, epochs: u32, eta: Option<Duration>) -> String {
+    let eta = eta.map_or_else(String::new, |left| format!("  {} left", HumanDuration(left)));
+    let auc = report.auc_so_far.map_or_else(String::new, |auc| format!("  AUC so far {auc:.4}"));
+    format!(
+        "step {}  epoch {}/{epochs} {:>3.0} %  {} samples/s  loss {:.4}{auc}  staleness {}{eta}",
+        HumanCount(report.step),
+        report.pass + 1,
+        report.pass_fraction * 100.0,
+        HumanCount(report.samples_per_second as u64),
+        report.loss_smoothed,
+        report.staleness,
+    )
+}
+
+fn describe_evaluation(step: u64, evaluation: &Evaluation) -> String {
+    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+    let (auc, logloss) = (measure(evaluation.auc), measure(evaluation.logloss));
+    format!("test after step {step}: AUC {auc}, logloss {logloss} ({} samples)", HumanCount(evaluation.samples))
+}
+
+/// Time left at the mean speed so far; nothing until there is something to go by.
+fn eta(elapsed: Duration, done: f64) -> Option<Duration> {
+    let known = elapsed >= SETTLED && done > 0.0 && done < 1.0;
+    known.then(|| elapsed.mul_f64((1.0 - done) / done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_eta_follows_the_share_done() {
+        assert_eq!(eta(Duration::from_secs(10), 0.25), Some(Duration::from_secs(30)));
+        assert_eq!(eta(Duration::from_secs(10), 0.0), None);
+        assert_eq!(eta(Duration::from_secs(10), 1.0), None);
+        assert_eq!(eta(Duration::from_millis(100), 0.25), None);
+    }
+}

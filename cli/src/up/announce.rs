@@ -1,0 +1,54 @@
+//! Where a role listens, written to a file once it does: the parent, a script or a person reads it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use zagros_plumbing::durable;
+
+/// Content of a `roles/<role>.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Announcement {
+    /// `coordinator`, `embedding-server-0`, `dense-worker-0`, …
+    pub(crate) role: String,
+    /// Process id.
+    pub(crate) pid: u32,
+    /// `host:port` of gRPC; empty for a worker, which serves none.
+    pub(crate) address: String,
+    /// `host:port` of /healthz, /readyz and /metrics.
+    pub(crate) admin: String,
+}
+
+impl Announcement {
+    /// Writes it whole or not at all.
+    pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        durable::write(path, serde_json::to_string_pretty(self)?.as_bytes())
+    }
+
+    /// Reads it; `None` while it is not there yet.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("roles/coordinator.json");
+        assert_eq!(Announcement::read(&path), None);
+        let told = Announcement {
+            role: "coordinator".into(),
+            pid: 7,
+            address: "127.0.0.1:1".into(),
+            admin: "127.0.0.1:2".into(),
+        };
+        told.write(&path).unwrap();
+        assert_eq!(Announcement::read(&path), Some(told));
+    }
+}

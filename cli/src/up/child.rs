@@ -1,0 +1,205 @@
+//! One role as a child process.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use owo_colors::AnsiColors;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+use zagros_plumbing::Deadline;
+
+use super::announce::Announcement;
+use super::prefix::{LastLines, Prefix};
+use crate::exit::{Exit, Failure};
+
+/// How often a file that a child will write is looked for.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Which role a child plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoleName {
+    Coordinator,
+    EmbeddingServer(u32),
+    DenseWorker(u32),
+}
+
+impl RoleName {
+    /// For people: `embedding server 1`.
+    pub(crate) fn display(self) -> String {
+        match self {
+            Self::Coordinator => "coordinator".to_owned(),
+            Self::EmbeddingServer(index) => format!("embedding server {index}"),
+            Self::DenseWorker(index) => format!("dense worker {index}"),
+        }
+    }
+
+    /// For files: `embedding-server-1`.
+    pub(crate) fn file_name(self) -> String {
+        self.display().replace(' ', "-")
+    }
+
+    /// The subcommand that plays it.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let (name, index) = match self {
+            Self::Coordinator => return vec!["coordinator".to_owned()],
+            Self::EmbeddingServer(index) => ("embedding-server", index),
+            Self::DenseWorker(index) => ("dense-worker", index),
+        };
+        vec![name.to_owned(), "--index".to_owned(), index.to_string()]
+    }
+
+    fn color(self) -> AnsiColors {
+        match self {
+            Self::Coordinator => AnsiColors::Magenta,
+            Self::EmbeddingServer(_) => AnsiColors::Cyan,
+            Self::DenseWorker(_) => AnsiColors::Green,
+        }
+    }
+}
+
+/// A running (or ended) child.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) role: RoleName,
+    process: tokio::process::Child,
+    announce: PathBuf,
+    last: LastLines,
+    copiers: Vec<JoinHandle<()>>,
+    /// How it ended, once it has.
+    pub(crate) ended: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Starts this binary again in another role.
+    pub(crate) fn start(role: RoleName, arguments: &[String], announce: PathBuf) -> Result<Self, Failure> {
+        let failed = |error| Failure::from_error(Exit::Internal, error);
+        let mut process = Command::new(std::env::current_exe().map_err(failed)?)
+            .args(arguments)
+            // An open pipe that closes when this process dies, however it dies.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A Ctrl-C at the terminal reaches this process alone, which passes it on in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let last = LastLines::default();
+        let prefix = Prefix { name: role.display(), color: role.color() };
+        let mut copiers = Vec::new();
+        if let Some(stream) = process.stdout.take() {
+            copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));
+        }
+        if let Some(stream) = process.stderr.take() {
+            copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
+        }
+        Ok(Self { role, process, announce, last, copiers, ended: None })
+    }
+
+    /// Waits until the child says where it listens.
+    pub(crate) async fn wait_announced(&mut self, patience: Duration) -> Result<Announcement, Failure> {
+        let deadline = Deadline::after(patience);
+        loop {
+            if let Some(announcement) = Announcement::read(&self.announce) {
+                return Ok(announcement);
+            }
+            if self.try_ended() {
+                return Err(self.obituary().await);
+            }
+            if deadline.is_past() {
+                let what = format!("{} did not listen within {patience:?}", self.role.display());
+                return Err(Failure::with_help(Exit::Cluster, what, "its lines above say what it was doing"));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits for its end; safe to drop and call again.
+    pub(crate) async fn wait(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.process.wait().await.ok();
+        }
+        self.ended
+    }
+
+    /// Whether it has ended, without waiting.
+    pub(crate) fn try_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.process.try_wait().ok().flatten();
+        }
+        self.ended.is_some()
+    }
+
+    /// Sends a signal; a child that has ended is left alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(pid) = pid {
+            // It may end between the check and the call, which is what was wanted.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Ends it without asking.
+    pub(crate) async fn kill(&mut self) {
+        let _ = self.process.kill().await;
+        self.try_ended();
+    }
+
+    /// Why the run ends: who died, how, and its last lines.
+    pub(crate) async fn obituary(&mut self) -> Failure {
+        for copier in self.copiers.drain(..) {
+            // The pipes close with the process; what it wrote last matters most.
+            let _ = tokio::time::timeout(Duration::from_secs(2), copier).await;
+        }
+        let (how, exit) = describe(self.ended);
+        let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
+        Failure::with_help(
+            exit,
+            what.trim_end(),
+            "the first lines of that output name the cause; everything else was stopped",
+        )
+    }
+}
+
+/// In words, and the exit code to pass on.
+fn describe(status: Option<ExitStatus>) -> (String, Exit) {
+    use std::os::unix::process::ExitStatusExt;
+    let Some(status) = status else { return ("could not be waited for".to_owned(), Exit::Internal) };
+    if let Some(signal) = status.signal() {
+        return (format!("was killed by signal {signal}"), Exit::Cluster);
+    }
+    let code = status.code().unwrap_or(1);
+    let exit = match code {
+        2 => Exit::Usage,
+        3 => Exit::Data,
+        5 => Exit::Diverged,
+        1 => Exit::Internal,
+        _ => Exit::Cluster,
+    };
+    (format!("ended with exit code {code} ({})", Exit::meaning(code)), exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_death_is_described_and_its_class_passed_on() {
+        let killed = describe(Some(ExitStatus::from_raw(9)));
+        assert_eq!(killed, ("was killed by signal 9".to_owned(), Exit::Cluster));
+        let data = describe(Some(ExitStatus::from_raw(3 << 8)));
+        assert_eq!(data, ("ended with exit code 3 (wrong or missing data)".to_owned(), Exit::Data));
+    }
+
+    #[test]
+    fn a_role_is_named_for_people_files_and_the_command_line() {
+        let role = RoleName::EmbeddingServer(2);
+        assert_eq!(role.display(), "embedding server 2");
+        assert_eq!(role.file_name(), "embedding-server-2");
+        assert_eq!(role.arguments(), ["embedding-server", "--index", "2"]);
+    }
+}

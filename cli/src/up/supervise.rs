@@ -1,0 +1,107 @@
+//! Watches the children: ends when the workers are done, or with the first one that died.
+
+use std::time::Duration;
+
+use futures::future::{FutureExt, select_all};
+use rustix::process::Signal;
+use zagros_plumbing::{Deadline, Shutdown};
+
+use super::child::{Child, RoleName};
+use crate::exit::Failure;
+
+/// The children of one run.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    children: Vec<Child>,
+    patience: Duration,
+}
+
+impl Supervisor {
+    /// With no children yet; `patience` bounds how long an asked-for end may take.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { children: Vec::new(), patience }
+    }
+
+    pub(crate) fn add(&mut self, child: Child) {
+        self.children.push(child);
+    }
+
+    /// Resolves once every worker is done, or with the obituary of the first child that died.
+    /// When `shutdown` is requested the workers are interrupted and get `patience` to finish.
+    pub(crate) async fn watch(&mut self, shutdown: &Shutdown) -> Result<(), Failure> {
+        let mut asked: Option<Deadline> = None;
+        while self.workers_running() {
+            let left = asked.map_or(Duration::MAX, |deadline| deadline.left());
+            tokio::select! {
+                index = next_to_end(&mut self.children) => {
+                    let child = &mut self.children[index];
+                    let finished = child.ended.is_some_and(|status| status.success());
+                    if !finished || !matches!(child.role, RoleName::DenseWorker(_)) {
+                        return Err(child.obituary().await);
+                    }
+                }
+                () = shutdown.requested(), if asked.is_none() => {
+                    asked = Some(Deadline::after(self.patience));
+                    self.interrupt_workers();
+                }
+                () = tokio::time::sleep(left), if asked.is_some() => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what still runs: told by the coordinator, then asked, then killed, each with a deadline.
+    pub(crate) async fn end_all(&mut self) {
+        let workers_done = !self.children.is_empty() && !self.workers_running();
+        if workers_done && self.wait_all(self.patience).await {
+            return;
+        }
+        for child in &self.children {
+            child.signal(Signal::TERM);
+        }
+        if self.wait_all(self.patience).await {
+            return;
+        }
+        for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
+            anstream::eprintln!("{} did not end within {:?}, killing it", child.role.display(), self.patience);
+            child.kill().await;
+        }
+    }
+
+    fn workers_running(&self) -> bool {
+        self.children.iter().any(|child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none())
+    }
+
+    fn interrupt_workers(&self) {
+        for child in self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_))) {
+            child.signal(Signal::INT);
+        }
+    }
+
+    async fn wait_all(&mut self, patience: Duration) -> bool {
+        let everyone = async {
+            for child in &mut self.children {
+                child.wait().await;
+            }
+        };
+        tokio::time::timeout(patience, everyone).await.is_ok()
+    }
+}
+
+/// Index of the next child to end.
+async fn next_to_end(children: &mut [Child]) -> usize {
+    let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
+    let waits: Vec<_> = running
+        .map(|(index, child)| {
+            async move {
+                child.wait().await;
+                index
+            }
+            .boxed()
+        })
+        .collect();
+    if waits.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(waits).await.0
+}

@@ -1,0 +1,75 @@
+//! Malformed rows and broken files: `file:line:column`, what was expected, and a limit that the user sets.
+
+use crate::fixture::Fixture;
+
+/// One good line of Criteo's format.
+fn good() -> String {
+    let mut fields = vec!["1".to_owned()];
+    fields.extend((0..13).map(|number| number.to_string()));
+    fields.extend((0..26).map(|number| format!("{number:08x}")));
+    fields.join("\t") + "\n"
+}
+
+fn with_bad_line(fixture: &Fixture, bad: &[u8]) {
+    let mut content = good().repeat(3).into_bytes();
+    content.extend_from_slice(bad);
+    content.extend_from_slice(good().repeat(2).as_bytes());
+    fixture.write("train.txt", content);
+}
+
+#[test]
+fn a_malformed_row_is_shown_with_its_place_and_the_limit_decides() {
+    let fixture = Fixture::new(100);
+    let cases: [(&[u8], &[&str]); 5] = [
+        (b"1\t2\t3\n", &["train.txt:4", "40"]),
+        (&good().replace("\t5\t", "\tfive\t").into_bytes(), &["train.txt:4", "five"]),
+        (&good().replacen('1', "7", 1).into_bytes(), &["train.txt:4", "7"]),
+        (&[good().trim_end().as_bytes(), b"\xff\xfe\n"].concat(), &["train.txt:4", "UTF-8"]),
+        (&good().replace("00000003", "0000\u{0}003").into_bytes(), &["train.txt:4", "NUL"]),
+    ];
+    for (bad, texts) in cases {
+        with_bad_line(&fixture, bad);
+        fixture.zagros(["train", "job.toml"]).expect(3).says(texts).says(&["max_bad_rows"]);
+        fixture.zagros(["train", "job.toml", "--set", "data.max_bad_rows=1"]).expect(0);
+        assert_eq!(fixture.summary()["samples"], 5);
+        assert_eq!(fixture.summary()["bad_rows"], 1);
+        let validated = fixture.zagros(["data", "validate", "job.toml"]).expect(3);
+        assert!(validated.stdout.contains("train.txt:4"), "{}", validated.stdout);
+    }
+}
+
+#[test]
+fn a_line_of_100_megabytes_is_refused_without_being_held() {
+    let fixture = Fixture::new(100);
+    let mut long = vec![b'x'; 100 << 20];
+    long.push(b'\n');
+    with_bad_line(&fixture, &long);
+    fixture.zagros(["train", "job.toml"]).expect(3).says(&["train.txt:4", "max_line_bytes"]);
+    fixture.zagros(["train", "job.toml", "--set", "data.max_bad_rows=1"]).expect(0);
+    assert_eq!(fixture.summary()["samples"], 5);
+}
+
+#[test]
+fn a_truncated_gzip_is_named() {
+    let fixture = Fixture::new(3_000);
+    let gzip = std::process::Command::new("gzip").arg(fixture.path("train.txt")).status();
+    assert!(gzip.expect("gzip runs").success());
+    let whole = std::fs::read(fixture.path("train.txt.gz")).expect("the gzip");
+    fixture.write("train.txt.gz", &whole[..whole.len() / 2]);
+    let run = fixture.zagros(["train", "job.toml", "--set", "data.train=train.txt.gz"]).expect(3);
+    run.says(&["train.txt.gz", "truncated"]);
+}
+
+#[test]
+fn an_empty_file_is_refused_before_the_first_step() {
+    let fixture = Fixture::new(100);
+    fixture.write("train.txt", "");
+    fixture.zagros(["train", "job.toml"]).expect(3).says(&["train.txt", "empty"]);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run_and_says_where() {
+    let fixture = Fixture::new(4_000);
+    let run = fixture.zagros(["train", "job.toml", "--set", "embedding.optimizer={kind=\"sgd\", lr=1e30}"]);
+    run.expect(5).says(&["step", "finite"]);
+}

@@ -1,0 +1,85 @@
+//! `zagros up`: the same run as separate processes.
+
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+use zagros_tests::zagros_in;
+
+#[test]
+fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
+    let fixture = Fixture::new(8_000);
+    fixture.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
+    let embedded = fixture.losses();
+    fixture.zagros(["up", "job.toml", "--servers", "3", "--set", "train.mode=sync"]).expect(0);
+    let cluster = fixture.losses();
+    assert_eq!(embedded.len(), 32);
+    assert_eq!(embedded.len(), cluster.len());
+    for (step, (one, other)) in embedded.iter().zip(&cluster).enumerate() {
+        assert!((one - other).abs() <= 1e-6, "step {step}: {one} embedded, {other} as a cluster");
+    }
+}
+
+#[test]
+fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
+    let fixture = Fixture::new(4_000);
+    let run = fixture.zagros(["up", "job.toml", "--servers", "2"]).expect(0);
+    for text in ["coordinator", "embedding server 0", "embedding server 1", "dense worker 0"] {
+        assert!(run.stderr.contains(text), "no {text:?} in:\n{}", run.stderr);
+    }
+    let folder = fixture.run_folder();
+    let manifest = std::fs::read_to_string(folder.join("model/manifest.json")).expect("a manifest");
+    assert!(manifest.contains("-of-00002") || manifest.matches(".zrows").count() == 2, "{manifest}");
+    let folder = folder.display().to_string();
+    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
+    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    assert_eq!(scored["auc"], fixture.summary()["evaluation"]["auc"]);
+}
+
+#[test]
+fn status_tells_of_a_running_job() {
+    let fixture = Fixture::new(4_000);
+    // Enough epochs that the run is still going when it is asked.
+    let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
+    run.wait_for_line("step ");
+    let roles = fixture.run_folder().join("roles/coordinator.json");
+    let coordinator: Value = serde_json::from_slice(&std::fs::read(roles).expect("announced")).expect("JSON");
+    let address = coordinator["address"].as_str().expect("an address");
+    let status = zagros_in(fixture.folder(), ["status", "--coordinator", address, "--json"]).expect(0);
+    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    assert_eq!(status["state"], "training");
+    assert_eq!(status["members"].as_array().map(Vec::len), Some(3), "{status}");
+    let shown = zagros_in(fixture.folder(), ["status", "--coordinator", address]).expect(0);
+    assert!(shown.stdout.contains("embedding server 1"), "{}", shown.stdout);
+    run.signal(rustix::process::Signal::INT);
+    assert_eq!(run.finish().code(), Some(130));
+}
+
+#[test]
+fn every_role_serves_health_and_metrics() {
+    let fixture = Fixture::new(4_000);
+    let mut run = fixture.start(["up", "job.toml", "--set", "train.epochs=1000"]);
+    run.wait_for_line("step ");
+    for (role, metric) in [
+        ("coordinator", "zagros_coordinator_"),
+        ("embedding-server-0", "zagros_embedding_"),
+        ("dense-worker-0", "zagros_worker_"),
+    ] {
+        let path = fixture.run_folder().join(format!("roles/{role}.json"));
+        let told: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+        let address = told["admin"].as_str().expect("an address");
+        assert!(http_get(address, "/healthz").starts_with("HTTP/1.1 200"), "{role}");
+        assert!(http_get(address, "/readyz").starts_with("HTTP/1.1 200"), "{role}");
+        assert!(http_get(address, "/metrics").contains(metric), "{role}");
+    }
+    run.signal(rustix::process::Signal::TERM);
+    assert_eq!(run.finish().code(), Some(143));
+}
+
+fn http_get(address: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("the request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer is text");
+    answer
+}

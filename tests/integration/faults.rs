@@ -1,0 +1,98 @@
+//! Processes that die, ports that are taken, peers that never come.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_tests::signal_process;
+
+use crate::fixture::Fixture;
+
+fn pid(fixture: &Fixture, role: &str) -> u32 {
+    let path = fixture.run_folder().join(format!("roles/{role}.json"));
+    let told: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+    told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+}
+
+#[test]
+fn a_killed_role_ends_the_run_and_is_named() {
+    let fixture = Fixture::new(4_000);
+    for (role, name) in [
+        ("embedding-server-1", "embedding server 1"),
+        ("coordinator", "coordinator"),
+        ("dense-worker-0", "dense worker 0"),
+    ] {
+        let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
+        run.wait_for_line("step ");
+        let pids: Vec<u32> = ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0"]
+            .map(|role| pid(&fixture, role))
+            .to_vec();
+        signal_process(pid(&fixture, role), Signal::KILL);
+        run.finish().expect(4).says(&[name, "killed by signal 9", "last lines"]);
+        for pid in pids {
+            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} outlived the run");
+        }
+    }
+}
+
+#[test]
+fn children_end_when_the_parent_is_killed() {
+    let fixture = Fixture::new(4_000);
+    let mut run = fixture.start(["up", "job.toml", "--set", "train.epochs=1000"]);
+    run.wait_for_line("step ");
+    let pids: Vec<u32> =
+        ["coordinator", "embedding-server-0", "dense-worker-0"].map(|role| pid(&fixture, role)).to_vec();
+    run.signal(Signal::KILL);
+    let alive = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    let mut tries = 0;
+    while pids.iter().any(alive) {
+        tries += 1;
+        assert!(tries < 600, "children outlived their parent by a minute");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_taken_port_is_named_with_what_to_do() {
+    let fixture = Fixture::new(100);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let run =
+        fixture.zagros(["coordinator", "--config", "job.toml", "--set", &format!("cluster.coordinator={address}")]);
+    run.expect(4).says(&["coordinator", &address, "cluster.coordinator"]);
+}
+
+#[test]
+fn a_role_without_a_coordinator_gives_up_and_says_whom_it_waited_for() {
+    let fixture = Fixture::new(100);
+    // Bound and dropped: nobody listens there.
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
+    let coordinator = format!("cluster.coordinator={address}");
+    for role in ["dense-worker", "embedding-server"] {
+        let arguments = [role, "--config", "job.toml", "--set", &coordinator, "--set", "cluster.patience_seconds=1"];
+        fixture.zagros(arguments).expect(4).says(&["coordinator", &address]);
+    }
+}
+
+#[test]
+fn a_worker_without_servers_gives_up_and_names_them() {
+    let fixture = Fixture::new(100);
+    let mut coordinator = fixture.start([
+        "coordinator",
+        "--config",
+        "job.toml",
+        "--announce",
+        "c.json",
+        "--set",
+        "cluster.coordinator=127.0.0.1:0",
+    ]);
+    coordinator.wait_for_line("listening");
+    let told: Value = serde_json::from_str(&fixture.read("c.json")).expect("JSON");
+    let address = format!("cluster.coordinator={}", told["address"].as_str().expect("an address"));
+    let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "cluster.patience_seconds=1"];
+    fixture.zagros(arguments).expect(4).says(&["embedding server 0"]);
+    // Another job file than the coordinator's is refused, and both fingerprints are shown.
+    let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "train.seed=99"];
+    fixture.zagros(arguments).expect(4).says(&["job"]);
+}

@@ -1,0 +1,91 @@
+//! A small generated data set and a job on it, in a folder of the test's own.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use zagros_tests::{Run, Running, zagros_in};
+
+/// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
+pub(crate) struct Fixture {
+    folder: TempDir,
+}
+
+const JOB: &str = r#"
+name = "small"
+[data]
+format = "criteo"
+train = "train.txt"
+test = "test.txt"
+threads = 1
+[embedding]
+dim = 4
+optimizer = { kind = "adagrad", lr = 0.05 }
+[model]
+kind = "dlrm"
+bottom = [16]
+top = [16]
+[train]
+batch_size = 256
+threads = 1
+[cluster]
+patience_seconds = 20
+lease_seconds = 2
+[output]
+folder = "runs"
+"#;
+
+impl Fixture {
+    /// With this many training rows and a fifth of them for the test.
+    pub(crate) fn new(rows: u32) -> Self {
+        let fixture = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
+        fixture.zagros(["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows]).expect(0);
+        std::fs::write(fixture.path("job.toml"), JOB).expect("the job file is written");
+        fixture
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).expect("a file of the test is written");
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("a file of the test is read")
+    }
+
+    /// Runs to the end.
+    pub(crate) fn zagros<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+        zagros_in(self.folder.path(), arguments)
+    }
+
+    /// Starts.
+    pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
+        Running::start(self.folder.path(), arguments)
+    }
+
+    /// The newest run folder.
+    pub(crate) fn run_folder(&self) -> PathBuf {
+        let entries = std::fs::read_dir(self.path("runs")).expect("there is a run");
+        entries.map(|entry| entry.expect("readable").path()).max().expect("there is a run folder")
+    }
+
+    /// Loss at every step of the newest run, as written.
+    pub(crate) fn losses(&self) -> Vec<f64> {
+        let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a JSON line"));
+        lines.filter_map(|line| line.get("loss")?.as_f64()).collect()
+    }
+
+    /// The newest run's `summary.json`.
+    pub(crate) fn summary(&self) -> serde_json::Value {
+        let text = std::fs::read_to_string(self.run_folder().join("summary.json")).expect("summary.json");
+        serde_json::from_str(&text).expect("summary.json is JSON")
+    }
+}

@@ -1,0 +1,13 @@
+//! The binary as a user runs it: real processes, real files, real sockets on loopback.
+
+mod bad_data;
+mod bad_job;
+mod bench;
+mod cluster;
+mod data;
+mod faults;
+mod fixture;
+mod help;
+mod signals;
+mod streaming;
+mod train;

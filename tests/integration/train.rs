@@ -1,0 +1,84 @@
+//! `zagros train` and `zagros eval`: one process from file to report.
+
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+
+#[test]
+fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
+    let fixture = Fixture::new(20_000);
+    let run = fixture.zagros(["train", "job.toml"]).expect(0);
+    for text in ["test AUC", "best reachable", "samples/s", "rows created", "run folder", "zagros eval"] {
+        assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
+    }
+    let folder = fixture.run_folder();
+    for file in ["job.toml", "metrics.jsonl", "summary.json", "model/manifest.json", "model/dense.safetensors"] {
+        assert!(folder.join(file).is_file(), "no {file}");
+    }
+    let events = std::fs::read_dir(folder.join("tensorboard")).expect("a tensorboard folder").count();
+    assert_eq!(events, 1);
+    assert_eq!(fixture.summary()["samples"], Value::from(20_000));
+}
+
+#[test]
+fn eval_of_the_saved_model_gives_the_measures_of_the_training() {
+    let fixture = Fixture::new(10_000);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let trained = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let folder = fixture.run_folder().display().to_string();
+    for servers in ["1", "3"] {
+        // A model saved by one server loads into any number.
+        let scored = fixture.zagros(["eval", &folder, "--json", "--set", &format!("cluster.servers={servers}")]);
+        let scored: Value = serde_json::from_str(&scored.expect(0).stdout).expect("JSON");
+        assert_eq!(scored["auc"].as_f64(), Some(trained), "{servers} servers");
+        assert_eq!(scored["samples"], Value::from(2_000));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_losses_and_another_seed_others() {
+    let fixture = Fixture::new(4_000);
+    let mut losses = Vec::new();
+    for seed in ["train.seed=1", "train.seed=1", "train.seed=2"] {
+        fixture.zagros(["train", "job.toml", "--set", seed, "--set", "train.mode=sync"]).expect(0);
+        losses.push(fixture.losses());
+    }
+    assert_eq!(losses[0].len(), 16, "one loss per step of 256 samples");
+    assert_eq!(losses[0], losses[1]);
+    assert_ne!(losses[0], losses[2]);
+}
+
+#[test]
+fn the_resolved_job_of_a_run_trains_again_to_the_same_losses() {
+    let fixture = Fixture::new(3_000);
+    fixture.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
+    let first = fixture.losses();
+    let resolved = fixture.run_folder().join("job.toml").display().to_string();
+    fixture.zagros(["train", &resolved]).expect(0);
+    assert_eq!(fixture.losses(), first);
+}
+
+#[test]
+fn max_steps_ends_early_and_dry_run_changes_nothing() {
+    let fixture = Fixture::new(4_000);
+    let plan = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0);
+    assert!(plan.stdout.contains("memory") && plan.stdout.contains("dense weights"), "{}", plan.stdout);
+    assert!(!fixture.path("runs").exists());
+    fixture.zagros(["train", "job.toml", "--max-steps", "5"]).expect(0);
+    assert_eq!(fixture.summary()["steps"], Value::from(5));
+}
+
+#[test]
+fn gzip_and_a_hash_split_train_too() {
+    let fixture = Fixture::new(4_000);
+    let gzip = std::process::Command::new("gzip").arg("-k").arg(fixture.path("train.txt")).status();
+    assert!(gzip.expect("gzip runs").success());
+    let job = fixture.read("job.toml").replace("train = \"train.txt\"", "train = \"train.txt.gz\"");
+    fixture.write("gz.toml", job.replace("test = \"test.txt\"", "test_fraction = 0.25"));
+    fixture.zagros(["train", "gz.toml"]).expect(0);
+    let summary = fixture.summary();
+    let (trained, tested) = (&summary["samples"], &summary["evaluation"]["samples"]);
+    let (trained, tested) = (trained.as_u64().expect("a count"), tested.as_u64().expect("a count"));
+    assert_eq!(trained + tested, 4_000, "every row is on one side");
+    assert!((800..1200).contains(&tested), "{tested} of 4000 held out");
+}

@@ -1,0 +1,205 @@
+//! The zagros binary as a user runs it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long any run of a test may take before it is killed and the test fails with its output.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a finished run printed.
+#[derive(Debug)]
+pub struct Run {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Run {
+    /// The exit code; a run killed by a signal has none.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Fails the test unless the run ended with `code`.
+    ///
+    /// # Panics
+    /// With everything the run printed.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code(), Some(code), "\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Fails the test unless standard error holds each text.
+    ///
+    /// # Panics
+    /// With the text that is missing and what was printed instead.
+    #[track_caller]
+    pub fn says(self, texts: &[&str]) -> Self {
+        // The error printer wraps long lines; a promise about words is not one about line ends.
+        let flat = flatten(&self.stderr);
+        for text in texts {
+            assert!(flat.contains(&flatten(text)), "no {text:?} in:\n{}", self.stderr);
+        }
+        self
+    }
+}
+
+fn flatten(text: &str) -> String {
+    text.split(|c: char| c.is_whitespace() || "│×╭╰─▶·".contains(c))
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Runs zagros in the checkout to its end.
+///
+/// # Panics
+/// When it does not end in time.
+pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
+    zagros_in(&super::repository(), arguments)
+}
+
+/// Runs zagros in a folder to its end.
+///
+/// # Panics
+/// When it does not end in time.
+pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+    Running::start(folder, arguments).finish()
+}
+
+/// A zagros process that a test watches, signals or kills.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    deadline: Instant,
+    stdout: Option<JoinHandle<String>>,
+    lines: Receiver<String>,
+    stderr: String,
+}
+
+impl Running {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// When the binary cannot be started.
+    pub fn start<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut child = Command::new(binary())
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("zagros starts");
+        let mut stdout = child.stdout.take().expect("standard output is piped");
+        let stderr = BufReader::new(child.stderr.take().expect("standard error is piped"));
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            stderr.split(b'\n').map_while(Result::ok).try_for_each(|line| sender.send(text(&line)))
+        });
+        let stdout = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            stdout.read_to_end(&mut bytes).map(|_| text(&bytes)).unwrap_or_default()
+        });
+        Self { child, deadline: Instant::now() + PATIENCE, stdout: Some(stdout), lines, stderr: String::new() }
+    }
+
+    /// Reads standard error until a line holds `wanted`; gives that line.
+    ///
+    /// # Panics
+    /// When the process ends, or too much time passes, before.
+    pub fn wait_for_line(&mut self, wanted: &str) -> String {
+        while let Some(line) = self.next_line() {
+            if line.contains(wanted) {
+                return line;
+            }
+        }
+        panic!("ended without {wanted:?}; it printed:\n{}", self.stderr);
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    pub fn signal(&self, signal: Signal) {
+        signal_process(self.child.id(), signal);
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it takes too long; the process is killed then.
+    pub fn finish(mut self) -> Run {
+        while self.next_line().is_some() {}
+        let status = self.child.wait().expect("the process is waited for");
+        let stdout = self.stdout.take().map(JoinHandle::join).and_then(Result::ok).unwrap_or_default();
+        Run { status, stdout, stderr: std::mem::take(&mut self.stderr) }
+    }
+
+    /// The next line of standard error, `None` once it closed.
+    fn next_line(&mut self) -> Option<String> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        match self.lines.recv_timeout(left) {
+            Ok(line) => {
+                self.stderr.push_str(&line);
+                self.stderr.push('\n');
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("did not end within {PATIENCE:?}; it printed:\n{}", self.stderr),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A failed test must not leave processes behind; one that has ended is not signalled.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Signals a process that the test's own run started, known by its announced process id.
+///
+/// # Panics
+/// When there is no such process.
+pub fn signal_process(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id is not zero");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+/// The binary of this checkout, built once per test process so that it is never stale.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--release", "--package", "zagros", "--message-format", "json-render-diagnostics"]);
+        let mut build = build.current_dir(super::repository()).stdout(Stdio::piped()).spawn().expect("cargo starts");
+        let messages = BufReader::new(build.stdout.take().expect("standard output is piped"));
+        let executable = messages.lines().map_while(Result::ok).filter_map(|line| executable(&line)).last();
+        assert!(build.wait().expect("cargo ends").success(), "zagros does not build");
+        executable.expect("cargo names the binary")
+    })
+}
+
+fn executable(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    message.get("executable")?.as_str().map(PathBuf::from)
+}

@@ -1,0 +1,28 @@
+//! The repository's files.
+
+use std::path::{Path, PathBuf};
+
+/// Root of the checkout.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the checkout").to_owned()
+}
+
+/// Rust files below a folder of the checkout, with their text; built and downloaded folders left out.
+pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![repository().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the checkout is readable") {
+            let path = entry.expect("an entry is readable").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') && !["target", "data", "runs"].contains(&name.as_str()) {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file is UTF-8");
+                found.push((path, text));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no Rust files below {folder}");
+    found
+}

@@ -1,0 +1,5 @@
+//! Rules of the code base that neither the compiler nor clippy knows.
+
+mod invariants;
+mod layers;
+mod sources;
