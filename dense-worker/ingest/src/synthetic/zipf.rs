@@ -25,6 +25,16 @@ impl Zipf {
         Self { sums, starts }
     }
 
+    /// How likely a rank is.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub(crate) fn probability(&self, rank: u32) -> f64 {
+        let rank = rank as usize;
+        let before = if rank == 0 { 0.0 } else { self.sums[rank - 1] };
+        (self.sums[rank] - before) / self.sums[self.sums.len() - 1]
+    }
+
     /// The rank (from 0) that a uniform number in [0, 1) stands for: how many of the sums are not
     /// above its share of the total.
     #[inline]
