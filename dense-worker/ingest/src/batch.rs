@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Samples in columns. Feature order is the job's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// Samples.
+    /// Samples. 0 only in a batch that completes splits in which there was no sample at all.
     pub size: usize,
     /// 0 or 1 each, `[size]`.
     pub labels: Vec<f32>,

@@ -2,6 +2,7 @@
 
 pub(crate) mod bad;
 pub(crate) mod fields;
+pub(crate) mod label;
 pub(crate) mod number;
 pub(crate) mod row;
 pub(crate) mod sink;

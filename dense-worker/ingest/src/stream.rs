@@ -339,6 +339,21 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
+        fn arbitrary_bytes_are_batches_or_an_error_but_no_dead_thread(
+            header: bool,
+            text in prop::collection::vec(prop_oneof![Just(b','), Just(b'\n'), Just(b'1'), Just(b'"'), any::<u8>()], 1..400),
+            block_bytes in 1_usize..100,
+        ) {
+            let start: &[u8] = if header { b"click,age,city,tags\n" } else { b"" };
+            let (_folder, path) = fixture::file([start, &text].concat());
+            for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
+                (job.data.max_bad_rows, job.data.max_line_bytes) = (10, 64);
+                let found = batches(&job, Part::All, whole(&path), block_bytes);
+                prop_assert!(!matches!(found, Err(IngestError::ThreadDied { .. })), "{:?}", found);
+            }
+        }
+
+        #[test]
         fn threads_splits_and_blocks_do_not_change_the_samples(
             rows in 1_u64..60,
             mut borders in prop::collection::vec(1_u64..6_000, 0..5),

@@ -1,12 +1,13 @@
 //! Lines into rows. Performance-critical: no allocation a row, nothing but memory work.
 
 use memchr::memmem::Finder;
-use zagros_job::{Features, Format, Job, TestPart, Values};
+use zagros_job::{Format, Job, TestPart, Values};
 
 use crate::Part;
 use crate::hash::HashSplit;
 use crate::parse::bad::{BadRows, Fault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
+use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{Positions, syntax};
@@ -19,7 +20,7 @@ pub(crate) struct RowParser {
     missing: Vec<Vec<u8>>,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    label: Label,
+    label: LabelTexts,
     numeric: Vec<String>,
     categorical: Vec<Cell>,
     fields: Fields,
@@ -30,13 +31,6 @@ pub(crate) struct RowParser {
 struct HoldOut {
     split: HashSplit,
     wants_test: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Label {
-    column: String,
-    positive: Vec<Vec<u8>>,
-    negative: Vec<Vec<u8>>,
 }
 
 /// A categorical column; with a separator it holds many values.
@@ -72,7 +66,7 @@ impl RowParser {
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: hold_out(&job.data.test, part),
-            label: Label::new(&job.features),
+            label: LabelTexts::new(&job.features.label),
             numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
             fields: Fields::default(),
@@ -235,32 +229,6 @@ impl RowParser {
     }
 }
 
-impl Label {
-    fn new(features: &Features) -> Self {
-        let label = &features.label;
-        Self { column: label.column.clone(), positive: bytes(&label.positive), negative: bytes(&label.negative) }
-    }
-
-    #[inline]
-    fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<Fault>> {
-        if self.positive.iter().any(|positive| positive == text) {
-            Ok(1.0)
-        } else if self.negative.iter().any(|negative| negative == text) {
-            Ok(0.0)
-        } else {
-            Err(self.unknown(text, field))
-        }
-    }
-
-    #[cold]
-    fn unknown(&self, text: &[u8], field: usize) -> Box<Fault> {
-        let list = |texts: &[Vec<u8>]| texts.iter().map(|text| shown(text)).collect::<Vec<_>>().join(" or ");
-        let (positive, negative) = (list(&self.positive), list(&self.negative));
-        let expected = format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column);
-        Box::new(Fault { column: field + 1, expected, found: shown(text) })
-    }
-}
-
 impl Cell {
     fn new(values: &Values) -> Self {
         let separator = match values {
@@ -282,10 +250,6 @@ fn hold_out(test: &TestPart, part: Part) -> Option<HoldOut> {
 
 fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
-}
-
-fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
-    texts.iter().map(|text| text.clone().into_bytes()).collect()
 }
 
 fn fault(column: usize, expected: String, found: String) -> Result<(), Box<Fault>> {
@@ -369,8 +333,6 @@ mod tests {
         assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
         assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
         assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
-        let label = "expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"yes\"";
-        assert_eq!(bad(b"yes,2,x,y\n"), format!("0:1: {label}"));
         assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
         assert_eq!(bad(b"1,2,x,a\0\n"), "0:4: expected text without NUL bytes, found \"a\\u{0}\"");
         let quote = "expected a closing quote on the same line (line breaks in quotes are not supported), found the end of the line";

@@ -1,0 +1,72 @@
+//! The texts that say whether a sample is positive.
+
+use zagros_job::Label;
+
+use crate::parse::bad::{Fault, shown};
+
+/// What the label column may hold.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelTexts {
+    column: String,
+    positive: Vec<Vec<u8>>,
+    negative: Vec<Vec<u8>>,
+}
+
+impl LabelTexts {
+    /// The job's.
+    pub(crate) fn new(label: &Label) -> Self {
+        Self { column: label.column.clone(), positive: bytes(&label.positive), negative: bytes(&label.negative) }
+    }
+
+    /// 1 or 0; `field` (from 0) is where the text stands.
+    #[inline]
+    pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<Fault>> {
+        if self.positive.iter().any(|positive| positive == text) {
+            Ok(1.0)
+        } else if self.negative.iter().any(|negative| negative == text) {
+            Ok(0.0)
+        } else {
+            Err(self.unknown(text, field))
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, text: &[u8], field: usize) -> Box<Fault> {
+        let list = |texts: &[Vec<u8>]| texts.iter().map(|text| shown(text)).collect::<Vec<_>>().join(" or ");
+        let (positive, negative) = (list(&self.positive), list(&self.negative));
+        let expected = format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column);
+        Box::new(Fault { column: field + 1, expected, found: shown(text) })
+    }
+}
+
+/// Texts as they stand in a file.
+pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.clone().into_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adult() -> LabelTexts {
+        LabelTexts::new(&Label {
+            column: "income".into(),
+            positive: vec![">50K".into(), ">50K.".into()],
+            negative: vec!["<=50K".into()],
+        })
+    }
+
+    #[test]
+    fn any_of_the_texts_will_do() {
+        let found = ["<=50K", ">50K", ">50K."].map(|text| adult().read(text.as_bytes(), 0).unwrap());
+        assert_eq!(found, [0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn another_text_is_refused_with_those_that_will_do() {
+        let fault = *adult().read(b"50K", 14).unwrap_err();
+        assert_eq!((fault.column, fault.found.as_str()), (15, "\"50K\""));
+        assert_eq!(fault.expected, r#"">50K" or ">50K." (positive) or "<=50K" (negative) in label column "income""#);
+        assert!(adult().read(b"", 14).is_err());
+    }
+}
