@@ -1,0 +1,179 @@
+//! Job file to batches, through the public door only.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+use zagros_ingest::{
+    Batch, BatchStream, IngestError, Part, SplitSource, SplitTask, StreamOptions, WholeFiles, files, fit_numeric,
+    hash_value,
+};
+use zagros_job::{Job, Overrides, Standardise};
+
+const JOB: &str = r#"
+[data]
+format = "delimited"
+delimiter = ","
+header = true
+train = ["a.csv", "b.csv"]
+test_fraction = 0.25
+
+[features]
+label = { column = "click", positive = ["1"], negative = ["0"] }
+numeric = [{ column = "age", standardise = true }]
+categorical = ["city", { column = "tags", separator = "|", pooling = "mean" }]
+
+[model]
+kind = "ffnn"
+hidden = [8]
+
+[train]
+batch_size = 16
+"#;
+
+struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    /// `b.csv` has its columns in another order, and one more.
+    fn new() -> Self {
+        let bench = Self { folder: TempDir::new().unwrap() };
+        let a: String = (0..300).map(|n| format!("{},{n},c{},a|t{n}\n", n % 2, n % 7)).collect();
+        let b: String = (300..500).map(|n| format!("more,c{},t{n},{n},{}\r\n", n % 7, n % 2)).collect();
+        bench.write("a.csv", format!("click,age,city,tags\n{a}").as_bytes());
+        bench.write("b.csv", format!("\u{feff}more,city,tags,age,click\r\n{b}").as_bytes());
+        bench.write("job.toml", JOB.as_bytes());
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn job(&self) -> Job {
+        Job::load(&self.path("job.toml"), &Overrides::none()).unwrap()
+    }
+
+    /// Puts the gzip form of a file in its place; gives its size.
+    fn compress(&self, name: &str) -> u64 {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&fs::read(self.path(name)).unwrap()).unwrap();
+        let bytes = encoder.finish().unwrap();
+        self.write(name, &bytes);
+        bytes.len() as u64
+    }
+}
+
+fn open(job: &Job, part: Part, cancel: &Arc<AtomicBool>) -> BatchStream {
+    let infos = files(job, &job.data.train).unwrap();
+    let options = StreamOptions { part, pass: 0, cancel: Arc::clone(cancel) };
+    BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
+}
+
+fn read(job: &Job, part: Part) -> Result<Vec<Batch>, IngestError> {
+    open(job, part, &Arc::default()).collect()
+}
+
+/// Ids of the `city` column and the ages, in order.
+fn columns(batches: &[Batch]) -> (Vec<u64>, Vec<f32>) {
+    let cities = batches.iter().flat_map(|batch| batch.categorical[0].ids.clone()).collect();
+    (cities, batches.iter().flat_map(|batch| batch.numeric.clone()).collect())
+}
+
+#[test]
+fn files_with_their_columns_in_any_order_are_one_stream() {
+    let bench = Bench::new();
+    let mut job = bench.job();
+    job.features.numeric[0].standardise = Standardise::No;
+    let batches = read(&job, Part::All).unwrap();
+    let (cities, ages) = columns(&batches);
+    assert_eq!(ages, (0..500_u16).map(f32::from).collect::<Vec<_>>());
+    assert_eq!(cities, (0..500).map(|n| hash_value(format!("c{}", n % 7).as_bytes())).collect::<Vec<_>>());
+    let last = batches.last().unwrap();
+    assert_eq!((last.size, last.completes.as_slice()), (500 % 16, &[1][..]));
+    assert_eq!(last.categorical[1].of(last.size - 1), [hash_value(b"t499")]);
+}
+
+#[test]
+fn a_fitted_column_has_mean_zero_and_deviation_one_over_the_training_part() {
+    let bench = Bench::new();
+    let mut job = bench.job();
+    let report = fit_numeric(&mut job, &Arc::default()).unwrap();
+    let (_, values) = columns(&read(&job, Part::Train).unwrap());
+    assert_eq!(report.rows, values.len() as u64);
+    let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
+    assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-5, "mean {mean}, variance {variance}");
+}
+
+#[test]
+fn compressed_files_give_the_same_batches_and_count_their_own_bytes() {
+    let bench = Bench::new();
+    let plain = read(&bench.job(), Part::Train).unwrap();
+    let bytes = bench.compress("a.csv") + bench.compress("b.csv");
+    let zipped = read(&bench.job(), Part::Train).unwrap();
+    assert_eq!(columns(&plain), columns(&zipped));
+    assert_eq!(zipped.iter().map(|batch| batch.bytes).sum::<u64>(), bytes);
+}
+
+#[test]
+fn a_cut_off_file_ends_the_stream_by_name() {
+    let bench = Bench::new();
+    let bytes = bench.compress("b.csv");
+    let whole = fs::read(bench.path("b.csv")).unwrap();
+    bench.write("b.csv", &whole[..bytes as usize - 20]);
+    let error = read(&bench.job(), Part::All).unwrap_err();
+    assert!(matches!(&error, IngestError::TruncatedGzip { path, .. } if path.ends_with("b.csv")), "{error}");
+}
+
+#[test]
+fn a_gzip_file_is_not_read_from_its_middle() {
+    let bench = Bench::new();
+    bench.compress("a.csv");
+    struct Middle(Option<SplitTask>);
+    impl SplitSource for Middle {
+        fn next(&mut self) -> Result<Option<SplitTask>, String> {
+            Ok(self.0.take())
+        }
+    }
+    let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
+    let options = StreamOptions { part: Part::All, pass: 0, cancel: Arc::default() };
+    let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
+    let error = stream.next().unwrap().unwrap_err().to_string();
+    assert!(error.contains("cannot be read from byte 100 on"), "{error}");
+}
+
+#[test]
+fn a_cancelled_stream_is_not_mistaken_for_a_finished_one() {
+    let bench = Bench::new();
+    let cancel = Arc::default();
+    let mut stream = open(&bench.job(), Part::All, &cancel);
+    assert!(stream.next().unwrap().is_ok());
+    cancel.store(true, Ordering::Relaxed);
+    // Batches that were cut already may still come.
+    let last = stream.by_ref().last().unwrap();
+    assert!(matches!(last, Err(IngestError::Cancelled)), "{last:?}");
+    assert!(stream.next().is_none());
+}
+
+#[test]
+fn a_file_that_vanishes_after_the_check_is_named() {
+    let bench = Bench::new();
+    let job = bench.job();
+    let infos = files(&job, &job.data.train).unwrap();
+    fs::remove_file(bench.path("b.csv")).unwrap();
+    let options = StreamOptions { part: Part::All, pass: 0, cancel: Arc::default() };
+    let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
+    let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
+    assert!(error.contains("b.csv: No such file"), "{error}");
+}
