@@ -1,8 +1,10 @@
 //! Exit codes, and how an error is shown: what, where, why, next step.
 
+use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::print::err;
 use miette::Report;
 
 /// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
@@ -77,14 +79,24 @@ impl Failure {
         Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
     }
 
-    /// An error of a library, its chain of causes kept.
-    pub(crate) fn from_error(exit: Exit, error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::new(exit, Report::from_err(error))
+    /// An error of a library, with those of its causes that it does not tell itself.
+    pub(crate) fn from_error(exit: Exit, error: impl Error) -> Self {
+        let mut chain = vec![error.to_string()];
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !chain.iter().any(|told| told.contains(&text)) {
+                chain.push(text);
+            }
+            cause = error.source();
+        }
+        let innermost = miette::miette!("{}", chain.pop().unwrap_or_default());
+        Self::new(exit, chain.into_iter().rev().fold(innermost, |report, text| report.wrap_err(text)))
     }
 
     /// Shows the error on standard error and gives the exit code.
     pub(crate) fn print(self) -> ExitCode {
-        eprintln!("{:?}", self.report);
+        err!("{:?}", self.report);
         self.exit.into()
     }
 }
@@ -95,8 +107,34 @@ pub(crate) trait OrInternal<T> {
     fn or_internal(self) -> Result<T, Failure>;
 }
 
-impl<T, E: std::error::Error + Send + Sync + 'static> OrInternal<T> for Result<T, E> {
+impl<T, E: Error> OrInternal<T> for Result<T, E> {
     fn or_internal(self) -> Result<T, Failure> {
         self.map_err(|error| Failure::from_error(Exit::Internal, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the disk is full")]
+    struct Inner;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot save: {source}")]
+    struct Outer {
+        source: Inner,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the run failed")]
+    struct Outermost(#[source] Outer);
+
+    #[test]
+    fn a_cause_that_was_told_is_not_told_again() {
+        let failure = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner }));
+        let told: Vec<String> = failure.report.chain().map(ToString::to_string).collect();
+        assert_eq!(told, ["the run failed", "cannot save: the disk is full"]);
     }
 }

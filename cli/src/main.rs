@@ -6,6 +6,7 @@ mod embedded;
 mod exit;
 mod meter;
 mod plan;
+mod print;
 mod report;
 mod terminal;
 mod up;

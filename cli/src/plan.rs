@@ -5,6 +5,7 @@ use owo_colors::OwoColorize;
 use zagros_job::{Job, Mode, Model, Table, TableOptimizer, TestPart};
 
 use crate::exit::{Exit, Failure};
+use crate::print::out;
 
 /// Slot number, fingerprint and load factor of the index, per row; measured figures are in docs/perf.md.
 const INDEX_BYTES: usize = 24;
@@ -15,7 +16,7 @@ const DENSE_BYTES_PER_WEIGHT: u64 = 16;
 pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     let files = zagros_ingest::files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
     let bytes = files.iter().map(|file| file.bytes).sum();
-    anstream::println!("{}  plan; nothing was run\n", job.name.bold());
+    out!("{}  plan; nothing was run\n", job.name.bold());
     row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));
     row("held out", held_out(&job.data.test));
     row("features", format!("{} numeric, {} categorical", job.features.numeric.len(), job.features.categorical.len()));
@@ -23,7 +24,7 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     row("training", training(job));
     row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
     row("threads", format!("{} for torch, {} for parsing", job.train.threads, job.data.threads));
-    anstream::println!("\n{}", "memory".bold());
+    out!("\n{}", "memory".bold());
     row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT).to_string());
     row("batches", format!("{} for {} in flight", HumanBytes(in_flight_bytes(job)), job.train.staleness + 1));
     for (shape, tables) in shapes(&job.tables) {
@@ -34,7 +35,7 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
 }
 
 fn row(name: &str, text: impl std::fmt::Display) {
-    anstream::println!("  {:<15}{text}", name.dimmed());
+    out!("  {:<15}{text}", name.dimmed());
 }
 
 fn held_out(test: &TestPart) -> String {

@@ -11,6 +11,7 @@ use zagros_job::{Job, TestPart};
 use zagros_plumbing::lifecycle::Signals;
 
 use crate::exit::{Exit, Failure};
+use crate::print::out;
 use crate::terminal::Terminal;
 
 /// What is known of a generated data set: `planted.json` beside its files.
@@ -79,7 +80,7 @@ impl Report<'_> {
     fn print(&self) {
         let summary = self.summary;
         let verb = if summary.outcome == Outcome::Finished { "trained on" } else { "stopped after" };
-        anstream::println!(
+        out!(
             "\n{}  {verb} {} samples in {} steps, {:.1} s\n",
             self.job.name.bold(),
             HumanCount(summary.samples),
@@ -126,7 +127,7 @@ impl Report<'_> {
 
     fn print_next(&self) {
         let Some(folder) = &self.folder else { return };
-        anstream::println!("\n{}", "next".bold());
+        out!("\n{}", "next".bold());
         if self.job.output.save_model {
             next(&format!("zagros eval {}", folder.display()), "score the test part again, from the saved model");
         }
@@ -137,7 +138,7 @@ impl Report<'_> {
             next("make train DATA=/path/to/train.txt", "your own file in Criteo's format");
             next("zagros up examples/quickstart.toml --servers 3", "the same as separate processes");
         }
-        anstream::println!();
+        out!();
     }
 }
 
@@ -146,11 +147,11 @@ fn parent(folder: &Path) -> &Path {
 }
 
 fn row(name: &str, text: &str) {
-    anstream::println!("  {:<14}{text}", name.dimmed());
+    out!("  {:<14}{text}", name.dimmed());
 }
 
 fn next(command: &str, what: &str) {
-    anstream::println!("  {:<48}{}", command.cyan(), what.dimmed());
+    out!("  {:<48}{}", command.cyan(), what.dimmed());
 }
 
 /// A measure, and beside it the best one there is.

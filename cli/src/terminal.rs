@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::print::err;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, Observer, StepReport};
 
@@ -49,8 +50,8 @@ impl Terminal {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| anstream::eprintln!("{text}")),
-            None => anstream::eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| err!("{text}")),
+            None => err!("{text}"),
         }
     }
 
@@ -59,7 +60,7 @@ impl Terminal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None if state.last_status != text => anstream::eprintln!("{text}"),
+            None if state.last_status != text => err!("{text}"),
             None => {}
         }
         text.clone_into(&mut state.last_status);
@@ -78,7 +79,7 @@ impl Terminal {
             bar.set_message(describe(report, state.epochs, eta(state.started.elapsed(), done)));
         } else if state.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
             state.last_line = Some(Instant::now());
-            anstream::eprintln!("{}", describe(report, state.epochs, eta(state.started.elapsed(), done)));
+            err!("{}", describe(report, state.epochs, eta(state.started.elapsed(), done)));
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct Summary {
     pub stages: StageSeconds,
     /// Malformed rows skipped.
     pub bad_rows: u64,
+    /// Most resident memory of this process so far, where the kernel tells.
+    pub peak_rss_bytes: Option<u64>,
 }
 
 /// Earlier batches whose gradients were not acknowledged at lookup, over all steps.

@@ -6,6 +6,7 @@ pub mod durable;
 pub mod grpc;
 pub mod lifecycle;
 pub mod metrics;
+pub mod process;
 pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};

@@ -21,6 +21,8 @@ pub fn install(format: LogFormat, default_filter: &str) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A reader that went away must not end the process: reporting that would panic.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     // An error only means that a subscriber is there already, which a test process may well have.
     let _ = match format {

@@ -57,7 +57,7 @@ fn a_truncated_gzip_is_named() {
     let whole = std::fs::read(fixture.path("train.txt.gz")).expect("the gzip");
     fixture.write("train.txt.gz", &whole[..whole.len() / 2]);
     let run = fixture.zagros(["train", "job.toml", "--set", "data.train=train.txt.gz"]).expect(3);
-    run.says(&["train.txt.gz", "truncated"]);
+    run.says(&["train.txt.gz", "ends early"]);
 }
 
 #[test]
@@ -70,6 +70,7 @@ fn an_empty_file_is_refused_before_the_first_step() {
 #[test]
 fn a_loss_that_is_not_finite_ends_the_run_and_says_where() {
     let fixture = Fixture::new(4_000);
-    let run = fixture.zagros(["train", "job.toml", "--set", "embedding.optimizer={kind=\"sgd\", lr=1e30}"]);
+    let (rows, dense) = ("embedding.optimizer={kind=\"sgd\", lr=1000}", "optimizer={kind=\"sgd\", lr=1000}");
+    let run = fixture.zagros(["train", "job.toml", "--set", rows, "--set", dense]);
     run.expect(5).says(&["step", "finite"]);
 }

@@ -8,7 +8,7 @@ fn all_problems_are_reported_with_place_and_suggestion() {
     let job = fixture.read("job.toml").replace("batch_size", "batch_sise").replace("dim = 4", "dim = \"four\"");
     fixture.write("wrong.toml", job);
     let run = fixture.zagros(["train", "wrong.toml"]).expect(2);
-    run.says(&["batch_sise", "batch_size", "wrong.toml:19", "wrong.toml:9", "dim"]);
+    run.says(&["batch_sise", "batch_size", "wrong.toml:16", "wrong.toml:9", "dim"]);
     assert!(!fixture.path("runs").exists(), "nothing was started");
 }
 

@@ -15,6 +15,12 @@ fn pid(fixture: &Fixture, role: &str) -> u32 {
     told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
+/// Whether a process does anything; one that has ended and was not collected yet does not.
+fn is_running(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.is_empty() && !status.lines().any(|line| line.starts_with("State:") && line.contains('Z'))
+}
+
 #[test]
 fn a_killed_role_ends_the_run_and_is_named() {
     let fixture = Fixture::new(4_000);
@@ -31,7 +37,7 @@ fn a_killed_role_ends_the_run_and_is_named() {
         signal_process(pid(&fixture, role), Signal::KILL);
         run.finish().expect(4).says(&[name, "killed by signal 9", "last lines"]);
         for pid in pids {
-            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} outlived the run");
+            assert!(!is_running(pid), "process {pid} outlived the run");
         }
     }
 }
@@ -44,9 +50,8 @@ fn children_end_when_the_parent_is_killed() {
     let pids: Vec<u32> =
         ["coordinator", "embedding-server-0", "dense-worker-0"].map(|role| pid(&fixture, role)).to_vec();
     run.signal(Signal::KILL);
-    let alive = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}")).exists();
     let mut tries = 0;
-    while pids.iter().any(alive) {
+    while pids.iter().any(|pid| is_running(*pid)) {
         tries += 1;
         assert!(tries < 600, "children outlived their parent by a minute");
         std::thread::sleep(Duration::from_millis(100));
@@ -87,12 +92,12 @@ fn a_worker_without_servers_gives_up_and_names_them() {
         "--set",
         "cluster.coordinator=127.0.0.1:0",
     ]);
-    coordinator.wait_for_line("listening");
+    coordinator.wait_for_line("announced");
     let told: Value = serde_json::from_str(&fixture.read("c.json")).expect("JSON");
     let address = format!("cluster.coordinator={}", told["address"].as_str().expect("an address"));
+    // Another job file than the coordinator's is refused before anything starts.
+    let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "train.seed=99"];
+    fixture.zagros(arguments).expect(4).says(&["job file"]);
     let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "cluster.patience_seconds=1"];
     fixture.zagros(arguments).expect(4).says(&["embedding server 0"]);
-    // Another job file than the coordinator's is refused, and both fingerprints are shown.
-    let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "train.seed=99"];
-    fixture.zagros(arguments).expect(4).says(&["job"]);
 }

@@ -15,6 +15,7 @@ use crate::args::{BenchModel, BenchTrainArgs};
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::meter::{Meter, Window};
+use crate::print::out;
 use crate::report;
 
 /// Samples per step, as every peer runs this workload.
@@ -58,7 +59,7 @@ pub(crate) async fn train(args: BenchTrainArgs) -> Result<Exit, Failure> {
     let window = run(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
     if args.json {
-        anstream::println!("{}", serde_json::to_string(&figures).or_internal()?);
+        out!("{}", serde_json::to_string(&figures).or_internal()?);
     } else {
         print(&figures);
     }
@@ -170,11 +171,11 @@ fn figures(args: &BenchTrainArgs, window: &Window) -> Figures {
 
 fn print(figures: &Figures) {
     let Figures { workload, model, dim, torch_threads, staleness, samples, loss, .. } = figures;
-    anstream::println!("{workload}: {model}, dim {dim}, {torch_threads} torch thread(s), staleness {staleness}");
-    anstream::println!("  {samples} samples after the warm-up, last loss {loss:.4}");
-    anstream::println!("  {:>9.1} µs of CPU a sample, all threads", figures.cpu_us_per_sample);
-    anstream::println!("  {:>9.0} samples/s", figures.samples_per_second);
-    anstream::println!("  split, µs a sample (stages overlap; lookup and push run from request to answer):");
+    out!("{workload}: {model}, dim {dim}, {torch_threads} torch thread(s), staleness {staleness}");
+    out!("  {samples} samples after the warm-up, last loss {loss:.4}");
+    out!("  {:>9.1} µs of CPU a sample, all threads", figures.cpu_us_per_sample);
+    out!("  {:>9.0} samples/s", figures.samples_per_second);
+    out!("  split, µs a sample (stages overlap; lookup and push run from request to answer):");
     let split = &figures.split_us_per_sample;
     let stages = [
         ("parse", split.parse),
@@ -186,6 +187,6 @@ fn print(figures: &Figures) {
         ("push", split.push),
     ];
     for (name, time) in stages {
-        anstream::println!("  {time:>9.2} {name}");
+        out!("  {time:>9.2} {name}");
     }
 }

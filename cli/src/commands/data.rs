@@ -11,6 +11,7 @@ use zagros_plumbing::durable;
 use super::load_job;
 use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::{err, out};
 use crate::report::Planted;
 
 /// How many bad rows `validate` shows.
@@ -20,7 +21,7 @@ const SHOWN: usize = 20;
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let spec =
         SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
-    anstream::eprintln!(
+    err!(
         "generating {} training and {} test rows in Criteo's format",
         HumanCount(args.rows),
         HumanCount(args.test_rows)
@@ -29,7 +30,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let planted = measure(args, &planted)?;
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
     durable::write(&args.folder.join(Planted::FILE), text.as_bytes()).or_internal()?;
-    anstream::eprintln!(
+    err!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
         HumanBytes(size(&args.folder.join("train.txt")) + size(&args.folder.join("test.txt"))),
@@ -62,7 +63,7 @@ fn size(path: &Path) -> u64 {
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets)?;
     let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
-    anstream::print!("{inspection}");
+    out!("{inspection}");
     Ok(Exit::Success)
 }
 
@@ -70,6 +71,6 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets)?;
     let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
-    anstream::print!("{validation}");
+    out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
 }

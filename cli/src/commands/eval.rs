@@ -12,6 +12,7 @@ use super::{load_job, second_signal};
 use crate::args::EvalArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::out;
 use crate::report;
 use crate::terminal::Terminal;
 
@@ -54,14 +55,14 @@ fn run_folder(path: &Path) -> Result<PathBuf, Failure> {
 
 fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {
     if json {
-        anstream::println!("{}", serde_json::to_string(evaluation).or_internal()?);
+        out!("{}", serde_json::to_string(evaluation).or_internal()?);
         return Ok(());
     }
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
-    anstream::println!("samples              {}", indicatif::HumanCount(evaluation.samples));
-    anstream::println!("AUC                  {}", measure(evaluation.auc));
-    anstream::println!("logloss              {}", measure(evaluation.logloss));
-    anstream::println!("normalised entropy   {}", measure(evaluation.normalised_entropy));
-    anstream::println!("calibration          {}", measure(evaluation.calibration));
+    out!("samples              {}", indicatif::HumanCount(evaluation.samples));
+    out!("AUC                  {}", measure(evaluation.auc));
+    out!("logloss              {}", measure(evaluation.logloss));
+    out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
+    out!("calibration          {}", measure(evaluation.calibration));
     Ok(())
 }

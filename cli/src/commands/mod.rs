@@ -15,6 +15,7 @@ use zagros_plumbing::telemetry::{self, LogFormat};
 
 use crate::args::{Arguments, BenchCommand, Command, DataCommand};
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::out;
 use crate::up;
 
 /// Runs the command to its end.
@@ -40,11 +41,12 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     }
 }
 
-/// Roles tell what they do; commands for a person stay quiet unless something is wrong.
+/// Roles tell what they do. Commands for a person stay quiet unless something is wrong, and what ends them is
+/// printed as their error, so the embedded coordinator need not log it as well.
 fn log_level(command: &Command) -> &'static str {
     match command {
         Command::Coordinator(_) | Command::EmbeddingServer(_) | Command::DenseWorker(_) => "info",
-        _ => "warn",
+        _ => "warn,zagros_coordinator=off",
     }
 }
 
@@ -69,11 +71,13 @@ pub(crate) fn second_signal(code: i32) -> ! {
 }
 
 fn print_schema() -> Result<Exit, Failure> {
-    anstream::println!("{}", zagros_job::schema_json());
+    out!("{}", zagros_job::schema_json());
     Ok(Exit::Success)
 }
 
 fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
-    clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut script);
+    out!("{}", String::from_utf8_lossy(&script));
     Ok(Exit::Success)
 }

@@ -55,7 +55,9 @@ impl Role {
         tracing::info!(address, admin, "listening");
         let Some(path) = &config.announce else { return Ok(()) };
         let role = self.name.replace(' ', "-");
-        Announcement { role, pid: std::process::id(), address, admin }.write(path).or_internal()
+        Announcement { role, pid: std::process::id(), address, admin }.write(path).or_internal()?;
+        tracing::info!(file = %path.display(), "announced");
+        Ok(())
     }
 
     fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
@@ -158,7 +160,8 @@ fn exit_with_parent(shutdown: Shutdown) {
         let mut rest = Vec::new();
         // Nothing is ever written to it: the read returns when the parent is gone.
         let _ = std::io::stdin().read_to_end(&mut rest);
-        tracing::warn!("the parent process is gone, stopping");
+        // First of all: the log went to the parent too, so nothing after this may matter.
         shutdown.request();
+        tracing::warn!("the parent process is gone, stopping");
     });
 }

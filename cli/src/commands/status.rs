@@ -9,6 +9,7 @@ use zagros_protocol::control::StatusRequest;
 
 use crate::args::StatusArgs;
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::out;
 
 /// Asks once and prints.
 pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
@@ -21,7 +22,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     })?;
     let report = StatusReport::from(answer);
     if args.json {
-        anstream::println!("{}", serde_json::to_string_pretty(&report).or_internal()?);
+        out!("{}", serde_json::to_string_pretty(&report).or_internal()?);
     } else {
         print(&report);
     }
@@ -29,8 +30,8 @@ pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
 }
 
 fn print(report: &StatusReport) {
-    anstream::println!("{}  {} {}", report.job.bold(), report.state, report.reason);
-    anstream::println!(
+    out!("{}  {} {}", report.job.bold(), report.state, report.reason);
+    out!(
         "  epoch {} of {}, {} of {} splits done, placement generation {}",
         report.pass + 1,
         report.passes,
@@ -39,10 +40,10 @@ fn print(report: &StatusReport) {
         report.generation
     );
     for member in &report.members {
-        anstream::println!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
+        out!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
     }
     for evaluation in &report.evaluations {
-        anstream::println!(
+        out!(
             "  test after step {:<7} AUC {:.4}  logloss {:.4}  ({} samples)",
             evaluation.step,
             evaluation.auc,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use owo_colors::AnsiColors;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::Command;
+use tokio::process::{ChildStdin, Command};
 use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
 
@@ -64,6 +64,8 @@ impl RoleName {
 pub(crate) struct Child {
     pub(crate) role: RoleName,
     process: tokio::process::Child,
+    /// Held open while this process lives; waiting for the child would close it.
+    _stdin: Option<ChildStdin>,
     announce: PathBuf,
     last: LastLines,
     copiers: Vec<JoinHandle<()>>,
@@ -95,7 +97,8 @@ impl Child {
         if let Some(stream) = process.stderr.take() {
             copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
         }
-        Ok(Self { role, process, announce, last, copiers, ended: None })
+        let stdin = process.stdin.take();
+        Ok(Self { role, process, _stdin: stdin, announce, last, copiers, ended: None })
     }
 
     /// Waits until the child says where it listens.

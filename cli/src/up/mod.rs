@@ -20,6 +20,7 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use crate::args::UpArgs;
 use crate::commands::{load_job, second_signal};
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::err;
 use child::{Child, RoleName};
 use supervise::Supervisor;
 
@@ -67,7 +68,7 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     fn print(&self, job: &Job) {
-        anstream::eprintln!(
+        err!(
             "{}: 1 coordinator, {} embedding server(s), {} dense worker(s) on this machine; run folder {}",
             job.name,
             job.cluster.servers,

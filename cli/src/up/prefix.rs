@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::print::err;
 use owo_colors::{AnsiColors, OwoColorize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
@@ -43,7 +44,7 @@ impl Prefix {
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
-            anstream::eprintln!("{:<19}│ {text}", self.name.color(self.color));
+            err!("{:<19}│ {text}", self.name.color(self.color));
             last.keep(text);
         }
     }

@@ -8,6 +8,7 @@ use zagros_plumbing::{Deadline, Shutdown};
 
 use super::child::{Child, RoleName};
 use crate::exit::Failure;
+use crate::print::err;
 
 /// The children of one run.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Supervisor {
             return;
         }
         for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
-            anstream::eprintln!("{} did not end within {:?}, killing it", child.role.display(), self.patience);
+            err!("{} did not end within {:?}, killing it", child.role.display(), self.patience);
             child.kill().await;
         }
     }

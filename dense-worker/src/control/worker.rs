@@ -12,6 +12,7 @@ use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_ingest::{Batch, FileInfo, files, fit_numeric};
 use zagros_job::{Job, Standardise, Wire};
 use zagros_plumbing::Shutdown;
+use zagros_plumbing::process::peak_memory;
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::Encoding;
@@ -271,6 +272,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, Worke
         staleness: tracker.staleness(),
         stages: trainer.metrics.stage_seconds(),
         bad_rows: trainer.metrics.bad_rows.get(),
+        peak_rss_bytes: peak_memory(),
     })
 }
 
