@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{Generation, PackError, RowKey, ServerIndex};
 
-/// Pinned: it decides where a row lives and in which checkpoint file. Changing it changes
+/// Pinned: it decides where a row lives and in which checkpoint file (invariant PL-1). Changing it changes
 /// [`crate::PROTOCOL_VERSION`].
 const BUCKET_SEED: u64 = 0x5a61_6772_6f73_0001;
 
@@ -104,7 +104,7 @@ mod tests {
         RowKey { table: TableId(table), id }
     }
 
-    /// A checkpoint written today is read by every later release: these values are for ever (computed independently with python-xxhash).
+    /// PL-1. A checkpoint written today is read by every later release: these values are for ever (computed independently with python-xxhash).
     #[test]
     fn buckets_are_pinned() {
         let found: Vec<u32> = (0..4).map(|id| bucket_of(key(0, id), 1024)).collect();

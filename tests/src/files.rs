@@ -10,7 +10,8 @@ pub fn repository() -> PathBuf {
 /// Rust files below a folder of the checkout, with their text; built and downloaded folders left out.
 pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    let mut folders = vec![repository().join(folder)];
+    let root = repository();
+    let mut folders = vec![if folder == "." { root } else { root.join(folder) }];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder of the checkout is readable") {
             let path = entry.expect("an entry is readable").path();
