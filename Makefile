@@ -11,7 +11,8 @@ setup: ## install what is missing (system packages, libtorch into .deps/)
 	@sh scripts/setup.sh
 
 build: setup ## build the zagros binary
-	@cargo build --release --quiet -p zagros
+	@test -x $(ZAGROS) || echo "building zagros in release; the first time takes a few minutes"
+	@cargo build --release -p zagros
 
 train: build ## train on generated data, or DATA=/path/to/criteo/train.txt
 ifdef DATA
