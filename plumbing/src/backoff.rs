@@ -98,10 +98,14 @@ mod tests {
         let deadline = Deadline::after(Duration::from_secs(10));
         let mut tries = 0;
         let failed: Result<(), u32> = Backoff::default()
-            .retry(deadline, |_| true, || {
-                tries += 1;
-                std::future::ready(Err(tries))
-            })
+            .retry(
+                deadline,
+                |_| true,
+                || {
+                    tries += 1;
+                    std::future::ready(Err(tries))
+                },
+            )
             .await;
         assert_eq!(failed, Err(tries));
         assert!(deadline.is_past() && tries > 5, "{tries} tries");
@@ -112,10 +116,14 @@ mod tests {
         let deadline = Deadline::after(Duration::from_secs(10));
         let mut tries = 0;
         let failed: Result<(), &str> = Backoff::default()
-            .retry(deadline, |error| *error != "final", || {
-                tries += 1;
-                std::future::ready(Err(if tries == 3 { "final" } else { "passing" }))
-            })
+            .retry(
+                deadline,
+                |error| *error != "final",
+                || {
+                    tries += 1;
+                    std::future::ready(Err(if tries == 3 { "final" } else { "passing" }))
+                },
+            )
             .await;
         assert_eq!((failed, tries), (Err("final"), 3));
     }

@@ -20,9 +20,8 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 /// As [`write`], and whatever `fill` returns.
 pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let temporary = temporary_name(path);
-    let written = fill_and_sync(&temporary, fill)
-        .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| sync_folder(path));
+    let written =
+        fill_and_sync(&temporary, fill).and_then(|()| fs::rename(&temporary, path)).and_then(|()| sync_folder(path));
     written.map_err(|error| {
         // The error that matters is the first one; a left-over temporary file is only untidy.
         let _ = fs::remove_file(&temporary);

@@ -1,9 +1,12 @@
 //! Prometheus metrics: the registry is passed in, never a global, so that several roles can live in one process.
 
-use prometheus::core::Collector;
 use prometheus::TextEncoder;
+use prometheus::core::Collector;
 
-pub use prometheus::{Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+pub use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
 
 /// Latency buckets in seconds: 50 µs to 26 s, factor 2.
 #[must_use]
