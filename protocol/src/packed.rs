@@ -1,9 +1,12 @@
-//! Flat payloads: how many rows of which table, and values in little-endian bytes.
+//! Flat payloads: how many rows of which table, and ids and values in little-endian bytes.
 
-use half::{bf16, f16};
+mod numbers;
+
+pub use numbers::{
+    decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes, values_as_bytes, values_of,
+};
 
 use crate::TableId;
-use crate::datapath::Encoding;
 
 /// A run of rows of one table inside a flat payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,68 +105,6 @@ impl Segments {
     }
 }
 
-/// Bytes of one value.
-///
-/// # Errors
-/// When the encoding is not one of ours.
-pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
-    match Encoding::try_from(encoding) {
-        Ok(Encoding::F32) => Ok(4),
-        Ok(Encoding::F16 | Encoding::Bf16) => Ok(2),
-        Ok(Encoding::Unspecified) | Err(_) => Err(PackError::Encoding(encoding)),
-    }
-}
-
-/// Values as bytes of the wanted encoding. Narrow encodings round to nearest even.
-///
-/// # Errors
-/// When the encoding is not one of ours.
-pub fn encode_values(values: &[f32], encoding: i32) -> Result<Vec<u8>, PackError> {
-    value_bytes(encoding)?;
-    Ok(match Encoding::try_from(encoding) {
-        Ok(Encoding::F16) => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-        Ok(Encoding::Bf16) => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
-        _ if cfg!(target_endian = "little") => bytemuck::cast_slice(values).to_vec(),
-        _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-    })
-}
-
-/// Decodes exactly `into.len()` values.
-///
-/// # Errors
-/// When the payload has another length or an unknown encoding; `into` is untouched then.
-pub fn decode_values(bytes: &[u8], encoding: i32, into: &mut [f32]) -> Result<(), PackError> {
-    expect_length("values", into.len().checked_mul(value_bytes(encoding)?), bytes.len())?;
-    match Encoding::try_from(encoding) {
-        Ok(Encoding::F16) => decode(bytes, into, |word| f16::from_le_bytes(word).to_f32()),
-        Ok(Encoding::Bf16) => decode(bytes, into, |word| bf16::from_le_bytes(word).to_f32()),
-        _ => decode(bytes, into, f32::from_le_bytes),
-    }
-    Ok(())
-}
-
-fn decode<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N]) -> f32) {
-    // Lengths were checked by the caller, so the shorter side is never cut.
-    for (word, slot) in bytes.as_chunks::<N>().0.iter().zip(into) {
-        *slot = value(*word);
-    }
-}
-
-/// Ids as bytes of the wire.
-#[must_use]
-pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
-    if cfg!(target_endian = "little") {
-        return bytemuck::cast_slice(ids).to_vec();
-    }
-    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
-}
-
-/// The reverse of [`encode_ids`]; a trailing part of an id is ignored, [`Segments::unpack`] refuses it first.
-#[must_use]
-pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
-    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
-}
-
 /// Checks a payload's length against what the message says it holds.
 ///
 /// # Errors
@@ -204,21 +145,6 @@ mod tests {
                 prop_assert_eq!(segments.total_rows().unwrap() * 8, ids.len());
             }
         }
-
-        #[test]
-        fn f32_is_exact_and_narrow_encodings_are_near(values: Vec<f32>) {
-            for (encoding, tolerance) in [(Encoding::F32, 0.0), (Encoding::Bf16, 1.0 / 256.0)] {
-                let bytes = encode_values(&values, encoding as i32).unwrap();
-                let mut back = vec![0.0; values.len()];
-                decode_values(&bytes, encoding as i32, &mut back).unwrap();
-                for index in 0..values.len() {
-                    let (want, got) = (values[index], back[index]);
-                    let same = want.to_bits() == got.to_bits() || (want.is_nan() && got.is_nan());
-                    let near = (want - got).abs() <= want.abs() * tolerance + f32::MIN_POSITIVE;
-                    prop_assert!(same || (tolerance > 0.0 && (near || got.is_infinite())), "{want} became {got}");
-                }
-            }
-        }
     }
 
     #[test]
@@ -226,13 +152,5 @@ mod tests {
         let segments = Segments::new(vec![Segment { table: TableId(0), rows: 2, dim: 4 }]);
         let refused = Segments::unpack(&segments.pack(), &encode_ids(&[1]));
         assert_eq!(refused, Err(PackError::Length { what: "ids", expected: 16, found: 8 }));
-    }
-
-    #[test]
-    fn a_short_value_payload_leaves_the_target_untouched() {
-        let mut into = [7.0; 2];
-        assert!(decode_values(&[0; 7], Encoding::F32 as i32, &mut into).is_err());
-        assert!(decode_values(&[0; 8], 0, &mut into).is_err());
-        assert_eq!(into, [7.0; 2]);
     }
 }

@@ -2,11 +2,10 @@
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupResponse};
-use zagros_protocol::packed::value_bytes;
+use zagros_protocol::packed::{value_bytes, values_as_bytes};
 use zagros_table::Access;
 
 use super::request::{Rows, refuse_oversize};
-use super::values;
 use crate::EmbeddingService;
 
 /// Checks a request whole, then reads (and for training creates) its rows.
@@ -28,7 +27,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     service.metrics.created.inc_by(report.created);
     service.metrics.missing.inc_by(report.missing);
     Ok(LookupResponse {
-        rows: values::encode(weights, request.encoding)?,
+        rows: values_as_bytes(weights, request.encoding)?,
         encoding: request.encoding,
         created: u32::try_from(report.created).unwrap_or(u32::MAX),
     })

@@ -7,7 +7,6 @@ mod lookup;
 mod placement;
 mod push;
 mod request;
-mod values;
 mod window;
 
 pub(crate) use lookup::lookup;

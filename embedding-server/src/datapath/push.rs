@@ -2,9 +2,9 @@
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
+use zagros_protocol::packed::values_of;
 
 use super::request::Rows;
-use super::values;
 use super::window::{Begun, Push};
 use crate::EmbeddingService;
 
@@ -16,7 +16,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
-    let gradients = values::decode(&request.gradients, request.encoding, count)?;
+    let gradients = values_of("gradients", &request.gradients, request.encoding, count)?;
 
     let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
     let ticket = match service.windows.begin(push)? {

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 
 use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
+use zagros_protocol::packed::ids_of;
 use zagros_protocol::{Refusal, Segments};
 use zagros_table::Part;
-
-use super::values;
 
 /// Segments and ids of a request, their lengths checked against each other.
 pub(crate) struct Rows<'a> {
@@ -20,7 +19,7 @@ impl<'a> Rows<'a> {
     /// # Errors
     /// When their lengths disagree (invariant DP-2).
     pub(crate) fn unpack(segments: &[u8], ids: &'a [u8]) -> Result<Self, Refusal> {
-        Ok(Self { segments: Segments::unpack(segments, ids)?, ids: values::ids(ids) })
+        Ok(Self { segments: Segments::unpack(segments, ids)?, ids: ids_of(ids) })
     }
 
     /// The ids table by table.

@@ -8,11 +8,10 @@ use tracing::debug;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::PackError;
+use zagros_protocol::packed::{PackError, values_as_bytes};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 
 use super::dedup::UniqueIds;
-use super::flat;
 use super::route::{Part, split};
 use crate::Shard;
 use crate::directory::Directory;
@@ -164,7 +163,7 @@ impl EmbeddingClient {
             seq,
             segments: part.segments.clone(),
             ids: part.ids.clone(),
-            gradients: flat::values(part.gather(gradients), self.config.wire)?,
+            gradients: values_as_bytes(part.gather(gradients), self.config.wire as i32)?,
             encoding: self.config.wire as i32,
         };
         let (_, answer) = self.call(part.server, &request, &self.metrics.push).await?;

@@ -3,7 +3,6 @@
 
 mod client;
 mod dedup;
-mod flat;
 mod route;
 mod window;
 

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use zagros_protocol::datapath::Encoding;
-use zagros_protocol::packed::{PackError, decode_values, expect_length, value_bytes};
+use zagros_protocol::packed::{PackError, decode_values, expect_length, ids_as_bytes, value_bytes};
 use zagros_protocol::{BucketMap, RowKey, Segment, Segments};
 
 use super::client::Rows;
 use super::dedup::{TableIds, UniqueIds};
-use super::flat;
 
 /// What one server gets of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl Draft {
 
     fn finish(self, server: u32) -> Part {
         let segments = Segments::new(self.segments).pack().into();
-        Part { server, segments, ids: flat::ids(self.ids), places: self.places }
+        Part { server, segments, ids: ids_as_bytes(self.ids), places: self.places }
     }
 }
 

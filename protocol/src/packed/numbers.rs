@@ -1,0 +1,210 @@
+//! Ids and values as the wire has them, without a copy where the bytes already lie as the machine wants them.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use half::{bf16, f16};
+
+use super::{PackError, expect_length};
+use crate::datapath::Encoding;
+
+/// Owned numbers that read as the bytes they consist of: on a little-endian machine a vector is its own payload.
+struct Flat<T>(Vec<T>);
+
+impl<T: bytemuck::NoUninit> AsRef<[u8]> for Flat<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// Bytes of one value.
+///
+/// # Errors
+/// When the encoding is not one of ours.
+pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
+    match Encoding::try_from(encoding) {
+        Ok(Encoding::F32) => Ok(4),
+        Ok(Encoding::F16 | Encoding::Bf16) => Ok(2),
+        Ok(Encoding::Unspecified) | Err(_) => Err(PackError::Encoding(encoding)),
+    }
+}
+
+/// Values as bytes of the wanted encoding. Narrow encodings round to nearest even.
+///
+/// # Errors
+/// When the encoding is not one of ours.
+pub fn encode_values(values: &[f32], encoding: i32) -> Result<Vec<u8>, PackError> {
+    value_bytes(encoding)?;
+    Ok(match Encoding::try_from(encoding) {
+        Ok(Encoding::F16) => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+        Ok(Encoding::Bf16) => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+        _ if cfg!(target_endian = "little") => bytemuck::cast_slice(values).to_vec(),
+        _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    })
+}
+
+/// Decodes exactly `into.len()` values.
+///
+/// # Errors
+/// When the payload has another length or an unknown encoding; `into` is untouched then.
+pub fn decode_values(bytes: &[u8], encoding: i32, into: &mut [f32]) -> Result<(), PackError> {
+    expect_length("values", into.len().checked_mul(value_bytes(encoding)?), bytes.len())?;
+    match Encoding::try_from(encoding) {
+        Ok(Encoding::F16) => decode(bytes, into, |word| f16::from_le_bytes(word).to_f32()),
+        Ok(Encoding::Bf16) => decode(bytes, into, |word| bf16::from_le_bytes(word).to_f32()),
+        _ => decode(bytes, into, f32::from_le_bytes),
+    }
+    Ok(())
+}
+
+fn decode<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N]) -> f32) {
+    // Lengths were checked by the caller, so the shorter side is never cut.
+    for (word, slot) in bytes.as_chunks::<N>().0.iter().zip(into) {
+        *slot = value(*word);
+    }
+}
+
+/// Ids as bytes of the wire.
+#[must_use]
+pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
+    if cfg!(target_endian = "little") {
+        return bytemuck::cast_slice(ids).to_vec();
+    }
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+/// The reverse of [`encode_ids`]; a trailing part of an id is ignored, [`super::Segments::unpack`] refuses it first.
+#[must_use]
+pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// As [`encode_ids`], without a copy where the machine is little-endian.
+#[must_use]
+pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
+    if cfg!(target_endian = "little") {
+        return Bytes::from_owner(Flat(ids));
+    }
+    encode_ids(&ids).into()
+}
+
+/// As [`encode_values`], without a copy of f32 where the machine is little-endian.
+///
+/// # Errors
+/// When the encoding is not one of ours.
+pub fn values_as_bytes(values: Vec<f32>, encoding: i32) -> Result<Bytes, PackError> {
+    if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
+        return Ok(Bytes::from_owner(Flat(values)));
+    }
+    encode_values(&values, encoding).map(Bytes::from)
+}
+
+/// As [`decode_ids`], borrowed where they can be. Bytes that came through a socket may start at any address, and are
+/// copied then.
+#[must_use]
+pub fn ids_of(bytes: &[u8]) -> Cow<'_, [u64]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(ids) if cfg!(target_endian = "little") => Cow::Borrowed(ids),
+        _ => Cow::Owned(decode_ids(bytes)),
+    }
+}
+
+/// Exactly `count` values of a payload, borrowed where they can be. `what` names the payload in an error.
+///
+/// # Errors
+/// When the payload has another length or an unknown encoding.
+pub fn values_of<'a>(
+    what: &'static str,
+    bytes: &'a [u8],
+    encoding: i32,
+    count: usize,
+) -> Result<Cow<'a, [f32]>, PackError> {
+    expect_length(what, count.checked_mul(value_bytes(encoding)?), bytes.len())?;
+    let as_they_lie = cfg!(target_endian = "little") && encoding == Encoding::F32 as i32;
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(values) if as_they_lie => Ok(Cow::Borrowed(values)),
+        _ => {
+            let mut values = vec![0.0; count];
+            decode_values(bytes, encoding, &mut values)?;
+            Ok(Cow::Owned(values))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ENCODINGS: [i32; 3] = [Encoding::F32 as i32, Encoding::F16 as i32, Encoding::Bf16 as i32];
+
+    /// The same bytes at an address that is no multiple of eight.
+    fn shifted(bytes: &[u8]) -> Vec<u8> {
+        [&[0], bytes].concat()
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    proptest! {
+        /// Half of a unit in the last place: of 11 bits for f16 (or of its smallest step, 2⁻²⁴), of 8 for bf16.
+        #[test]
+        fn f32_is_exact_and_narrow_encodings_are_the_nearest(values in prop::collection::vec(-60_000.0_f32..60_000.0, 0..50)) {
+            for (encoding, relative, absolute) in
+                [(Encoding::F32, 0.0, 0.0), (Encoding::F16, 1.0 / 2048.0, 1.0 / (1 << 25) as f32), (Encoding::Bf16, 1.0 / 256.0, 0.0)]
+            {
+                let mut back = vec![f32::NAN; values.len()];
+                decode_values(&encode_values(&values, encoding as i32).unwrap(), encoding as i32, &mut back).unwrap();
+                for (want, got) in values.iter().zip(&back) {
+                    let most = want.abs() * relative + absolute;
+                    prop_assert!((want - got).abs() <= most, "{encoding:?}: {want} became {got}");
+                }
+            }
+        }
+
+        #[test]
+        fn any_f32_survives_bit_for_bit(words: Vec<u32>) {
+            let values: Vec<f32> = words.iter().map(|word| f32::from_bits(*word)).collect();
+            let mut back = vec![0.0; values.len()];
+            let encoding = Encoding::F32 as i32;
+            decode_values(&encode_values(&values, encoding).unwrap(), encoding, &mut back).unwrap();
+            prop_assert_eq!(bits(&back), words);
+        }
+
+        #[test]
+        fn the_short_way_and_the_long_one_agree_wherever_the_bytes_lie(ids: Vec<u64>, values: Vec<f32>) {
+            let bytes = encode_ids(&ids);
+            prop_assert_eq!(&ids_as_bytes(ids.clone())[..], &bytes[..]);
+            prop_assert_eq!(&ids_of(&bytes)[..], &ids[..]);
+            prop_assert_eq!(ids_of(&shifted(&bytes)[1..]).into_owned(), ids);
+            for encoding in ENCODINGS {
+                let bytes = encode_values(&values, encoding).unwrap();
+                prop_assert_eq!(&values_as_bytes(values.clone(), encoding).unwrap()[..], &bytes[..]);
+                let mut long = vec![0.0; values.len()];
+                decode_values(&bytes, encoding, &mut long).unwrap();
+                let here = bits(&values_of("values", &bytes, encoding, values.len()).unwrap());
+                let there = bits(&values_of("values", &shifted(&bytes)[1..], encoding, values.len()).unwrap());
+                prop_assert_eq!(&here, &bits(&long));
+                prop_assert_eq!(here, there);
+            }
+        }
+    }
+
+    /// Invariant DP-2.
+    #[test]
+    fn a_payload_of_another_length_or_encoding_is_refused_and_leaves_the_target_untouched() {
+        let mut into = [7.0; 2];
+        for (bytes, encoding) in [(7, Encoding::F32 as i32), (8, Encoding::F16 as i32), (8, 0), (8, 9)] {
+            assert!(decode_values(&vec![0; bytes], encoding, &mut into).is_err());
+            assert!(values_of("values", &vec![0; bytes], encoding, 2).is_err());
+        }
+        assert_eq!(into, [7.0; 2]);
+        let refused = values_of("gradients", &[0; 7], Encoding::F32 as i32, 2).unwrap_err();
+        assert_eq!(refused.to_string(), "gradients: expected 8 bytes, found 7");
+        let overflow = values_of("gradients", &[], Encoding::F32 as i32, usize::MAX).unwrap_err();
+        assert_eq!(overflow, PackError::TooLarge("gradients"));
+        assert!(values_as_bytes(vec![1.0], 0).is_err() && encode_values(&[1.0], 9).is_err());
+    }
+}
