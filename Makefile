@@ -32,9 +32,11 @@ unit: setup
 test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
 
 bench: build ## benchmarks; they print ratios
+	cargo bench --quiet -p zagros-table --bench table
 	$(ZAGROS) bench train --workload crit-zipf
 
 bench-smoke: build
+	cargo bench --quiet -p zagros-table --bench table -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
 
 clean: ## remove what was built; keeps libtorch and data

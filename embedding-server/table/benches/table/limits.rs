@@ -1,0 +1,94 @@
+//! What memory allows: the same rows in one plain array, their places known, fetched ahead.
+
+use std::hint::black_box;
+
+use pulp::Arch;
+use zagros_table::memory::{Memory, Pages};
+use zagros_table::prefetch::prefetch;
+
+use crate::workload::Requests;
+
+/// Rows fetched ahead of the one at hand.
+const AHEAD: usize = 16;
+/// Settings of the Adagrad update.
+pub(crate) const LR: f32 = 0.01;
+pub(crate) const EPSILON: f32 = 1e-8;
+
+/// Slots `[weights | accumulator]` one after the other.
+pub(crate) struct Plain {
+    slots: Memory,
+    dim: usize,
+}
+
+impl Plain {
+    pub(crate) fn new(rows: usize, dim: usize, pages: Pages) -> Self {
+        let mut slots = Memory::zeroed(rows * 2 * dim, pages);
+        slots.floats_mut().fill(0.0);
+        Self { slots, dim }
+    }
+
+    /// Random gather: the weights of each row, side by side.
+    pub(crate) fn gather(&self, requests: &Requests, out: &mut [f32]) {
+        Arch::new().dispatch(
+            #[inline(always)]
+            || match self.dim {
+                16 => self.gather_by::<16>(requests, out),
+                64 => self.gather_by::<64>(requests, out),
+                dim => panic!("no plain loop for dim {dim}"),
+            },
+        );
+    }
+
+    /// Random read-modify-write: one Adagrad step of each row.
+    pub(crate) fn update(&mut self, requests: &Requests, gradients: &[f32]) {
+        Arch::new().dispatch(
+            #[inline(always)]
+            || match self.dim {
+                16 => self.update_by::<16>(requests, gradients),
+                64 => self.update_by::<64>(requests, gradients),
+                dim => panic!("no plain loop for dim {dim}"),
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn gather_by<const DIM: usize>(&self, requests: &Requests, out: &mut [f32]) {
+        let slots = self.slots.floats();
+        for rows in &requests.rows {
+            let (out, _) = out.as_chunks_mut::<DIM>();
+            for (position, row) in rows.iter().enumerate() {
+                if let Some(next) = rows.get(position + AHEAD) {
+                    prefetch(&slots[next * 2 * DIM..][..DIM]);
+                }
+                out[position].copy_from_slice(&slots[row * 2 * DIM..][..DIM]);
+            }
+            black_box(&out);
+        }
+    }
+
+    #[inline(always)]
+    fn update_by<const DIM: usize>(&mut self, requests: &Requests, gradients: &[f32]) {
+        let slots = self.slots.floats_mut();
+        let (gradients, _) = gradients.as_chunks::<DIM>();
+        for rows in &requests.rows {
+            for (position, row) in rows.iter().enumerate() {
+                if let Some(next) = rows.get(position + AHEAD) {
+                    prefetch(&slots[next * 2 * DIM..][..2 * DIM]);
+                }
+                let (weights, sums) = slots[row * 2 * DIM..][..2 * DIM].split_at_mut(DIM);
+                adagrad::<DIM>(weights, sums, &gradients[position]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn adagrad<const DIM: usize>(weights: &mut [f32], sums: &mut [f32], gradient: &[f32; DIM]) {
+    let (Ok(weights), Ok(sums)) = (<&mut [f32; DIM]>::try_from(weights), <&mut [f32; DIM]>::try_from(sums)) else {
+        return;
+    };
+    for index in 0..DIM {
+        sums[index] += gradient[index] * gradient[index];
+        weights[index] -= LR * gradient[index] / (sums[index].sqrt() + EPSILON);
+    }
+}

@@ -1,0 +1,152 @@
+//! How near the table comes to memory: batched lookup and Adagrad push beside the raw limits, measured in one run.
+//!
+//! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick]`
+//!
+//! One thread. The limits are a gather and a read-modify-write over the same rows in one plain array whose places are
+//! known; both are measured on ordinary and on huge pages. `--quick` is for tests: few rows, no time is judged. In
+//! every mode the table's rows must equal the plain array's at the end, bit for bit.
+
+mod limits;
+mod workload;
+
+use std::time::Instant;
+
+use limits::{EPSILON, LR, Plain};
+use workload::{Ids, Requests, id_of};
+use zagros_table::memory::Pages;
+use zagros_table::{Access, DEFAULT_STRIPES, Initializer, Optimizer, Scratch, Table, TableConfig};
+
+/// Rows named in one pass, enough that their memory is many times the caches.
+const REQUESTS: usize = 64;
+
+/// What the command line asks for.
+struct Plan {
+    rows: usize,
+    dims: Vec<usize>,
+    passes: usize,
+    requests: usize,
+}
+
+/// Million rows a second of a gather (or lookup) and of an update (or push), best of the passes.
+#[derive(Clone, Copy)]
+struct Rates {
+    gather: f64,
+    update: f64,
+}
+
+/// One side of the comparison, and what its rows are at the end.
+struct Measured {
+    rates: Rates,
+    rows: Vec<f32>,
+}
+
+fn main() {
+    let plan = plan(std::env::args().skip(1));
+    println!("{} rows, best of {} passes, one thread; million rows a second\n", plan.rows, plan.passes);
+    println!("             gather                                update (Adagrad)");
+    println!("dim ids      plain  plain,huge  table   of limit   plain  plain,huge  table   of limit   bytes/row");
+    for dim in &plan.dims {
+        for ids in [Ids::Uniform, Ids::Zipf] {
+            compare(&plan, *dim, ids);
+        }
+    }
+}
+
+fn compare(plan: &Plan, dim: usize, ids: Ids) {
+    let requests = Requests::new(ids, plan.rows, plan.requests);
+    let gradients = gradients(requests.rows[0].len() * dim);
+    let small = measure_plain(plan, dim, Pages::Small, &requests, &gradients);
+    let huge = measure_plain(plan, dim, Pages::Huge, &requests, &gradients);
+    let (table, bytes) = measure_table(plan, dim, &requests, &gradients);
+    assert_eq!(small.rows, huge.rows);
+    assert_eq!(small.rows, table.rows, "the table's rows are not the plain array's");
+    let side = |of: fn(&Rates) -> f64| {
+        let [small, huge, table] = [&small, &huge, &table].map(|measured| of(&measured.rates));
+        let (near, far) = (100.0 * table / small, 100.0 * table / huge);
+        format!("{small:6.1} {huge:9.1} {table:8.1}  {near:3.0} / {far:3.0} %")
+    };
+    let ids = format!("{ids:?}").to_lowercase();
+    let (gather, update) = (side(|rates| rates.gather), side(|rates| rates.update));
+    println!("{dim:3} {ids:<8} {gather}   {update}   {bytes:6.1}");
+}
+
+fn measure_plain(plan: &Plan, dim: usize, pages: Pages, requests: &Requests, gradients: &[f32]) -> Measured {
+    let mut plain = Plain::new(plan.rows, dim, pages);
+    let mut out = vec![0.0; gradients.len()];
+    let gather = best(plan.passes, requests.len(), || plain.gather(requests, &mut out));
+    let update = best(plan.passes, requests.len(), || plain.update(requests, gradients));
+    plain.gather(requests, &mut out);
+    Measured { rates: Rates { gather, update }, rows: out }
+}
+
+/// The table's rates, rows, and bytes a row.
+fn measure_table(plan: &Plan, dim: usize, requests: &Requests, gradients: &[f32]) -> (Measured, f64) {
+    let mut scratch = Scratch::new();
+    let table = filled(plan.rows, dim, &mut scratch);
+    let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+    let mut out = vec![0.0; gradients.len()];
+    let mut lookup = |scratch: &mut Scratch| {
+        for ids in &ids {
+            table.lookup(ids, Access::Train, &mut out, scratch).expect("lengths agree");
+        }
+    };
+    let gather = best(plan.passes, requests.len(), || lookup(&mut scratch));
+    let update = best(plan.passes, requests.len(), || {
+        for ids in &ids {
+            table.push(ids, gradients, &mut scratch).expect("lengths agree");
+        }
+    });
+    lookup(&mut scratch);
+    assert_eq!(table.rows(), plan.rows);
+    (Measured { rates: Rates { gather, update }, rows: out }, table.bytes() as f64 / plan.rows as f64)
+}
+
+/// A table with a row for each of the first `rows` ids.
+fn filled(rows: usize, dim: usize, scratch: &mut Scratch) -> Table {
+    let optimizer = Optimizer::Adagrad { lr: LR, epsilon: EPSILON, initial_accumulator: 0.0, l2: 0.0 };
+    let config = TableConfig { dim, init: Initializer::Zero, optimizer, stripes: DEFAULT_STRIPES };
+    let table = Table::new(1, 0, &config).expect("settings are in range");
+    let mut out = vec![0.0; workload::BATCH * dim];
+    for start in (0..rows).step_by(workload::BATCH) {
+        let ids: Vec<u64> = (start..rows.min(start + workload::BATCH)).map(id_of).collect();
+        table.lookup(&ids, Access::Train, &mut out[..ids.len() * dim], scratch).expect("lengths agree");
+    }
+    table
+}
+
+/// Small, of both signs, never zero.
+fn gradients(len: usize) -> Vec<f32> {
+    (0..len).map(|index| ((index % 13) as f32 - 6.5) * 1e-3).collect()
+}
+
+/// Million rows a second in the fastest of `passes`.
+fn best(passes: usize, rows: usize, mut pass: impl FnMut()) -> f64 {
+    let mut timed = || {
+        let start = Instant::now();
+        pass();
+        start.elapsed().as_secs_f64()
+    };
+    rows as f64 / 1e6 / (0..passes).map(|_| timed()).fold(f64::INFINITY, f64::min)
+}
+
+fn plan(args: impl Iterator<Item = String>) -> Plan {
+    let mut plan = Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, requests: REQUESTS };
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|value| value.parse().ok()).unwrap_or_else(|| usage(&arg));
+        match arg.as_str() {
+            "--rows" => plan.rows = number(),
+            "--passes" => plan.passes = number(),
+            "--dim" => plan.dims = vec![number()],
+            "--quick" => plan = Plan { rows: 20_000, passes: 1, requests: 2, ..plan },
+            // Cargo adds it.
+            "--bench" => {}
+            _ => usage(&arg),
+        }
+    }
+    if plan.rows < 4 || plan.passes == 0 { usage("rows or passes") } else { plan }
+}
+
+fn usage(arg: &str) -> ! {
+    panic!("{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--quick]")
+}

@@ -1,0 +1,73 @@
+//! Which rows a request names: distinct ids in order of first appearance, as the client sends them.
+
+use std::collections::HashSet;
+
+/// Rows of a request: about the distinct rows of a batch of 4096 Criteo samples.
+pub(crate) const BATCH: usize = 24_000;
+
+/// How often a row is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ids {
+    /// All alike.
+    Uniform,
+    /// The k-th most frequent in proportion to 1 / k.
+    Zipf,
+}
+
+/// Requests over rows numbered from 0; a request names no row twice.
+pub(crate) struct Requests {
+    /// Row numbers, request after request.
+    pub(crate) rows: Vec<Vec<usize>>,
+}
+
+impl Requests {
+    pub(crate) fn new(ids: Ids, rows: usize, requests: usize) -> Self {
+        let batch = BATCH.min(rows / 4);
+        let mut random = 0;
+        let mut seen = HashSet::new();
+        let mut request = |_| {
+            seen.clear();
+            let mut request = Vec::with_capacity(batch);
+            while request.len() < batch {
+                random += 1;
+                let row = draw(ids, rows, mix(random));
+                if seen.insert(row) {
+                    request.push(row);
+                }
+            }
+            request
+        };
+        Self { rows: (0..requests).map(&mut request).collect() }
+    }
+
+    /// Rows named by all requests together.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.iter().map(Vec::len).sum()
+    }
+}
+
+/// The id of a row: spread over all 64 bits.
+pub(crate) fn id_of(row: usize) -> u64 {
+    mix(row as u64 ^ 0x5851_f42d_4c95_7f2d)
+}
+
+/// Rows that are often named lie apart from each other, as rows do that were created in the order of their coming.
+fn draw(ids: Ids, rows: usize, random: u64) -> usize {
+    let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
+    let rank = match ids {
+        Ids::Uniform => unit * rows as f64,
+        // The sum of 1 / k up to a rank grows as its logarithm.
+        Ids::Zipf => ((rows as f64 + 1.0).ln() * unit).exp() - 1.0,
+    };
+    // A prime larger than any number of rows makes this a permutation.
+    const PRIME: u128 = 4_294_967_291;
+    (rank as u128 * PRIME % rows as u128) as usize
+}
+
+/// The finaliser of SplitMix64.
+fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
