@@ -1,9 +1,17 @@
 //! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
 
-use crate::config::Layout;
 use crate::group::{Group, Scratch};
+use crate::prefetch::prefetch;
 use crate::stripe::Stripe;
+use crate::wide::wide;
 use crate::{Table, TableError, repeats};
+
+/// Rows between two stages of one request: the misses that a core can have open at once.
+const AHEAD: usize = 16;
+/// Values of the widest vector that every x86-64 of the last ten years has.
+const LANES: usize = 8;
+/// No slot has this number.
+const NONE: u32 = u32::MAX;
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +75,19 @@ impl Table {
     /// When lengths disagree; nothing is put in then.
     pub fn insert(&self, ids: &[u64], slots: &[f32], scratch: &mut Scratch) -> Result<u64, TableError> {
         self.check_rows("slots", ids, self.stride(), slots.len())?;
-        let mut new = 0;
-        self.for_each_group(ids, scratch, |stripe, group| {
-            new += group.find_or_create(stripe, ids, self.layout());
-            for (index, position) in group.positions.iter().enumerate() {
-                let slot = row(slots, *position, self.stride());
-                stripe.slot_mut(group.slots[index]).copy_from_slice(slot);
-            }
-        });
+        let (layout, mut new) = (*self.layout(), 0);
+        scratch.group(ids, self.stripes());
+        self.for_each_group(
+            scratch,
+            #[inline(always)]
+            |stripe, group| {
+                for (key, position) in std::iter::zip(group.keys, group.positions) {
+                    let (slot, created) = stripe.find_or_create(*key, &layout);
+                    new += u64::from(created);
+                    stripe.slot_mut(slot).copy_from_slice(row(slots, *position, layout.stride));
+                }
+            },
+        );
         Ok(new)
     }
 
@@ -85,61 +98,134 @@ impl Table {
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> LookupReport {
-        match access {
-            Access::Train => LookupReport { created: self.lookup_for_training(ids, out, scratch), missing: 0 },
-            Access::Read => LookupReport { created: 0, missing: self.lookup_for_reading(ids, out, scratch) },
-        }
+        // Compiled for each width of vectors; the processor's own is chosen here, once a request.
+        wide(
+            #[inline(always)]
+            || match access {
+                Access::Train => LookupReport { created: self.lookup_for_training(ids, out, scratch), missing: 0 },
+                Access::Read => LookupReport { created: 0, missing: self.lookup_for_reading(ids, out, scratch) },
+            },
+        )
     }
 
+    #[inline(always)]
     fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
-        let (dim, mut created) = (self.dim(), 0);
-        self.for_each_group(ids, scratch, |stripe, group| {
-            created += group.find_or_create(stripe, ids, self.layout());
-            // A second pass: the probes of the first do not depend on each other, and neither do these copies.
-            for (index, position) in group.positions.iter().enumerate() {
-                row_mut(out, *position, dim).copy_from_slice(&stripe.slot(group.slots[index])[..dim]);
-            }
-        });
-        created
+        let (layout, mut made) = (*self.layout(), 0);
+        scratch.group(ids, self.stripes());
+        self.for_each_group(
+            scratch,
+            #[inline(always)]
+            |stripe, group| {
+                group.slots.clear();
+                staged(
+                    group.keys.len(),
+                    #[inline(always)]
+                    |stage, index| match stage {
+                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
+                        Stage::Find => {
+                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
+                            made += u64::from(created);
+                            stripe.prefetch_slot(slot, layout.dim);
+                            group.slots.push(slot);
+                        }
+                        Stage::Touch => {
+                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
+                            copy(weights, row_mut(out, group.positions[index], layout.dim));
+                        }
+                    },
+                );
+            },
+        );
+        made
     }
 
+    #[inline(always)]
     fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
-        let dim = self.dim();
+        let layout = *self.layout();
         scratch.missing.clear();
-        self.for_each_group(ids, scratch, |stripe, group| {
-            for position in group.positions {
-                match stripe.find(group.hashes[*position as usize], ids[*position as usize]) {
-                    Some(slot) => row_mut(out, *position, dim).copy_from_slice(&stripe.slot(slot)[..dim]),
-                    None => group.missing.push(*position),
-                }
-            }
-        });
+        scratch.group(ids, self.stripes());
+        self.for_each_group(
+            scratch,
+            #[inline(always)]
+            |stripe, group| {
+                group.slots.clear();
+                staged(
+                    group.keys.len(),
+                    #[inline(always)]
+                    |stage, index| match stage {
+                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
+                        Stage::Find => {
+                            let slot = stripe.find(group.keys[index]).unwrap_or(NONE);
+                            if slot == NONE {
+                                group.missing.push(group.positions[index]);
+                            } else {
+                                stripe.prefetch_slot(slot, layout.dim);
+                            }
+                            group.slots.push(slot);
+                        }
+                        Stage::Touch if group.slots[index] == NONE => {}
+                        Stage::Touch => {
+                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
+                            copy(weights, row_mut(out, group.positions[index], layout.dim));
+                        }
+                    },
+                );
+            },
+        );
         for position in &scratch.missing {
-            self.layout().fill_weights(ids[*position as usize], row_mut(out, *position, dim));
+            layout.fill_weights(ids[*position as usize], row_mut(out, *position, layout.dim));
         }
         scratch.missing.len() as u64
     }
 
     pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
         scratch.group(ids, self.stripes());
-        if !repeats::exist(ids, self.stripes(), scratch) {
-            return self.push_grouped(ids, gradients, scratch);
+        if !repeats::may_exist(self.stripes(), scratch) {
+            return self.push_grouped(gradients, scratch);
         }
         let (unique, sums) = repeats::summed(ids, gradients, self.dim());
         scratch.group(&unique, self.stripes());
         let repeated = (ids.len() - unique.len()) as u64;
-        PushReport { repeated, ..self.push_grouped(&unique, &sums, scratch) }
+        PushReport { repeated, ..self.push_grouped(&sums, scratch) }
     }
 
-    fn push_grouped(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
-        let (dim, optimizer, mut created) = (self.dim(), self.layout().optimizer, 0);
-        self.for_each_grouped(scratch, |stripe, group| {
-            created += group.find_or_create(stripe, ids, self.layout());
-            for (index, position) in group.positions.iter().enumerate() {
-                optimizer.update(stripe.slot_mut(group.slots[index]), row(gradients, *position, dim));
-            }
-        });
-        PushReport { updated: ids.len() as u64, created, repeated: 0 }
+    fn push_grouped(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+        wide(
+            #[inline(always)]
+            || self.update_groups(gradients, scratch),
+        )
+    }
+
+    #[inline(always)]
+    fn update_groups(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+        let (layout, mut report) = (*self.layout(), PushReport::default());
+        self.for_each_group(
+            scratch,
+            #[inline(always)]
+            |stripe, group| {
+                group.slots.clear();
+                staged(
+                    group.keys.len(),
+                    #[inline(always)]
+                    |stage, index| match stage {
+                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
+                        Stage::Find => {
+                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
+                            report.created += u64::from(created);
+                            stripe.prefetch_slot(slot, layout.stride);
+                            prefetch(row(gradients, group.positions[index], layout.dim));
+                            group.slots.push(slot);
+                        }
+                        Stage::Touch => {
+                            let gradient = row(gradients, group.positions[index], layout.dim);
+                            layout.optimizer.update(stripe.slot_mut(group.slots[index]), gradient);
+                        }
+                    },
+                );
+                report.updated += group.keys.len() as u64;
+            },
+        );
+        report
     }
 
     /// Lengths and finiteness of a push.
@@ -170,44 +256,62 @@ impl Table {
         }
     }
 
-    fn for_each_group(&self, ids: &[u64], scratch: &mut Scratch, work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
-        scratch.group(ids, self.stripes());
-        self.for_each_grouped(scratch, work);
-    }
-
-    #[inline]
-    fn for_each_grouped(&self, scratch: &mut Scratch, mut work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
+    #[inline(always)]
+    fn for_each_group(&self, scratch: &mut Scratch, mut work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
         for stripe in 0..self.stripes() {
             let mut group = scratch.at(stripe);
-            if !group.positions.is_empty() {
+            if !group.keys.is_empty() {
                 work(&mut self.lock(stripe), &mut group);
             }
         }
     }
 }
 
-impl Group<'_> {
-    /// Notes the slot of every id of the group, making the rows that do not exist; answers how many were made.
-    #[inline]
-    fn find_or_create(&mut self, stripe: &mut Stripe, ids: &[u64], layout: &Layout) -> u64 {
-        let mut made = 0;
-        self.slots.clear();
-        for position in self.positions {
-            let (id, hash) = (ids[*position as usize], self.hashes[*position as usize]);
-            let (slot, created) = stripe.find_or_create(hash, id, |slot| layout.fill_slot(id, slot));
-            made += u64::from(created);
-            self.slots.push(slot);
+/// What is done for a row, each step some rows behind the one before, so that memory arrives meanwhile.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Ask for its index entry.
+    Ask,
+    /// Find its slot and ask for that.
+    Find,
+    /// Read or change it.
+    Touch,
+}
+
+/// Takes `count` rows through all stages.
+#[inline(always)]
+fn staged(count: usize, mut run: impl FnMut(Stage, usize)) {
+    for step in 0..count + 2 * AHEAD {
+        if step < count {
+            run(Stage::Ask, step);
         }
-        made
+        if (AHEAD..count + AHEAD).contains(&step) {
+            run(Stage::Find, step - AHEAD);
+        }
+        if step >= 2 * AHEAD {
+            run(Stage::Touch, step - 2 * AHEAD);
+        }
     }
 }
 
-#[inline]
+/// Copies in vectors of known length: rows are too short for a call of `memcpy`.
+#[inline(always)]
+fn copy(from: &[f32], to: &mut [f32]) {
+    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
+    for (from, to) in std::iter::zip(from, to) {
+        *to = *from;
+    }
+    for (from, to) in std::iter::zip(from_rest, to_rest) {
+        *to = *from;
+    }
+}
+
+#[inline(always)]
 fn row(values: &[f32], position: u32, width: usize) -> &[f32] {
     &values[position as usize * width..][..width]
 }
 
-#[inline]
+#[inline(always)]
 fn row_mut(values: &mut [f32], position: u32, width: usize) -> &mut [f32] {
     &mut values[position as usize * width..][..width]
 }

@@ -3,9 +3,9 @@
 /// Working memory of one request; keep it and pass it again, so that a request allocates nothing per row.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Hash of each id.
-    hashes: Vec<u64>,
-    /// Positions of the ids, stripe after stripe; within a stripe in the order of the request.
+    /// Key of each id, stripe after stripe; within a stripe in the order of the request.
+    keys: Vec<u64>,
+    /// Position of each key's id in the request.
     order: Vec<u32>,
     /// Where each stripe's positions end in `order`.
     ends: Vec<u32>,
@@ -25,23 +25,25 @@ impl Scratch {
     }
 
     /// Groups `ids`, at most `u32::MAX` of them, into `stripes` groups, a power of two.
+    #[inline(always)]
     pub(crate) fn group(&mut self, ids: &[u64], stripes: usize) {
-        self.hashes.clear();
-        self.hashes.extend(ids.iter().map(|id| hash_of(*id)));
         self.ends.clear();
         self.ends.resize(stripes, 0);
-        for hash in &self.hashes {
-            self.ends[stripe_of(*hash, stripes)] += 1;
+        for id in ids {
+            self.ends[stripe_of(key_of(*id), stripes)] += 1;
         }
         let mut start = 0;
         for end in &mut self.ends {
             start += std::mem::replace(end, start);
         }
-        // Each entry of `ends` now is its stripe's start and moves to its end as positions are written.
-        self.order.clear();
+        // Each entry of `ends` now is its stripe's start and moves to its end as keys are written. What an earlier
+        // request left in the buffers is overwritten whole.
+        self.keys.resize(ids.len(), 0);
         self.order.resize(ids.len(), 0);
-        for (position, hash) in self.hashes.iter().enumerate() {
-            let next = &mut self.ends[stripe_of(*hash, stripes)];
+        for (position, id) in ids.iter().enumerate() {
+            let key = key_of(*id);
+            let next = &mut self.ends[stripe_of(key, stripes)];
+            self.keys[*next as usize] = key;
             self.order[*next as usize] = position as u32;
             *next += 1;
         }
@@ -51,10 +53,10 @@ impl Scratch {
     #[inline]
     pub(crate) fn at(&mut self, stripe: usize) -> Group<'_> {
         let start = if stripe == 0 { 0 } else { self.ends[stripe - 1] };
-        let positions = &self.order[start as usize..self.ends[stripe] as usize];
+        let range = start as usize..self.ends[stripe] as usize;
         Group {
-            positions,
-            hashes: &self.hashes,
+            keys: &self.keys[range.clone()],
+            positions: &self.order[range],
             slots: &mut self.slots,
             missing: &mut self.missing,
             seen: &mut self.seen,
@@ -64,11 +66,11 @@ impl Scratch {
 
 /// The ids of a request that belong to one stripe, and the buffers to work on them.
 pub(crate) struct Group<'a> {
-    /// Their positions in the request.
+    /// Their keys.
+    pub(crate) keys: &'a [u64],
+    /// Their positions in the request, as many.
     pub(crate) positions: &'a [u32],
-    /// Hash of each id of the request.
-    pub(crate) hashes: &'a [u64],
-    /// For the group's slots, in the order of `positions`.
+    /// For the group's slots, in the same order.
     pub(crate) slots: &'a mut Vec<u32>,
     /// For positions of the request that have no row.
     pub(crate) missing: &'a mut Vec<u32>,
@@ -76,22 +78,28 @@ pub(crate) struct Group<'a> {
     pub(crate) seen: &'a mut Vec<u32>,
 }
 
-/// The finaliser of MurmurHash3: every bit of the id reaches every bit of the hash, for three multiplications less
-/// than a hash of bytes. Not pinned: it never leaves the process.
-#[inline]
-pub(crate) fn hash_of(id: u64) -> u64 {
-    let mut hash = id ^ (id >> 33);
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
+/// The finaliser of MurmurHash3: every bit of the id reaches every bit of the key, for three multiplications less
+/// than a hash of bytes. One-to-one, so that a key stands for its id. Not pinned: it never leaves the process.
+#[inline(always)]
+pub(crate) fn key_of(id: u64) -> u64 {
+    let mut key = (id ^ (id >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    key = (key ^ (key >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    key ^ (key >> 33)
 }
 
-/// The index takes the position of an entry from the low bits and its fingerprint from the top seven: the stripe comes
-/// from the bits between, else all entries of a stripe would crowd in one part of its index.
+/// The id of a key: the same steps backwards, with the inverses of both factors modulo 2⁶⁴.
 #[inline]
-pub(crate) fn stripe_of(hash: u64, stripes: usize) -> usize {
-    (hash >> 32) as usize & (stripes - 1)
+pub(crate) fn id_of(key: u64) -> u64 {
+    let mut id = (key ^ (key >> 33)).wrapping_mul(0x9cb4_b2f8_1293_37db);
+    id = (id ^ (id >> 33)).wrapping_mul(0x4f74_430c_22a5_4005);
+    id ^ (id >> 33)
+}
+
+/// The index takes a key's home from its upper half: the stripe comes from its low bits, else all keys of a stripe
+/// would crowd in one part of its index.
+#[inline(always)]
+pub(crate) fn stripe_of(key: u64, stripes: usize) -> usize {
+    key as usize & (stripes - 1)
 }
 
 #[cfg(test)]
@@ -102,6 +110,11 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_key_stands_for_its_id(id: u64) {
+            prop_assert_eq!(id_of(key_of(id)), id);
+        }
+
+        #[test]
         fn every_position_is_in_its_stripes_group_once(ids: Vec<u64>, bits in 0_u32..8) {
             let stripes = 1 << bits;
             let mut scratch = Scratch::new();
@@ -110,12 +123,14 @@ mod tests {
             scratch.group(&ids, stripes);
             let mut positions = Vec::new();
             for stripe in 0..stripes {
-                let group = scratch.at(stripe).positions;
-                prop_assert!(group.is_sorted(), "request order is kept inside a stripe");
-                for position in group {
-                    prop_assert_eq!(stripe_of(hash_of(ids[*position as usize]), stripes), stripe);
+                let group = scratch.at(stripe);
+                prop_assert!(group.positions.is_sorted(), "request order is kept inside a stripe");
+                prop_assert_eq!(group.positions.len(), group.keys.len());
+                for (position, key) in group.positions.iter().zip(group.keys) {
+                    prop_assert_eq!(*key, key_of(ids[*position as usize]));
+                    prop_assert_eq!(stripe_of(*key, stripes), stripe);
                 }
-                positions.extend_from_slice(group);
+                positions.extend_from_slice(group.positions);
             }
             positions.sort_unstable();
             prop_assert_eq!(positions, (0..ids.len() as u32).collect::<Vec<_>>());

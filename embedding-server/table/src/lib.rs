@@ -13,6 +13,7 @@ mod batch;
 mod config;
 mod error;
 mod group;
+mod index;
 pub mod init;
 pub mod memory;
 pub mod optimizer;
@@ -23,6 +24,7 @@ mod set;
 mod slab;
 mod stripe;
 mod table;
+pub mod wide;
 
 pub use batch::{Access, LookupReport, PushReport};
 pub use config::{DEFAULT_STRIPES, TableConfig};

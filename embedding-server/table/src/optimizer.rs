@@ -2,6 +2,9 @@
 //!
 //! The loops run over slices cut to one length, which lets the compiler drop the bounds checks and vectorise.
 
+/// Weights that are updated together.
+const LANES: usize = 8;
+
 /// An optimiser and its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
@@ -57,7 +60,7 @@ impl Optimizer {
     ///
     /// # Panics
     /// When the slot is shorter than weights and state: [`crate::Table`] cuts slots to the optimiser's own size.
-    #[inline]
+    #[inline(always)]
     pub fn update(&self, slot: &mut [f32], gradient: &[f32]) {
         let (weights, state) = slot.split_at_mut(gradient.len());
         match *self {
@@ -79,26 +82,71 @@ impl Optimizer {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn sgd(weights: &mut [f32], gradient: &[f32], lr: f32, l2: f32) {
-    let gradient = &gradient[..weights.len()];
-    for index in 0..weights.len() {
-        let total = gradient[index] + l2 * weights[index];
-        weights[index] -= lr * total;
-    }
+    each(
+        weights,
+        [],
+        gradient,
+        #[inline(always)]
+        |weight, [], gradient| (weight - lr * (gradient + l2 * weight), []),
+    );
 }
 
-#[inline]
+#[inline(always)]
 fn adagrad(weights: &mut [f32], accumulator: &mut [f32], gradient: &[f32], [lr, epsilon, l2]: [f32; 3]) {
-    let gradient = &gradient[..weights.len()];
-    let accumulator = &mut accumulator[..weights.len()];
+    each(
+        weights,
+        [accumulator],
+        gradient,
+        #[inline(always)]
+        |weight, [sum], gradient| {
+            let total = gradient + l2 * weight;
+            let sum = sum + total * total;
+            // ε of zero and no gradient yet would be 0 / 0; a zero gradient moves nothing.
+            let step = lr * total / (sum.sqrt() + epsilon);
+            (weight - if total == 0.0 { 0.0 } else { step }, [sum])
+        },
+    );
+}
+
+/// Applies an element-wise rule `(weight, state, gradient) → (weight, state)` to a row whose state is `PARTS` vectors as
+/// long as its weights. Vectors of known length: compilers unroll rows of unknown length past their end.
+#[inline(always)]
+fn each<const PARTS: usize>(
+    weights: &mut [f32],
+    state: [&mut [f32]; PARTS],
+    gradient: &[f32],
+    rule: impl Fn(f32, [f32; PARTS], f32) -> (f32, [f32; PARTS]),
+) {
+    let dim = weights.len();
+    let (gradient, gradient_rest) = gradient[..dim].as_chunks::<LANES>();
+    let (weights, weights_rest) = weights.as_chunks_mut::<LANES>();
+    let mut state = state.map(|part| part[..dim].as_chunks_mut::<LANES>());
     for index in 0..weights.len() {
-        let total = gradient[index] + l2 * weights[index];
-        let sum = accumulator[index] + total * total;
-        // ε of zero and no gradient yet would be 0 / 0; a zero gradient moves nothing.
-        let step = lr * total / (sum.sqrt() + epsilon);
-        accumulator[index] = sum;
-        weights[index] -= if total == 0.0 { 0.0 } else { step };
+        // Read whole and written whole: nothing in between could overlap with what is still to be read.
+        let (old, steps) = (weights[index], gradient[index]);
+        let before = state.each_ref().map(|(part, _)| part[index]);
+        let (mut new, mut after) = (old, before);
+        for lane in 0..LANES {
+            let values;
+            (new[lane], values) = rule(old[lane], before.map(|part| part[lane]), steps[lane]);
+            for part in 0..PARTS {
+                after[part][lane] = values[part];
+            }
+        }
+        weights[index] = new;
+        for part in 0..PARTS {
+            state[part].0[index] = after[part];
+        }
+    }
+    for index in 0..weights_rest.len() {
+        let values = state.each_mut().map(|(_, rest)| rest[index]);
+        let (weight, values) = rule(weights_rest[index], values, gradient_rest[index]);
+        weights_rest[index] = weight;
+        for part in 0..PARTS {
+            state[part].1[index] = values[part];
+        }
     }
 }
 

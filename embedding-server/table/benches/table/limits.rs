@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
-use pulp::Arch;
 use zagros_table::memory::{Memory, Pages};
 use zagros_table::prefetch::prefetch;
+use zagros_table::wide::wide;
 
 use crate::workload::Requests;
 
@@ -29,7 +29,7 @@ impl Plain {
 
     /// Random gather: the weights of each row, side by side.
     pub(crate) fn gather(&self, requests: &Requests, out: &mut [f32]) {
-        Arch::new().dispatch(
+        wide(
             #[inline(always)]
             || match self.dim {
                 16 => self.gather_by::<16>(requests, out),
@@ -41,7 +41,7 @@ impl Plain {
 
     /// Random read-modify-write: one Adagrad step of each row.
     pub(crate) fn update(&mut self, requests: &Requests, gradients: &[f32]) {
-        Arch::new().dispatch(
+        wide(
             #[inline(always)]
             || match self.dim {
                 16 => self.update_by::<16>(requests, gradients),
