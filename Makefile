@@ -26,8 +26,8 @@ lint: setup ## fmt and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- --deny warnings
 
-unit: setup
-	cargo test --release --workspace --quiet
+unit: setup ## all tests
+	cargo test --release --workspace --quiet --lib --bins --tests
 
 test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
 

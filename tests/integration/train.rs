@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use zagros_tests::repository;
+
 use crate::fixture::Fixture;
 
 #[test]
@@ -81,4 +83,13 @@ fn gzip_and_a_hash_split_train_too() {
     let (trained, tested) = (trained.as_u64().expect("a count"), tested.as_u64().expect("a count"));
     assert_eq!(trained + tested, 4_000, "every row is on one side");
     assert!((800..1200).contains(&tested), "{tested} of 4000 held out");
+}
+
+#[test]
+fn the_example_for_criteo_trains_on_a_file_in_its_format() {
+    let fixture = Fixture::new(6_000);
+    let example = repository().join("examples/criteo.toml").display().to_string();
+    let arguments = ["train", &example, "--set", "data.train=train.txt", "--set", "output.folder=runs"];
+    fixture.zagros(arguments).expect(0);
+    assert!(fixture.summary()["evaluation"]["samples"].as_u64().is_some_and(|samples| samples > 0));
 }
