@@ -37,6 +37,15 @@ impl Deadline {
     pub fn waited(&self) -> Duration {
         self.started.elapsed()
     }
+
+    /// What `work` answers, unless the deadline passes first (invariant WT-1).
+    ///
+    /// # Errors
+    /// How long it had, for the caller to say whom it waited for.
+    pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Duration> {
+        let left = self.left();
+        tokio::time::timeout(left, work).await.map_err(|_| left)
+    }
 }
 
 /// Exponential backoff with full jitter, so that many clients do not come back together.
@@ -63,7 +72,8 @@ impl Backoff {
         ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes.
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. An attempt that may take long is
+    /// bounded by the caller with [`Deadline::bound`]; none is made when the deadline has passed, except the first.
     ///
     /// # Errors
     /// The last error, whether final or not.
@@ -79,8 +89,11 @@ impl Backoff {
         let mut tries = 0;
         loop {
             match attempt().await {
-                Err(error) if is_retryable(&error) && !deadline.is_past() => {
+                Err(error) if is_retryable(&error) => {
                     tokio::time::sleep(self.pause(tries).min(deadline.left())).await;
+                    if deadline.is_past() {
+                        return Err(error);
+                    }
                     tries += 1;
                 }
                 done => return done,
@@ -109,6 +122,30 @@ mod tests {
             .await;
         assert_eq!(failed, Err(tries));
         assert!(deadline.is_past() && tries > 5, "{tries} tries");
+    }
+
+    /// Invariant WT-1: nobody waits longer than was said, and the last real answer is what is told.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_hangs_does_not_outlast_the_deadline() {
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let (mut tries, started) = (0, Instant::now());
+        let failed: Result<(), String> = Backoff::default()
+            .retry(
+                deadline,
+                |_| true,
+                || {
+                    tries += 1;
+                    let refuses = tries < 4;
+                    let work = async move {
+                        tokio::time::sleep(if refuses { Duration::ZERO } else { Duration::from_secs(3600) }).await;
+                        Err("refused".to_owned())
+                    };
+                    async move { deadline.bound(work).await.unwrap_or_else(|_| Err("hung".to_owned())) }
+                },
+            )
+            .await;
+        assert_eq!((failed, started.elapsed()), (Err("hung".to_owned()), Duration::from_secs(10)));
+        assert_eq!(Deadline::after(Duration::ZERO).bound(std::future::pending::<()>()).await, Err(Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]

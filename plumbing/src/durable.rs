@@ -30,7 +30,7 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Re
 }
 
 fn fill_and_sync(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create_new(path)?);
     fill(&mut file)?;
     file.flush()?;
     file.get_ref().sync_all()
@@ -41,9 +41,11 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// A name of its own for each writer: two that write the same file at once, in one process or on two machines that
+/// share a disk, must not fill the same temporary file.
 fn temporary_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    name.push(format!(".{:016x}.tmp", rand::random::<u64>()));
     PathBuf::from(name)
 }
 
@@ -62,6 +64,24 @@ mod tests {
         });
         assert!(failed.unwrap_err().to_string().contains("manifest.json: disk full"));
         assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Invariant CK-1 with a writer that starts while another one of the same file is not done.
+    #[test]
+    fn writers_of_the_same_file_do_not_mix() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        let (first, second) = ([1_u8; 100], [2_u8; 10]);
+        write_with(&path, |file| {
+            file.write_all(&first[..50])?;
+            file.flush()?;
+            write(&path, &second)?;
+            assert_eq!(fs::read(&path).unwrap(), second);
+            file.write_all(&first[50..])
+        })
+        .unwrap();
+        assert_eq!(fs::read(&path).unwrap(), first);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

@@ -25,11 +25,12 @@ pub fn server() -> Server {
         .tcp_nodelay(true)
 }
 
-/// A lazily connected channel to `host:port` whose every call ends within `call_timeout`.
+/// A lazily connected channel to `host:port`. Each call is bounded by its caller, who can say whom it waited for
+/// (invariant WT-1).
 ///
 /// # Errors
 /// When the address does not parse.
-pub fn channel(address: &str, call_timeout: Duration) -> Result<Channel, BadAddress> {
+pub fn channel(address: &str) -> Result<Channel, BadAddress> {
     let bad = |_| BadAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;
     Ok(endpoint
@@ -39,7 +40,6 @@ pub fn channel(address: &str, call_timeout: Duration) -> Result<Channel, BadAddr
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(call_timeout)
         .tcp_nodelay(true)
         .connect_lazy())
 }

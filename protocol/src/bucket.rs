@@ -86,7 +86,8 @@ impl BucketMap {
     pub fn unpack(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = owners.as_chunks::<4>();
         if words.is_empty() || !rest.is_empty() {
-            return Err(PackError::Length { what: "bucket owners", expected: 4, found: owners.len() });
+            let expected = owners.len().next_multiple_of(4).max(4);
+            return Err(PackError::Length { what: "bucket owners", expected, found: owners.len() });
         }
         let owners = words.iter().map(|word| ServerIndex(u32::from_le_bytes(*word))).collect();
         Ok(Self { generation, owners })
@@ -113,6 +114,14 @@ mod tests {
         assert_eq!(found, PINNED[1]);
     }
     const PINNED: [[u32; 4]; 2] = [[715, 34, 29, 138], [468, 586, 23, 281]];
+
+    #[test]
+    fn owners_that_are_none_or_cut_off_are_refused() {
+        for (bytes, whole) in [(0, 4), (7, 8)] {
+            let refused = BucketMap::unpack(Generation(1), &vec![0; bytes]).unwrap_err().to_string();
+            assert_eq!(refused, format!("bucket owners: expected {whole} bytes, found {bytes}"));
+        }
+    }
 
     #[test]
     fn sequential_ids_spread_over_servers() {

@@ -1,6 +1,7 @@
 //! Why a request was refused, the same in process and across gRPC.
 
 use std::fmt;
+use std::time::Duration;
 
 use tonic::{Code, Status};
 
@@ -70,6 +71,12 @@ impl Refusal {
     /// A refusal of this kind.
     pub fn new(kind: RefusalKind, message: impl fmt::Display) -> Self {
         Self { kind, message: message.to_string() }
+    }
+
+    /// The other end did not answer within this time (invariant WT-1).
+    #[must_use]
+    pub fn no_answer(within: Duration) -> Self {
+        Self::new(RefusalKind::Deadline, format!("no answer within {within:.1?}"))
     }
 
     /// A malformed request.

@@ -1,6 +1,7 @@
 //! The coordinator as its caller sees it: across gRPC, or in the same process with no socket.
 
 use futures::future::BoxFuture;
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
@@ -31,4 +32,9 @@ pub trait ControlPlane: Send + Sync {
     fn report_evaluation(&self, request: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse>;
     /// Everything a person wants to see.
     fn status(&self, request: StatusRequest) -> Answer<'_, StatusResponse>;
+}
+
+/// What a call answers before the deadline.
+pub(crate) async fn answer<T>(deadline: Deadline, call: Answer<'_, T>) -> Result<T, Refusal> {
+    deadline.bound(call).await.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
 }

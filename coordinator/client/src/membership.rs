@@ -13,6 +13,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
+use crate::control_plane::answer;
 use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
@@ -67,7 +68,7 @@ impl Membership {
         let deadline = Deadline::after(patience);
         let backoff = Backoff::default();
         let joined = tokio::select! {
-            joined = backoff.retry(deadline, is_retryable, || control.join(request.clone())) => joined,
+            joined = backoff.retry(deadline, is_retryable, || answer(deadline, control.join(request.clone()))) => joined,
             () = shutdown.requested() => {
                 return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
             }
@@ -137,15 +138,15 @@ impl Membership {
         let deadline = Deadline::after(self.lease());
         let last_words = heartbeat_request(&self.joined, *self.report.borrow());
         // Only the status page misses a number when this one fails.
-        let brief = self.lease() / HEARTBEATS_PER_LEASE;
-        let _ = tokio::time::timeout(brief, self.control.heartbeat(last_words)).await;
+        let _ = answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(last_words)).await;
         let request = LeaveRequest {
             member: self.member(),
             epoch: self.epoch(),
             outcome: outcome as i32,
             reason: reason.to_owned(),
         };
-        let left = Backoff::default().retry(deadline, is_retryable, || self.control.leave(request.clone())).await;
+        let leave = || answer(deadline, self.control.leave(request.clone()));
+        let left = Backoff::default().retry(deadline, is_retryable, leave).await;
         let refused = |refusal| MemberError::from_refusal(self.control.name(), WHAT, deadline.waited(), refusal);
         left.map(|_| ()).map_err(refused)
     }
@@ -167,7 +168,7 @@ struct Heartbeats {
 
 impl Heartbeats {
     async fn run(self) {
-        let mut ticks = tokio::time::interval((lease(&self.joined) / HEARTBEATS_PER_LEASE).min(LONGEST_PAUSE));
+        let mut ticks = tokio::time::interval(turn(&self.joined).min(LONGEST_PAUSE));
         // After a stall one heartbeat is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut answered = Instant::now();
@@ -184,11 +185,10 @@ impl Heartbeats {
         }
     }
 
-    /// One heartbeat, given up after a lease: by then its answer no longer matters.
+    /// One heartbeat, given up when it is the next one's turn: one that hangs must not cost the lease.
     async fn beat(&self) -> Result<HeartbeatResponse, Refusal> {
         let request = heartbeat_request(&self.joined, *self.reports.borrow());
-        let beat = tokio::time::timeout(lease(&self.joined), self.control.heartbeat(request)).await;
-        beat.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Deadline, "no answer to a heartbeat within a lease")))
+        answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(request)).await
     }
 
     fn heard(&self, response: HeartbeatResponse) {
@@ -237,6 +237,11 @@ fn is_retryable(refusal: &Refusal) -> bool {
 fn lease(joined: &JoinResponse) -> Duration {
     // A zero would make the heartbeat interval panic.
     Duration::from_millis(u64::from(joined.lease_ms.max(HEARTBEATS_PER_LEASE)))
+}
+
+/// What a heartbeat has of the lease.
+fn turn(joined: &JoinResponse) -> Duration {
+    lease(joined) / HEARTBEATS_PER_LEASE
 }
 
 fn heartbeat_request(joined: &JoinResponse, report: Report) -> HeartbeatRequest {

@@ -6,6 +6,7 @@ use zagros_plumbing::{Backoff, Deadline, Shutdown};
 use zagros_protocol::control::{PlacementRequest, PlacementResponse};
 use zagros_protocol::{Generation, Refusal};
 
+use crate::control_plane::answer;
 use crate::{ControlPlane, MemberError};
 
 /// Quick at first (a run in one process is ready at once), and never so slow that it delays the first step.
@@ -24,7 +25,7 @@ pub async fn wait_for_placement(
     const WHAT: &str = "get the placement";
     let deadline = Deadline::after(patience);
     let found = tokio::select! {
-        found = POLL.retry(deadline, Missing::is_retryable, || ask(control)) => found,
+        found = POLL.retry(deadline, Missing::is_retryable, || ask(control, deadline)) => found,
         () = shutdown.requested() => {
             return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
         }
@@ -53,8 +54,8 @@ impl Missing {
     }
 }
 
-async fn ask(control: &dyn ControlPlane) -> Result<PlacementResponse, Missing> {
-    let placement = control.placement(PlacementRequest {}).await.map_err(Missing::Refused)?;
+async fn ask(control: &dyn ControlPlane, deadline: Deadline) -> Result<PlacementResponse, Missing> {
+    let placement = answer(deadline, control.placement(PlacementRequest {})).await.map_err(Missing::Refused)?;
     if placement.generation == Generation::NONE.0 {
         return Err(Missing::WaitingFor(placement.waiting_for));
     }

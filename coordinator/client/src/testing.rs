@@ -1,6 +1,7 @@
 //! A coordinator for tests: answers are functions, calls are counted.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::FutureExt;
 use zagros_protocol::control::{
@@ -20,6 +21,8 @@ pub(crate) struct FakeCoordinator {
     pub(crate) heartbeat: Script<HeartbeatRequest, HeartbeatResponse>,
     pub(crate) leave: Script<LeaveRequest, LeaveResponse>,
     pub(crate) placement: Script<PlacementRequest, PlacementResponse>,
+    /// How many of the next calls are never answered.
+    pub(crate) hangs: AtomicU32,
 }
 
 /// Lease handed out by the fake, milliseconds.
@@ -33,6 +36,7 @@ impl Default for FakeCoordinator {
             heartbeat: script(|_| Ok(HeartbeatResponse { generation: 1, ..HeartbeatResponse::default() })),
             leave: script(|_| Ok(LeaveResponse {})),
             placement: script(|_| Ok(PlacementResponse { generation: 1, ..PlacementResponse::default() })),
+            hangs: AtomicU32::new(0),
         }
     }
 }
@@ -45,9 +49,15 @@ pub(crate) fn away() -> Refusal {
     Refusal::new(RefusalKind::Unavailable, "connection refused")
 }
 
-fn play<Q, R: Send + 'static>(script: &Script<Q, R>, request: Q) -> Answer<'static, R> {
-    let answer = script.lock().unwrap()(request);
-    std::future::ready(answer).boxed()
+impl FakeCoordinator {
+    fn play<Q, R: Send + 'static>(&self, script: &Script<Q, R>, request: Q) -> Answer<'static, R> {
+        let one_less = |hangs: u32| hangs.checked_sub(1);
+        if self.hangs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return std::future::pending().boxed();
+        }
+        let answer = script.lock().unwrap()(request);
+        std::future::ready(answer).boxed()
+    }
 }
 
 fn unscripted<R: Send + 'static>() -> Answer<'static, R> {
@@ -60,19 +70,19 @@ impl ControlPlane for FakeCoordinator {
     }
 
     fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
-        play(&self.join, request)
+        self.play(&self.join, request)
     }
 
     fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
-        play(&self.heartbeat, request)
+        self.play(&self.heartbeat, request)
     }
 
     fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
-        play(&self.leave, request)
+        self.play(&self.leave, request)
     }
 
     fn placement(&self, request: PlacementRequest) -> Answer<'_, PlacementResponse> {
-        play(&self.placement, request)
+        self.play(&self.placement, request)
     }
 
     fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {

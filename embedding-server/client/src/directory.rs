@@ -8,8 +8,8 @@ use tokio::sync::Mutex;
 use tracing::debug;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::Generation;
 use zagros_protocol::control::PlacementRequest;
+use zagros_protocol::{Generation, Refusal};
 
 use crate::placement::{Connect, Placement};
 use crate::{ClientError, Shard};
@@ -52,7 +52,7 @@ impl Directory {
         let deadline = Deadline::after(self.patience);
         let _one_at_a_time = self.fetching.lock().await;
         let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
-        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch()).await;
+        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch(deadline)).await;
         fetched.map_err(|failure| match failure {
             FetchError::Final(error) => error,
             FetchError::NotYet(reason) => ClientError::NoPlacement {
@@ -63,14 +63,20 @@ impl Directory {
         })
     }
 
-    /// Fetches the placement once, unless someone else has since `seen`. A coordinator that does not answer is
-    /// no error here: the data path works without it as long as the servers stay where they are.
-    pub(crate) async fn follow(&self, seen: &Arc<Placement>) -> Result<(), ClientError> {
-        let _one_at_a_time = self.fetching.lock().await;
+    /// Fetches the placement once, unless someone else has since `seen` or is about to: then that fetch serves for
+    /// this caller too, found or not, so that many callers wait for a silent coordinator no longer than one. A
+    /// coordinator that does not answer is no error here: the data path works without it as long as the servers
+    /// stay where they are.
+    pub(crate) async fn follow(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
+        let Ok(_one_at_a_time) = self.fetching.try_lock() else {
+            // Whoever holds it has a deadline of its own; this caller's may be nearer.
+            let _ = deadline.bound(self.fetching.lock()).await;
+            return Ok(());
+        };
         if !self.placement.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, seen)) {
             return Ok(());
         }
-        match self.fetch().await {
+        match self.fetch(deadline).await {
             Ok(()) => Ok(()),
             Err(FetchError::Final(error)) => Err(error),
             Err(FetchError::NotYet(reason)) => {
@@ -85,9 +91,10 @@ impl Directory {
         self.placement.load().iter().flat_map(|placement| placement.shards().cloned()).collect()
     }
 
-    async fn fetch(&self) -> Result<(), FetchError> {
+    async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {
         // Whatever the coordinator says, the servers may still serve: only patience ends the wait for it.
-        let asked = self.control.placement(PlacementRequest {}).await;
+        let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
+        let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));
         let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;
         if response.generation == Generation::NONE.0 {
             return Err(FetchError::NotYet(response.waiting_for));

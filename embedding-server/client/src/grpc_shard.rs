@@ -8,14 +8,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
+use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::{self, BadAddress, MAX_MESSAGE_BYTES};
+use zagros_protocol::Refusal;
 use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
 };
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::Shard;
 
@@ -36,13 +37,13 @@ impl GrpcShard {
     /// after an hour. Connections are made by the first call and made again when they break.
     ///
     /// # Errors
-    /// [`RefusalKind::Invalid`] when the address does not parse.
+    /// [`zagros_protocol::RefusalKind::Invalid`] when the address does not parse.
     pub fn connect(entry: &ServerEntry, call_timeout: Duration) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
         let bad = |error: BadAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
-        // Two connections, so that a long save does not share the data path's timeout and flow-control window.
-        let embedding = grpc::channel(&entry.address, call_timeout).map_err(bad)?;
-        let storage = grpc::channel(&entry.address, STORAGE_TIMEOUT).map_err(bad)?;
+        // Two connections, so that a long save does not share the data path's flow-control window.
+        let embedding = grpc::channel(&entry.address).map_err(bad)?;
+        let storage = grpc::channel(&entry.address).map_err(bad)?;
         Ok(Arc::new(Self {
             name,
             call_timeout,
@@ -59,11 +60,8 @@ impl GrpcShard {
         call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, Refusal>> {
         async move {
-            match tokio::time::timeout(within, call).await {
-                Ok(Ok(response)) => Ok(response.into_inner()),
-                Ok(Err(status)) => Err(Refusal::from(status)),
-                Err(_) => Err(Refusal::new(RefusalKind::Deadline, format!("no answer within {within:.1?}"))),
-            }
+            let answer = Deadline::after(within).bound(call).await.map_err(Refusal::no_answer)?;
+            answer.map(Response::into_inner).map_err(Refusal::from)
         }
         .boxed()
     }
@@ -115,11 +113,23 @@ mod tests {
         assert!(refusal.kind.is_retryable(), "{refusal:?}");
     }
 
+    #[tokio::test]
+    async fn a_silent_server_is_given_up_after_the_time_it_had() {
+        // Accepts connections into its backlog and never answers.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let entry = ServerEntry { index: 3, address, incarnation: 1, alive: true };
+        let within = Duration::from_millis(50);
+        let shard = GrpcShard::connect(&entry, within).unwrap();
+        let refusal = shard.lookup(LookupRequest::default()).await.unwrap_err();
+        assert_eq!(refusal, Refusal::no_answer(within));
+    }
+
     #[test]
     fn text_that_is_no_address_is_refused_with_the_servers_index() {
         let entry = ServerEntry { index: 3, address: "no address".to_owned(), ..ServerEntry::default() };
         let refused = GrpcShard::connect(&entry, Duration::from_secs(1)).err().unwrap();
-        assert_eq!(refused.kind, RefusalKind::Invalid);
+        assert_eq!(refused.kind, zagros_protocol::RefusalKind::Invalid);
         assert!(refused.message.contains("embedding server 3") && refused.message.contains("no address"), "{refused}");
     }
 }

@@ -1,6 +1,7 @@
 //! Embedding servers and a coordinator for tests: rows are known, pushes are booked, faults are scripted.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
@@ -29,6 +30,8 @@ pub(crate) enum Fault {
     Refuse(RefusalKind),
     /// It is served, and the answer is lost on its way.
     LoseAnswer,
+    /// Nothing ever comes back.
+    Hang,
 }
 
 /// An embedding server that books every gradient it applies.
@@ -103,9 +106,10 @@ impl FakeShard {
         Ok(PushResponse { duplicate: false })
     }
 
-    fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    async fn serve<T>(&self, answer: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         let fault = self.faults.lock().unwrap().pop_front();
         match fault {
+            Some(Fault::Hang) => std::future::pending().await,
             None => answer(),
             Some(Fault::Refuse(kind)) => Err(Refusal::new(kind, "scripted fault")),
             Some(Fault::LoseAnswer) => {
@@ -126,11 +130,11 @@ impl Shard for FakeShard {
     }
 
     fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        async move { self.serve(|| self.answer_lookup(&request)) }.boxed()
+        async move { self.serve(|| self.answer_lookup(&request)).await }.boxed()
     }
 
     fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        async move { self.serve(|| self.answer_push(&request)) }.boxed()
+        async move { self.serve(|| self.answer_push(&request)).await }.boxed()
     }
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
@@ -149,6 +153,8 @@ impl Shard for FakeShard {
 /// A coordinator that only knows the placement.
 pub(crate) struct FakeCoordinator {
     pub(crate) placement: Mutex<Result<PlacementResponse, Refusal>>,
+    /// Whether it never answers.
+    pub(crate) hangs: AtomicBool,
 }
 
 impl ControlPlane for FakeCoordinator {
@@ -157,6 +163,9 @@ impl ControlPlane for FakeCoordinator {
     }
 
     fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+        if self.hangs.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
         std::future::ready(self.placement.lock().unwrap().clone()).boxed()
     }
 
@@ -199,7 +208,10 @@ impl Cluster {
     pub(crate) fn new(servers: u32) -> Self {
         let map = BucketMap::even(Generation(1), 64, servers);
         let shards = (0..servers).map(|index| FakeShard::new(index, map.clone())).collect();
-        let control = Arc::new(FakeCoordinator { placement: Mutex::new(Ok(PlacementResponse::default())) });
+        let control = Arc::new(FakeCoordinator {
+            placement: Mutex::new(Ok(PlacementResponse::default())),
+            hangs: AtomicBool::new(false),
+        });
         let cluster = Self { shards, control };
         cluster.announce(1, |entry| entry);
         cluster

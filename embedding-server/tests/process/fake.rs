@@ -171,7 +171,7 @@ impl Process {
     }
 
     pub(crate) fn client(&self) -> EmbeddingClient<Channel> {
-        EmbeddingClient::new(grpc::channel(&self.address, PATIENCE).unwrap())
+        EmbeddingClient::new(grpc::channel(&self.address).unwrap())
     }
 
     /// The admin port's answer.

@@ -125,6 +125,47 @@ async fn a_whole_lease_of_silence_is_a_lost_lease_and_an_answer_heals_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_heartbeat_that_hangs_does_not_cost_the_lease() {
+    let beats = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&beats);
+    let heartbeat = script(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        Ok(HeartbeatResponse::default())
+    });
+    let join = script(|_| Ok(JoinResponse { lease_ms: LEASE_MS, ..JoinResponse::default() }));
+    let fake = Arc::new(FakeCoordinator { heartbeat, join, ..FakeCoordinator::default() });
+    let control = Arc::clone(&fake) as Arc<dyn ControlPlane>;
+    let membership = Membership::join(control, JoinRequest::default(), PATIENCE, &Shutdown::new()).await.unwrap();
+    fake.hangs.store(1, Ordering::Relaxed);
+    tokio::time::sleep(LEASE - Duration::from_millis(1)).await;
+    assert!(beats.load(Ordering::Relaxed) > 0, "the coordinator would have given the place away");
+    assert_eq!(membership.subscribe().borrow().lost, None);
+}
+
+/// Invariant WT-1.
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_that_hangs_costs_no_more_than_was_said() {
+    let hanging = || FakeCoordinator { hangs: AtomicU32::new(u32::MAX), ..FakeCoordinator::default() };
+    let started = Instant::now();
+    let text = refused(join(hanging(), &Shutdown::new()).await).to_string();
+    assert!(text.contains("join the run for 30.0s: no answer within"), "{text}");
+    assert_eq!(started.elapsed(), PATIENCE);
+
+    let started = Instant::now();
+    let error = crate::wait_for_placement(&hanging(), PATIENCE, &Shutdown::new()).await.unwrap_err();
+    assert!(error.to_string().contains("get the placement for 30.0s: no answer within"), "{error}");
+    assert_eq!(started.elapsed(), PATIENCE);
+
+    let fake = Arc::new(FakeCoordinator::default());
+    let control = Arc::clone(&fake) as Arc<dyn ControlPlane>;
+    let membership = Membership::join(control, JoinRequest::default(), PATIENCE, &Shutdown::new()).await.unwrap();
+    fake.hangs.store(u32::MAX, Ordering::Relaxed);
+    let started = Instant::now();
+    assert!(membership.leave(Outcome::Finished, "").await.is_err());
+    assert_eq!(started.elapsed(), LEASE);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fenced_member_is_told_and_beats_no_more() {
     let beats = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&beats);

@@ -194,7 +194,8 @@ impl EmbeddingClient {
         loop {
             let placement = self.directory.current().await?;
             let shard = placement.shard(server);
-            let refusal = match request.send(shard.as_ref(), placement.map().generation()).await {
+            let sent = deadline.bound(request.send(shard.as_ref(), placement.map().generation())).await;
+            let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
                 Ok(answer) => return Ok((shard.name().to_owned(), answer)),
                 Err(refusal) => refusal,
             };
@@ -202,21 +203,17 @@ impl EmbeddingClient {
             if refusal.kind != RefusalKind::Moved && !refusal.kind.is_retryable() {
                 return Err(ClientError::Refused { server, what: C::WHAT, refusal });
             }
-            if deadline.is_past() {
-                return Err(ClientError::Unreachable {
-                    server,
-                    what: C::WHAT,
-                    waited: deadline.waited(),
-                    last: refusal,
-                });
-            }
-            debug!(server, tries, %refusal, "request will be sent again");
-            metrics.retries.inc();
+            debug!(server, tries, %refusal, "request was not served");
             // A first `moved` usually means only that the client's map is old: fetch it at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
                 tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
             }
-            self.directory.follow(&placement).await?;
+            self.directory.follow(&placement, deadline).await?;
+            if deadline.is_past() {
+                let (what, waited) = (C::WHAT, deadline.waited());
+                return Err(ClientError::Unreachable { server, what, waited, last: refusal });
+            }
+            metrics.retries.inc();
             tries += 1;
         }
     }

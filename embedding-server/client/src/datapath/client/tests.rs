@@ -152,6 +152,46 @@ fn a_server_that_stays_away_is_named_with_the_time_waited() {
     );
 }
 
+/// Invariant WT-1: whatever hangs, a call takes no longer than the client's patience, and names the server.
+#[test]
+fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_patience() {
+    let cluster = Cluster::new(2);
+    let client = client(&cluster);
+    let refusals = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 5);
+    cluster.shards[1].faults.lock().unwrap().extend(refusals.chain([Fault::Hang]));
+    let (error, waited) = run(async {
+        client.refresh().await.unwrap();
+        let started = tokio::time::Instant::now();
+        let error = client.lookup(&some_ids(), Access::Train).await.unwrap_err();
+        (error.to_string(), started.elapsed())
+    });
+    assert!(error.contains("embedding server 1 (fake) for 30.0s: no answer within"), "{error}");
+    assert_eq!(waited, PATIENCE);
+}
+
+#[test]
+fn many_calls_wait_for_a_silent_coordinator_together() {
+    let cluster = Cluster::new(4);
+    let client = client(&cluster);
+    let waited = run(async {
+        client.refresh().await.unwrap();
+        cluster.control.hangs.store(true, std::sync::atomic::Ordering::Relaxed);
+        for shard in &cluster.shards {
+            let away = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 1000);
+            shard.faults.lock().unwrap().extend(away);
+        }
+        let started = tokio::time::Instant::now();
+        let (unique, other) = (some_ids(), some_ids());
+        let calls = [client.lookup(&unique, Access::Train), client.lookup(&other, Access::Train)];
+        for failed in futures::future::join_all(calls).await {
+            let error = failed.unwrap_err().to_string();
+            assert!(error.contains("(fake) for 30.0s: scripted fault"), "{error}");
+        }
+        started.elapsed()
+    });
+    assert_eq!(waited, PATIENCE);
+}
+
 #[test]
 fn a_final_refusal_is_not_repeated() {
     let cluster = Cluster::new(2);
