@@ -50,6 +50,7 @@ impl LocalCoordinator {
             buckets: job.cluster.buckets,
             passes: job.train.epochs,
             lease: job.cluster.lease,
+            patience: job.cluster.patience,
             fingerprint: job.fingerprint(),
         };
         Arc::new(Self {
@@ -88,6 +89,11 @@ impl LocalCoordinator {
     pub fn ready(&self) -> Result<(), String> {
         let placement = self.call(Core::placement);
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
+    }
+
+    /// The run at a glance.
+    pub(crate) fn glance(&self) -> StatusResponse {
+        self.call(Core::status)
     }
 
     /// One call of the core, then what it had to say besides the answer: outside the lock.
@@ -151,7 +157,7 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
-        self.answer(|core, now| Ok(core.status(now)))
+        std::future::ready(Ok(self.glance())).boxed()
     }
 }
 

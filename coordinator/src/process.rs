@@ -10,11 +10,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
-use zagros_coordinator_client::ControlPlane;
 use zagros_job::Job;
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
-use zagros_protocol::Refusal;
-use zagros_protocol::control::StatusRequest;
 
 use crate::service::Service;
 use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
@@ -96,12 +93,7 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
     let readiness = Arc::clone(coordinator);
     let status = Arc::clone(coordinator);
     let routes = admin::routes(registry, Arc::new(move || readiness.ready()));
-    routes.route("/status", get(async move || report_status(&status).await))
-}
-
-async fn report_status(coordinator: &LocalCoordinator) -> Result<Json<StatusReport>, String> {
-    let status = coordinator.status(StatusRequest {}).await;
-    status.map(|status| Json(status.into())).map_err(|refusal: Refusal| refusal.to_string())
+    routes.route("/status", get(async move || Json(StatusReport::from(status.glance()))))
 }
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {

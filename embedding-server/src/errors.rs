@@ -1,7 +1,8 @@
 //! Why an embedding server could not start, or had to stop.
 
+use std::time::Duration;
+
 use zagros_coordinator_client::MemberError;
-use zagros_plumbing::lifecycle::Late;
 use zagros_table::TableError;
 
 /// Why an embedding server could not start, or had to stop.
@@ -44,13 +45,17 @@ pub enum ServerError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Something did not end in time.
-    #[error("embedding server {index} did not stop cleanly")]
-    Late {
+    /// The coordinator is gone and nobody asks for rows: the run ended and this server did not hear of it.
+    #[error(
+        "embedding server {index} stops: {silence}, and no worker has asked it for anything in the last {idle:.1?} \
+         (a longer `cluster.patience_seconds` waits longer)"
+    )]
+    Abandoned {
         /// Position among the servers.
         index: u32,
-        /// What is still running.
-        #[source]
-        source: Late,
+        /// Who has not answered, and for how long.
+        silence: String,
+        /// How long there was no request.
+        idle: Duration,
     },
 }

@@ -79,11 +79,13 @@ impl Shard for LocalShard {
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        self.offload(move |service| storage::save(service, &request)).boxed()
+        let serve = move |service: &EmbeddingService| service.metrics.save.observe(|| storage::save(service, &request));
+        self.offload(serve).boxed()
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        self.offload(move |service| storage::load(service, &request)).boxed()
+        let serve = move |service: &EmbeddingService| service.metrics.load.observe(|| storage::load(service, &request));
+        self.offload(serve).boxed()
     }
 }
 

@@ -14,6 +14,8 @@ use zagros_table::TableSet;
 pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
     pub(crate) push: CallMetrics,
+    pub(crate) save: CallMetrics,
+    pub(crate) load: CallMetrics,
     pub(crate) looked_up: IntCounter,
     /// Answered with their first value because they do not exist.
     pub(crate) missing: IntCounter,
@@ -52,6 +54,8 @@ impl ServerMetrics {
         Self {
             lookup: call("lookup"),
             push: call("push"),
+            save: call("save"),
+            load: call("load"),
             looked_up: row("looked_up"),
             missing: row("missing"),
             created: row("created"),
@@ -61,6 +65,17 @@ impl ServerMetrics {
                 .counters("duplicates_total", "Pushes that had been applied before.", &[])
                 .with_label_values::<&str>(&[]),
         }
+    }
+}
+
+impl ServerMetrics {
+    /// How many requests have begun, and whether one is under way.
+    pub(crate) fn requests(&self) -> (u64, bool) {
+        let calls = [&self.lookup, &self.push, &self.save, &self.load];
+        // In this order: a request that ends in between is still under way, not one that never began.
+        let ended: u64 = calls.iter().map(|call| call.seconds.get_sample_count()).sum();
+        let begun = calls.iter().map(|call| call.requests.get()).sum();
+        (begun, begun > ended)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::control::{Ended, follow, join};
 use crate::grpc::Adapter;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
-/// How long requests under way may take to end after the server stops taking new ones.
+/// How long requests under way may take to end after the server stops taking new ones, if patience lasts so long.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What an embedding server needs from its process.
@@ -43,13 +43,15 @@ pub struct ServerConfig {
 /// Serves until shutdown is requested or the coordinator says that the run is over.
 ///
 /// # Errors
-/// When the run does not take the server in, another process takes its place, a port fails, or requests do not end.
+/// When the run does not take the server in, another process takes its place, a port fails, or coordinator and
+/// workers are gone.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
     let index = config.index.0;
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
     // A token of its own: a server that is told to stop does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
+    let grace = GRACE.min(config.job.cluster.patience);
     let member = Member {
         service: Arc::clone(&service),
         job: config.job,
@@ -65,8 +67,11 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
         ended = member.take_part() => ended,
         Some(failure) = failures.recv() => Err(failure),
     };
-    let finished = life.finish(GRACE).await.map_err(|source| ServerError::Late { index, source });
-    ended.and(finished)
+    // The run is over: a connection that somebody keeps half open is no failure of it.
+    if let Err(late) = life.finish(grace).await {
+        warn!(server = index, %late, "ports did not close in time");
+    }
+    ended
 }
 
 fn serve_data(
@@ -131,12 +136,16 @@ impl Member {
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         info!(server = index.0, address = self.advertised, member = membership.member(), "joined the run");
-        let ended = follow(&self.service, self.control.as_ref(), &membership, &self.shutdown).await;
+        let patience = self.job.cluster.patience;
+        let ended = follow(&self.service, self.control.as_ref(), &membership, patience, &self.shutdown).await;
         info!(server = index.0, ?ended, "stopping");
         match ended {
             Ended::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
             Ended::Told(reason) => self.leave(&membership, Outcome::Finished, &reason).await,
             Ended::Fenced(reason) => return Err(ServerError::Fenced { index: index.0, reason }),
+            Ended::Abandoned { silence, idle } => {
+                return Err(ServerError::Abandoned { index: index.0, silence, idle });
+            }
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct CoreConfig {
     pub passes: u32,
     /// How long a member may be silent.
     pub lease: Duration,
+    /// How long the run waits for another process in the place of a lost worker.
+    pub patience: Duration,
     /// Fingerprint of what every role must agree on.
     pub fingerprint: u64,
 }
@@ -266,6 +268,13 @@ impl Core {
         for lapse in self.members.expire(now) {
             let splits = self.release(lapse.seat);
             self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
+        }
+        if let Some(lapse) = self.members.given_up(now, self.config.patience) {
+            self.finish(RunOutcome::Failed(format!(
+                "{} is lost: silent for {:.1?}, and no other process has taken its place within {:.1?} \
+                 (a longer `cluster.patience_seconds` waits longer)",
+                lapse.seat, lapse.silence, self.config.patience
+            )));
         }
         now
     }

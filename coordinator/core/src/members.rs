@@ -153,6 +153,15 @@ impl Members {
         lapses
     }
 
+    /// A worker that was lost so long ago that nobody is expected in its place (invariant WT-1). A lost server is the
+    /// workers' to give up: they reach it without the coordinator.
+    pub(crate) fn given_up(&self, now: Duration, patience: Duration) -> Option<Lapse> {
+        let lost =
+            self.iter().filter(|(seat, member)| seat.role == Role::DenseWorker && member.state == MemberState::Lost);
+        let mut lapses = lost.map(|(seat, member)| Lapse { seat, silence: now.saturating_sub(member.heard) });
+        lapses.find(|lapse| lapse.silence.saturating_sub(self.lease) > patience)
+    }
+
     /// Forgives everyone `gap` of silence.
     pub(crate) fn excuse(&mut self, gap: Duration) {
         self.by_seat.values_mut().for_each(|member| member.heard += gap);

@@ -90,8 +90,17 @@ struct World {
 
 impl World {
     fn new(servers: u32, workers: u32, sizes: &[u64]) -> Self {
-        let job = "simulation".to_owned();
-        let config = CoreConfig { job, servers, workers, buckets: 16, passes: PASSES, lease: LEASE, fingerprint: 1 };
+        let config = CoreConfig {
+            job: "simulation".to_owned(),
+            servers,
+            workers,
+            buckets: 16,
+            passes: PASSES,
+            lease: LEASE,
+            // Longer than any story: whoever is killed is started again.
+            patience: LEASE * 1000,
+            fingerprint: 1,
+        };
         let file =
             |bytes: &u64| DataFile { path: "train".to_owned(), bytes: *bytes, splittable: !bytes.is_multiple_of(3) };
         Self {

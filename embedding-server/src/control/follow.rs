@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
-use zagros_plumbing::Shutdown;
+use zagros_plumbing::{Deadline, Shutdown};
 use zagros_protocol::control::PlacementRequest;
 use zagros_protocol::{BucketMap, Generation};
 
@@ -24,19 +24,51 @@ pub(crate) enum Ended {
     Told(String),
     /// The coordinator no longer counts this server in.
     Fenced(String),
+    /// The coordinator is silent, and so are the workers.
+    Abandoned {
+        /// In the words of the membership.
+        silence: String,
+        /// How long there was no request.
+        idle: Duration,
+    },
+}
+
+/// Since when nobody has asked for anything.
+struct Idle {
+    /// Requests begun when last looked at.
+    begun: u64,
+    since: Instant,
+}
+
+impl Idle {
+    fn new() -> Self {
+        Self { begun: 0, since: Instant::now() }
+    }
+
+    /// For how long, as of now. A request under way is no idleness, however long it takes.
+    fn look(&mut self, service: &EmbeddingService) -> Duration {
+        let (begun, is_busy) = service.metrics.requests();
+        if begun != self.begun || is_busy {
+            *self = Self { begun, since: Instant::now() };
+        }
+        self.since.elapsed()
+    }
 }
 
 /// Runs until the server must stop. Acts on a signal and on a timer, so that a missed signal only costs a period.
+/// Without a coordinator it goes on for as long as workers ask, and `patience` longer (invariant WT-1).
 pub(crate) async fn follow(
     service: &EmbeddingService,
     control: &dyn ControlPlane,
     membership: &Membership,
+    patience: Duration,
     shutdown: &Shutdown,
 ) -> Ended {
     let mut view = membership.subscribe();
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut serving = Generation::NONE;
+    let mut idle = Idle::new();
     loop {
         tokio::select! {
             // The heartbeats ended without a word only when they were aborted; the timer goes on.
@@ -45,7 +77,7 @@ pub(crate) async fn follow(
             () = shutdown.requested() => return Ended::Asked,
         }
         let now = view.borrow_and_update().clone();
-        if let Some(ended) = ended(&now) {
+        if let Some(ended) = ended(&now, idle.look(service), patience) {
             return ended;
         }
         membership.set_load(service.held());
@@ -58,15 +90,17 @@ pub(crate) async fn follow(
     }
 }
 
-fn ended(view: &MemberView) -> Option<Ended> {
+fn ended(view: &MemberView, idle: Duration, patience: Duration) -> Option<Ended> {
     let fenced = view.fenced.clone().map(Ended::Fenced);
-    fenced.or_else(|| view.stop.clone().map(Ended::Told))
+    let told = fenced.or_else(|| view.stop.clone().map(Ended::Told));
+    let abandoned = || view.lost.clone().map(|silence| Ended::Abandoned { silence, idle });
+    told.or_else(|| abandoned().filter(|_| idle > patience))
 }
 
 /// The map as the coordinator has it now; `None` while there is none.
 async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<BucketMap>, String> {
-    let asked = timeout(patience, control.placement(PlacementRequest {})).await;
-    let answer = asked.map_err(|_| format!("{} did not answer within {patience:.1?}", control.name()))?;
+    let asked = Deadline::after(patience).bound(control.placement(PlacementRequest {})).await;
+    let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     let placement = answer.map_err(|refusal| refusal.to_string())?;
     if placement.generation == Generation::NONE.0 {
         return Ok(None);
@@ -89,5 +123,48 @@ fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option
             warn!(reason, "placement could not be fetched, will ask again");
             serving
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::datapath;
+    use crate::testing::{lookup_of, placed};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn wait(seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_is_since_the_last_request_and_not_while_one_is_under_way() {
+        let service = placed(1, 0);
+        let mut idle = Idle::new();
+        wait(40).await;
+        assert_eq!(idle.look(&service), Duration::from_secs(40));
+        let lookup = || datapath::lookup(&service, &lookup_of(&[(0, &[1])], Access::Train));
+        service.metrics.lookup.observe(lookup).unwrap();
+        assert_eq!(idle.look(&service), Duration::ZERO);
+        wait(40).await;
+        // A save may take minutes.
+        let saving = service.metrics.save.observe(|| Ok(idle.look(&service))).unwrap();
+        assert_eq!(saving, Duration::ZERO);
+        wait(5).await;
+        assert_eq!(idle.look(&service), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_server_is_abandoned_when_coordinator_and_workers_are_silent() {
+        let (idle, silence) = (PATIENCE * 2, "coordinator (x) has not answered for 12.0s".to_owned());
+        let lost = MemberView { lost: Some(silence.clone()), ..MemberView::default() };
+        assert_eq!(ended(&lost, idle, PATIENCE), Some(Ended::Abandoned { silence, idle }));
+        assert_eq!(ended(&lost, PATIENCE, PATIENCE), None);
+        assert_eq!(ended(&MemberView::default(), idle, PATIENCE), None);
+        let told = MemberView { stop: Some("run finished".to_owned()), ..lost };
+        assert_eq!(ended(&told, idle, PATIENCE), Some(Ended::Told("run finished".to_owned())));
     }
 }

@@ -139,19 +139,26 @@ pub(crate) struct Process {
     pub(crate) coordinator: FakeCoordinator,
     pub(crate) shutdown: Shutdown,
     pub(crate) address: String,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
     running: JoinHandle<Result<(), ServerError>>,
 }
 
 impl Process {
     pub(crate) async fn start(coordinator: FakeCoordinator) -> Self {
+        Self::with_patience(coordinator, PATIENCE).await
+    }
+
+    /// As [`Self::start`], with this `cluster.patience_seconds`.
+    pub(crate) async fn with_patience(coordinator: FakeCoordinator, patience: Duration) -> Self {
+        let mut job = job();
+        job.cluster.patience = patience;
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (data_listener, admin_listener) = (listen().await, listen().await);
         let address = data_listener.local_addr().unwrap().to_string();
         let admin = admin_listener.local_addr().unwrap();
         let shutdown = Shutdown::new();
         let config = ServerConfig {
-            job: Arc::new(job()),
+            job: Arc::new(job),
             index: ServerIndex(0),
             control: Arc::new(coordinator.clone()),
             data_listener,
@@ -166,8 +173,12 @@ impl Process {
     /// As [`Self::start`], once it serves.
     pub(crate) async fn ready(coordinator: FakeCoordinator) -> Self {
         let process = Self::start(coordinator).await;
-        wait("the server is ready", async || process.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
+        process.until_ready().await;
         process
+    }
+
+    pub(crate) async fn until_ready(&self) {
+        wait("the server is ready", async || self.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
     }
 
     pub(crate) fn client(&self) -> EmbeddingClient<Channel> {

@@ -1,5 +1,9 @@
 //! How a server enters a run, follows the coordinator and ends.
 
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use zagros_embedding_server::ServerError;
 use zagros_protocol::control::{Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
@@ -92,6 +96,34 @@ async fn a_server_that_was_replaced_stops_with_the_reason() {
         matches!(&error, ServerError::Fenced { index: 0, reason } if reason.contains("a newer process")),
         "{error}"
     );
+}
+
+/// Invariant WT-1: nobody is left to tell it that the run is over.
+#[tokio::test]
+async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
+    let process = Process::with_patience(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
+    process.until_ready().await;
+    let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
+    process.coordinator.change(|state| state.refuse_heartbeat = Some(away));
+    let error = process.ended().await.unwrap_err();
+    assert!(matches!(error, ServerError::Abandoned { index: 0, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("coordinator (fake) has not answered for"), "{text}");
+    assert!(text.contains("connection refused, and no worker has asked it for anything in the last"), "{text}");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_kept_half_open_is_no_failure() {
+    let process = Process::with_patience(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
+    process.until_ready().await;
+    let mut admin = TcpStream::connect(process.admin).await.unwrap();
+    admin.write_all(b"GET /heal").await.unwrap();
+    let _data = TcpStream::connect(&process.address).await.unwrap();
+    // The server has taken the connections above once it answers one that came after them.
+    process.until_ready().await;
+    process.client().lookup(no_rows(1)).await.unwrap();
+    process.coordinator.change(|state| state.stop = Some("run finished".to_owned()));
+    process.ended().await.unwrap();
 }
 
 #[tokio::test]

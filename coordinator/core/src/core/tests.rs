@@ -7,11 +7,20 @@ use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 const FINGERPRINT: u64 = 0xfeed;
 
 fn core(servers: u32, workers: u32) -> Core {
-    let job = "test".to_owned();
-    Core::new(CoreConfig { job, servers, workers, buckets: 64, passes: 2, lease: LEASE, fingerprint: FINGERPRINT })
+    Core::new(CoreConfig {
+        job: "test".to_owned(),
+        servers,
+        workers,
+        buckets: 64,
+        passes: 2,
+        lease: LEASE,
+        patience: PATIENCE,
+        fingerprint: FINGERPRINT,
+    })
 }
 
 fn at(seconds: u64) -> Duration {
@@ -166,6 +175,32 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };
     assert_eq!(again, first);
     assert_eq!(assign(&mut core, 12, &worker, 0).unwrap_err().kind, RefusalKind::Fenced);
+}
+
+/// Invariant WT-1: servers and coordinator do not wait for ever for a worker that was killed.
+#[test]
+fn a_lost_worker_that_nobody_replaces_ends_the_run() {
+    let (mut core, server, _) = running();
+    for second in (4..=40).step_by(4) {
+        assert!(!beat(&mut core, second, &server).unwrap().stop, "ended after {second} s");
+    }
+    let told = beat(&mut core, 41, &server).unwrap();
+    assert!(told.reason.contains("dense worker 0 is lost: silent for 41.0s"), "{}", told.reason);
+    assert!(told.reason.contains("taken its place within 30.0s"), "{}", told.reason);
+    assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
+}
+
+#[test]
+fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
+    let (mut core, _, _) = running();
+    for second in (4..=12).step_by(4) {
+        core.tick(at(second));
+    }
+    let successor = core.join(at(12), &request(Seat::worker(0), 2)).unwrap();
+    for second in (16..=120).step_by(4) {
+        assert!(!beat(&mut core, second, &successor).unwrap().stop);
+    }
+    assert_eq!(core.status(at(120)).members[0].state, "lost");
 }
 
 #[test]
