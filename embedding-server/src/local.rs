@@ -32,6 +32,19 @@ impl LocalShard {
         Self { name: format!("embedding server {} (in process)", service.index()).into(), service }
     }
 
+    /// Runs `work` here when the request is small, else on a thread that may block.
+    async fn serve<Q: Send + 'static, T: Send + 'static>(
+        &self,
+        id_bytes: usize,
+        request: Q,
+        work: impl FnOnce(&EmbeddingService, &Q) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        if id_bytes <= INLINE_ID_BYTES {
+            return work(&self.service, &request);
+        }
+        self.offload(move |service| work(service, &request)).await
+    }
+
     /// Runs `work` on a thread that may block.
     async fn offload<T: Send + 'static>(
         &self,
@@ -49,28 +62,16 @@ impl Shard for LocalShard {
     }
 
     fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        let serve = |service: &EmbeddingService, request: &LookupRequest| {
+        self.serve(request.ids.len(), request, |service, request| {
             service.metrics.lookup.observe(|| datapath::lookup(service, request))
-        };
-        async move {
-            if request.ids.len() <= INLINE_ID_BYTES {
-                return serve(&self.service, &request);
-            }
-            self.offload(move |service| serve(service, &request)).await
-        }
+        })
         .boxed()
     }
 
     fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let serve = |service: &EmbeddingService, request: &PushRequest| {
+        self.serve(request.ids.len(), request, |service, request| {
             service.metrics.push.observe(|| datapath::push(service, request))
-        };
-        async move {
-            if request.ids.len() <= INLINE_ID_BYTES {
-                return serve(&self.service, &request);
-            }
-            self.offload(move |service| serve(service, &request)).await
-        }
+        })
         .boxed()
     }
 

@@ -147,6 +147,7 @@ mod tests {
         }
     }
 
+    /// Invariant DP-2.
     #[test]
     fn a_missing_id_is_refused() {
         let segments = Segments::new(vec![Segment { table: TableId(0), rows: 2, dim: 4 }]);

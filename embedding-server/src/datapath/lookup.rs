@@ -89,6 +89,7 @@ mod tests {
         assert!(refusal.kind.is_retryable() && refusal.message.contains("server 0 has no placement"), "{refusal}");
     }
 
+    /// Invariant PL-2.
     #[test]
     fn another_generation_is_told_to_move_in_both_directions() {
         let service = placed(1, 0);
@@ -108,6 +109,7 @@ mod tests {
         assert_eq!(refused(&placed(2, 1), &lookup_of(&[(0, &ids)], WireAccess::Train)).kind, RefusalKind::Moved);
     }
 
+    /// Invariant DP-2.
     #[test]
     fn malformed_requests_are_refused_with_names_and_sizes() {
         let service = placed(1, 0);

@@ -71,6 +71,7 @@ mod tests {
     }
 
     proptest! {
+        /// Invariant PL-1.
         #[test]
         fn each_row_is_owned_by_the_server_that_the_map_routes_it_to(servers in 1_u32..6, table: u32, id: u64) {
             let owners: Vec<u32> = (0..servers).filter(|server| owned(servers, *server).owns(table, id)).collect();

@@ -56,6 +56,7 @@ mod tests {
         values.iter().map(|value| value - amount).collect()
     }
 
+    /// Invariant DP-3.
     #[test]
     fn a_retry_is_answered_and_not_applied() {
         let service = placed(1, 0);
@@ -69,6 +70,7 @@ mod tests {
         assert_eq!([&metrics.updated, &metrics.created, &metrics.duplicates].map(counted), [4, 2, 1]);
     }
 
+    /// Invariant DP-2.
     #[test]
     fn a_refused_push_changes_nothing_and_may_be_sent_again_whole() {
         let service = placed(1, 0);

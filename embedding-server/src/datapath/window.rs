@@ -247,6 +247,7 @@ mod tests {
         assert_eq!(apply(&windows, push(5)), Ok(false));
     }
 
+    /// Invariant MB-1.
     #[test]
     fn an_older_epoch_is_fenced_and_a_newer_one_starts_afresh() {
         let windows = Windows::default();

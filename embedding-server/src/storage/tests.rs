@@ -96,6 +96,7 @@ fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
     (folder, files, placed(1, 0))
 }
 
+/// Invariant CK-1, from the reader's side.
 #[test]
 fn any_flipped_bit_and_any_cut_is_noticed_and_leaves_memory_as_it_was() {
     let (folder, files, service) = small();

@@ -160,6 +160,7 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
     assert_eq!(core.status(at(13)).state, "training");
 }
 
+/// Invariants SP-2 and MB-1.
 #[test]
 fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     let (mut core, server, worker) = running();

@@ -88,6 +88,7 @@ mod tests {
         }
     }
 
+    /// Invariant DP-4.
     #[tokio::test(start_paused = true)]
     async fn no_batch_is_ever_staler_than_the_bound() {
         const BOUND: usize = 3;

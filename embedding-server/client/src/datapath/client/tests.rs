@@ -56,6 +56,7 @@ proptest! {
         prop_assert_eq!(rows, expected(&unique));
     }
 
+    /// Invariants DP-2 and DP-3.
     #[test]
     fn every_gradient_is_applied_exactly_once_at_its_owner(
         batches in prop::collection::vec(unique_ids(), 1..4),
