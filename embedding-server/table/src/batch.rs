@@ -6,8 +6,8 @@ use crate::stripe::Stripe;
 use crate::wide::wide;
 use crate::{Table, TableError, repeats};
 
-/// Rows between two stages of one request: the misses that a core can have open at once.
-const AHEAD: usize = 16;
+/// Rows that go through one stage together: more than a core can wait for at once, few enough for its first cache.
+const AT_ONCE: usize = 64;
 /// Values of the widest vector that every x86-64 of the last ten years has.
 const LANES: usize = 8;
 /// No slot has this number.
@@ -125,9 +125,9 @@ impl Table {
                         Stage::Find => {
                             let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
                             made += u64::from(created);
-                            stripe.prefetch_slot(slot, layout.dim);
                             group.slots.push(slot);
                         }
+                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
                         Stage::Touch => {
                             let weights = &stripe.slot(group.slots[index])[..layout.dim];
                             copy(weights, row_mut(out, group.positions[index], layout.dim));
@@ -158,12 +158,11 @@ impl Table {
                             let slot = stripe.find(group.keys[index]).unwrap_or(NONE);
                             if slot == NONE {
                                 group.missing.push(group.positions[index]);
-                            } else {
-                                stripe.prefetch_slot(slot, layout.dim);
                             }
                             group.slots.push(slot);
                         }
-                        Stage::Touch if group.slots[index] == NONE => {}
+                        Stage::Fetch | Stage::Touch if group.slots[index] == NONE => {}
+                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
                         Stage::Touch => {
                             let weights = &stripe.slot(group.slots[index])[..layout.dim];
                             copy(weights, row_mut(out, group.positions[index], layout.dim));
@@ -212,9 +211,11 @@ impl Table {
                         Stage::Find => {
                             let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
                             report.created += u64::from(created);
-                            stripe.prefetch_slot(slot, layout.stride);
-                            prefetch(row(gradients, group.positions[index], layout.dim));
                             group.slots.push(slot);
+                        }
+                        Stage::Fetch => {
+                            stripe.prefetch_slot(group.slots[index], layout.stride);
+                            prefetch(row(gradients, group.positions[index], layout.dim));
                         }
                         Stage::Touch => {
                             let gradient = row(gradients, group.positions[index], layout.dim);
@@ -267,29 +268,37 @@ impl Table {
     }
 }
 
-/// What is done for a row, each step some rows behind the one before, so that memory arrives meanwhile.
+/// What is done for a row.
 #[derive(Clone, Copy)]
 enum Stage {
     /// Ask for its index entry.
     Ask,
-    /// Find its slot and ask for that.
+    /// Find its slot.
     Find,
+    /// Ask for its slot.
+    Fetch,
     /// Read or change it.
     Touch,
 }
 
-/// Takes `count` rows through all stages.
+/// Takes `count` rows through all stages, some at a time. Each stage is a loop of its own and short: a request for
+/// memory waits for its page to be found, and only in a short loop do many of them wait together.
 #[inline(always)]
 fn staged(count: usize, mut run: impl FnMut(Stage, usize)) {
-    for step in 0..count + 2 * AHEAD {
-        if step < count {
-            run(Stage::Ask, step);
+    for start in (0..count).step_by(AT_ONCE) {
+        let end = count.min(start + AT_ONCE);
+        // Loops and not `for_each`, whose body would not be compiled for wide vectors.
+        for index in start..end {
+            run(Stage::Ask, index);
         }
-        if (AHEAD..count + AHEAD).contains(&step) {
-            run(Stage::Find, step - AHEAD);
+        for index in start..end {
+            run(Stage::Find, index);
         }
-        if step >= 2 * AHEAD {
-            run(Stage::Touch, step - 2 * AHEAD);
+        for index in start..end {
+            run(Stage::Fetch, index);
+        }
+        for index in start..end {
+            run(Stage::Touch, index);
         }
     }
 }

@@ -1,12 +1,8 @@
 //! What memory allows: the same rows in one plain array, their places known, fetched ahead.
 
-use std::hint::black_box;
-
 use zagros_table::memory::{Memory, Pages};
 use zagros_table::prefetch::prefetch;
 use zagros_table::wide::wide;
-
-use crate::workload::Requests;
 
 /// Rows fetched ahead of the one at hand.
 const AHEAD: usize = 16;
@@ -28,56 +24,51 @@ impl Plain {
     }
 
     /// Random gather: the weights of each row, side by side.
-    pub(crate) fn gather(&self, requests: &Requests, out: &mut [f32]) {
+    pub(crate) fn gather(&self, rows: &[usize], out: &mut [f32]) {
         wide(
             #[inline(always)]
             || match self.dim {
-                16 => self.gather_by::<16>(requests, out),
-                64 => self.gather_by::<64>(requests, out),
+                16 => self.gather_by::<16>(rows, out),
+                64 => self.gather_by::<64>(rows, out),
                 dim => panic!("no plain loop for dim {dim}"),
             },
         );
     }
 
     /// Random read-modify-write: one Adagrad step of each row.
-    pub(crate) fn update(&mut self, requests: &Requests, gradients: &[f32]) {
+    pub(crate) fn update(&mut self, rows: &[usize], gradients: &[f32]) {
         wide(
             #[inline(always)]
             || match self.dim {
-                16 => self.update_by::<16>(requests, gradients),
-                64 => self.update_by::<64>(requests, gradients),
+                16 => self.update_by::<16>(rows, gradients),
+                64 => self.update_by::<64>(rows, gradients),
                 dim => panic!("no plain loop for dim {dim}"),
             },
         );
     }
 
     #[inline(always)]
-    fn gather_by<const DIM: usize>(&self, requests: &Requests, out: &mut [f32]) {
+    fn gather_by<const DIM: usize>(&self, rows: &[usize], out: &mut [f32]) {
         let slots = self.slots.floats();
-        for rows in &requests.rows {
-            let (out, _) = out.as_chunks_mut::<DIM>();
-            for (position, row) in rows.iter().enumerate() {
-                if let Some(next) = rows.get(position + AHEAD) {
-                    prefetch(&slots[next * 2 * DIM..][..DIM]);
-                }
-                out[position].copy_from_slice(&slots[row * 2 * DIM..][..DIM]);
+        let (out, _) = out.as_chunks_mut::<DIM>();
+        for (position, row) in rows.iter().enumerate() {
+            if let Some(next) = rows.get(position + AHEAD) {
+                prefetch(&slots[next * 2 * DIM..][..DIM]);
             }
-            black_box(&out);
+            out[position].copy_from_slice(&slots[row * 2 * DIM..][..DIM]);
         }
     }
 
     #[inline(always)]
-    fn update_by<const DIM: usize>(&mut self, requests: &Requests, gradients: &[f32]) {
+    fn update_by<const DIM: usize>(&mut self, rows: &[usize], gradients: &[f32]) {
         let slots = self.slots.floats_mut();
         let (gradients, _) = gradients.as_chunks::<DIM>();
-        for rows in &requests.rows {
-            for (position, row) in rows.iter().enumerate() {
-                if let Some(next) = rows.get(position + AHEAD) {
-                    prefetch(&slots[next * 2 * DIM..][..2 * DIM]);
-                }
-                let (weights, sums) = slots[row * 2 * DIM..][..2 * DIM].split_at_mut(DIM);
-                adagrad::<DIM>(weights, sums, &gradients[position]);
+        for (position, row) in rows.iter().enumerate() {
+            if let Some(next) = rows.get(position + AHEAD) {
+                prefetch(&slots[next * 2 * DIM..][..2 * DIM]);
             }
+            let (weights, sums) = slots[row * 2 * DIM..][..2 * DIM].split_at_mut(DIM);
+            adagrad::<DIM>(weights, sums, &gradients[position]);
         }
     }
 }

@@ -39,11 +39,6 @@ impl Requests {
         };
         Self { rows: (0..requests).map(&mut request).collect() }
     }
-
-    /// Rows named by all requests together.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.iter().map(Vec::len).sum()
-    }
 }
 
 /// The id of a row: spread over all 64 bits.
