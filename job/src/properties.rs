@@ -118,8 +118,7 @@ fn any_job() -> impl Strategy<Value = String> {
         "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
         "train": ["a b.txt", "/é"], "test": "t",
     });
-    let fixed_cluster =
-        json!({ "coordinator": null, "admin": null, "server_addresses": null, "servers": 3, "buckets": 7 });
+    let fixed_cluster = json!({ "coordinator": null, "admin": null, "server_addresses": null, "servers": 3, "workers": null, "buckets": 7 });
     let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
     let sections = ["data", "embedding", "model", "optimizer", "train", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));

@@ -304,7 +304,6 @@ mod tests {
             "model.top=[1]",
             "optimizer.lr=0.5",
             "cluster.servers=2",
-            "cluster.workers=2",
             "cluster.buckets=512",
             "cluster.wire=bf16",
         ];
@@ -312,6 +311,10 @@ mod tests {
         for set in different {
             assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
         }
+        // No job file may say so yet.
+        let mut two_workers = job(&[]);
+        two_workers.cluster.workers = 2;
+        assert!(seen.insert(two_workers.fingerprint()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) struct Cluster {
     /// Embedding servers. In one process as many are embedded, without sockets.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) servers: u32,
-    /// Dense workers.
+    /// Dense workers. This release trains with one.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) workers: u32,
     /// Buckets that rows are placed by, at least one per server; fixed for the life of a model.

@@ -14,6 +14,12 @@ impl Resolver<'_> {
             let message = format!("{} servers cannot share {} buckets", raw.servers, raw.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
         }
+        if raw.workers > 1 {
+            let message =
+                format!("`cluster.workers` is {}, but this release trains with one dense worker", raw.workers);
+            let help = "remove the key or set it to 1; one worker's `train.threads` may use every core of its machine";
+            self.problem("cluster.workers", message, "more than one", help);
+        }
         self.address(&Path::from("cluster.coordinator"), &raw.coordinator);
         self.address(&Path::from("cluster.admin"), &raw.admin);
         self.server_addresses(&raw);
@@ -81,6 +87,14 @@ fn port(address: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{CRITEO, job, problems};
+
+    #[test]
+    fn more_than_one_dense_worker_is_refused_for_now() {
+        let found = problems(CRITEO, "[cluster]\nworkers = 2\n");
+        assert_eq!(found, ["`cluster.workers` is 2, but this release trains with one dense worker"]);
+        assert_eq!(job(CRITEO, "[cluster]\nworkers = 1\n").cluster.workers, 1);
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port() {
