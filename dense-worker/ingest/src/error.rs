@@ -120,7 +120,7 @@ pub enum IngestError {
         first: Vec<BadRow>,
     },
     /// The files were read and nothing came out.
-    #[error("{files}: {rows} rows read, none in the {part} part; check data.test_fraction and the files")]
+    #[error("{}", describe_no_rows(files, *rows, part))]
     NoRows {
         /// The files, by name.
         files: String,
@@ -202,6 +202,13 @@ impl fmt::Display for BadRow {
     }
 }
 
+fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
+    if rows == 0 {
+        return format!("{files}: no rows, at most empty lines, comments or a header; check data.train and data.test");
+    }
+    format!("{files}: {rows} rows read, none in the {part} part; check data.test_fraction and data.max_bad_rows")
+}
+
 fn describe_bad_rows(count: u64, limit: u64, first: &[BadRow]) -> String {
     let rows = if count == 1 { "row" } else { "rows" };
     let mut text = format!(
@@ -240,6 +247,13 @@ mod tests {
             "1 malformed row (file:line:field below), data.max_bad_rows allows 0; correct them or raise it\n  \
              train.txt:17:3: expected a number in column \"I2\", found \"abc\""
         );
+    }
+
+    #[test]
+    fn files_without_rows_are_told_from_files_whose_rows_are_elsewhere() {
+        let told = |rows| IngestError::NoRows { files: "a.txt".into(), rows, part: "train" }.to_string();
+        assert!(told(0).starts_with("a.txt: no rows, at most empty lines"), "{}", told(0));
+        assert!(told(7).starts_with("a.txt: 7 rows read, none in the train part; check"), "{}", told(7));
     }
 
     #[test]

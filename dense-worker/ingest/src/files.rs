@@ -6,8 +6,15 @@ use std::sync::Arc;
 
 use zagros_job::Job;
 
-use crate::IngestError;
+use crate::parse::bad::{BadBudget, LISTED};
+use crate::parse::row::RowParser;
 use crate::read::layout::Layout;
+use crate::read::reader::{Block, Reader};
+use crate::validate::Nowhere;
+use crate::{IngestError, Part, WholeFiles};
+
+/// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
+const FIRST_BYTES: usize = 64 << 10;
 
 /// A data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +33,25 @@ pub struct FileInfo {
 /// The first file that fails.
 pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
     paths.iter().map(|path| look_at(job, path)).collect()
+}
+
+/// Parses the first rows of every file, so that a wrong label, separator or number of fields in any of them, the
+/// test files too, is told before the first step and not after the last.
+///
+/// # Errors
+/// When more of those of `part` are malformed than the job tolerates.
+pub fn check_first_rows(job: &Job, files: &[FileInfo], part: Part) -> Result<(), IngestError> {
+    let job = Arc::new(job.clone());
+    let mut parser = RowParser::new(&job, part);
+    let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
+    for file in files {
+        let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
+        let mut reader = Reader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
+        let Some(Block { layout, text, place, .. }) = reader.next_block(Vec::new())? else { continue };
+        let outcome = parser.parse(&text, &layout.positions, &mut Nowhere);
+        bad.add(&outcome.bad, &layout, place)?;
+    }
+    Ok(())
 }
 
 fn look_at(job: &Job, path: &Path) -> Result<FileInfo, IngestError> {
@@ -72,6 +98,20 @@ mod tests {
         assert!(refused(&missing).contains("missing.txt: No such file"), "{}", refused(&missing));
         assert!(refused(&empty).ends_with("is empty; remove it from the job file or write it again"));
         assert!(refused(folder.path()).contains("is not a file"));
+    }
+
+    #[test]
+    fn the_first_rows_of_every_file_are_checked_against_the_limit() {
+        let (folder, good) = fixture::file("click,age,city,tags\n1,2,x,y\n");
+        let bad = folder.path().join("bad.csv");
+        fs::write(&bad, "click,age,city,tags\n1,2,x,y\n5,2,x,y\n").unwrap();
+        let mut job = fixture::delimited(|_| ());
+        let infos = files(&job, &[good, bad]).unwrap();
+        let error = check_first_rows(&job, &infos, Part::All).unwrap_err().to_string();
+        assert!(error.contains("bad.csv:3:1: expected"), "{error}");
+        check_first_rows(&job, &infos[..1], Part::All).unwrap();
+        job.data.max_bad_rows = 1;
+        check_first_rows(&job, &infos, Part::All).unwrap();
     }
 
     #[test]

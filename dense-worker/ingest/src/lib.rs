@@ -23,7 +23,7 @@ mod transform;
 
 pub use batch::{Batch, Ids};
 pub use error::{BadRow, IngestError};
-pub use files::{FileInfo, files};
+pub use files::{FileInfo, check_first_rows, files};
 pub use fit::{FitReport, fit_numeric};
 pub use hash::hash_value;
 pub use inspect::{CategoryColumn, Inspection, NumericColumn, inspect};

@@ -47,7 +47,7 @@ pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
 
 /// Rows that only had to be parsed.
 #[derive(Clone, Debug)]
-struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl RowSink for Nowhere {
     fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
+use rustix::fs::OFlags;
 
 use crate::IngestError;
 
@@ -41,7 +43,9 @@ struct Counting {
 impl Text {
     /// Opens a file; gzip is recognised by its first bytes, not by its name.
     pub(crate) fn open(path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let source = open_source(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+        let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+        let file = file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
+        let source = detect(file).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
         Ok(Self { path: path.into(), source, given: 0, cancel: Arc::clone(cancel) })
     }
 
@@ -114,8 +118,15 @@ impl Read for Counting {
     }
 }
 
-fn open_source(path: &Path) -> io::Result<Source> {
-    let mut file = File::open(path)?;
+/// `None` for what is no file. Something may have taken its place since it was looked at; opening a pipe would
+/// wait for its other end, for ever (invariant WT-1).
+fn open_file(path: &Path) -> io::Result<Option<File>> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(nonblock).open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
+}
+
+fn detect(mut file: File) -> io::Result<Source> {
     let mut magic = Vec::new();
     file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
     file.seek(SeekFrom::Start(0))?;
@@ -192,6 +203,17 @@ mod tests {
             let mut rest = String::new();
             text.read_to_string(&mut rest).unwrap();
             assert_eq!(rest, "789");
+        }
+    }
+
+    #[test]
+    fn a_pipe_or_folder_in_place_of_the_file_is_refused_at_once() {
+        let folder = TempDir::new().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        for path in [pipe.as_path(), folder.path()] {
+            let error = Text::open(path, &Arc::default()).unwrap_err();
+            assert!(matches!(error, IngestError::NotAFile { .. }), "{error}");
         }
     }
 

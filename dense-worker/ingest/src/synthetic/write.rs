@@ -40,6 +40,10 @@ fn write_file(planted: &Planted, rows: Range<u64>, path: &Path) -> Result<Truth,
         fs::rename(&partial, path)?;
         Ok(truth)
     });
+    if written.is_err() {
+        // It may be what filled the disk.
+        let _ = fs::remove_file(&partial);
+    }
     written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
 }
 
@@ -158,6 +162,15 @@ mod tests {
         let (_folder, path) = fixture::file("a file, not a folder");
         let error = generate(&spec(1, 1), &path.join("below")).unwrap_err().to_string();
         assert!(error.starts_with("cannot write ") && error.contains("below"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_finished_leaves_nothing_half_written() {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir_all(folder.path().join("train.txt/in-the-way")).unwrap();
+        let error = generate(&spec(1, 1), folder.path()).unwrap_err();
+        assert!(matches!(error, IngestError::Unwritable { .. }), "{error}");
+        assert!(!folder.path().join("train.txt.partial").exists());
     }
 
     proptest! {
