@@ -7,7 +7,7 @@ use std::time::Duration;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
-use zagros_protocol::Refusal;
+use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::model::ModelError;
 
@@ -39,8 +39,8 @@ pub enum WorkerError {
     /// The dense network could not be built, saved or loaded.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The coordinator refused a call of the control path.
-    #[error("{coordinator} refused to {what} after {waited:.1?}: {refusal}")]
+    /// The coordinator refused a call of the control path, or did not answer it.
+    #[error("{}", describe_control(coordinator, what, *waited, refusal))]
     Control {
         /// Who was asked.
         coordinator: String,
@@ -133,6 +133,7 @@ impl WorkerError {
     pub fn exit_class(&self) -> ExitClass {
         match self {
             Self::Ingest(error) => ingest_class(error),
+            Self::Storage { refusal, .. } if refusal.kind == RefusalKind::Internal => ExitClass::Internal,
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
             Self::SavedModel { .. } => ExitClass::Data,
@@ -147,11 +148,25 @@ impl WorkerError {
     }
 }
 
+fn describe_control(coordinator: &str, what: &str, waited: Duration, refusal: &Refusal) -> String {
+    if !refusal.kind.is_retryable() {
+        return format!("{coordinator} refused to {what} after {waited:.1?}: {refusal}");
+    }
+    // A call that did not get through names whom it called.
+    let why = refusal.message.strip_prefix(&format!("{coordinator}: ")).unwrap_or(&refusal.message);
+    format!(
+        "{coordinator} did not {what} for {waited:.1?}: {why}; see whether it still runs and what its log says \
+         (a longer `cluster.patience_seconds` waits longer)"
+    )
+}
+
 fn ingest_class(error: &IngestError) -> ExitClass {
     match error {
         IngestError::Cancelled => ExitClass::Interrupted,
         IngestError::Source { .. } => ExitClass::Cluster,
-        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } => ExitClass::Internal,
+        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } | IngestError::Unwritable { .. } => {
+            ExitClass::Internal
+        }
         _ => ExitClass::Data,
     }
 }
@@ -176,6 +191,33 @@ mod tests {
         assert_eq!(error.exit_class(), ExitClass::Diverged);
         let text = error.to_string();
         assert!(text.starts_with("step 12: the loss is not finite; likely a learning rate"), "{text}");
+    }
+
+    #[test]
+    fn a_silent_coordinator_is_named_once_with_what_to_do() {
+        let error = |refusal| {
+            let coordinator = "coordinator (h:1)".to_owned();
+            WorkerError::Control { coordinator, what: "complete splits", waited: Duration::from_secs(5), refusal }
+        };
+        let gone = Refusal::new(RefusalKind::Unavailable, "coordinator (h:1): tcp connect error");
+        let text = error(gone).to_string();
+        assert!(
+            text.starts_with("coordinator (h:1) did not complete splits for 5.0s: tcp connect error; see"),
+            "{text}"
+        );
+        let refused = error(Refusal::invalid("no such split")).to_string();
+        assert_eq!(refused, "coordinator (h:1) refused to complete splits after 5.0s: no such split");
+    }
+
+    #[test]
+    fn a_full_disk_of_a_server_is_the_machines_fault_and_its_silence_the_clusters() {
+        let class = |kind| {
+            let refusal = Refusal::new(kind, "as it says");
+            WorkerError::Storage { server: "embedding server 0".to_owned(), what: "save its rows", refusal }
+                .exit_class()
+        };
+        assert_eq!(class(RefusalKind::Internal), ExitClass::Internal);
+        assert_eq!(class(RefusalKind::Unavailable), ExitClass::Cluster);
     }
 
     #[test]

@@ -121,6 +121,6 @@ mod tests {
         let completer = Completer::start(control, PATIENCE);
         completer.complete(request(1));
         let error = completer.flush().await.unwrap_err().to_string();
-        assert!(error.contains("fake coordinator refused to complete splits after 5.0s"), "{error}");
+        assert!(error.contains("fake coordinator did not complete splits for 5.0s"), "{error}");
     }
 }

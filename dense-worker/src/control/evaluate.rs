@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_eval::Scores;
-use zagros_ingest::{BatchStream, FileInfo, IngestError, Part, StreamOptions, WholeFiles, files};
+use zagros_ingest::{BatchStream, FileInfo, IngestError, Part, StreamOptions, WholeFiles, check_first_rows, files};
 use zagros_job::{Job, TestPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
@@ -84,8 +84,22 @@ pub(crate) async fn find_held_out(job: Arc<Job>, given: Option<Vec<PathBuf>>) ->
         (None, TestPart::Fraction(_)) => (job.data.train.clone(), Part::Test),
         (None, TestPart::None) => return Ok(None),
     };
-    let files = blocking("data files", move || files(&job, &paths)).await??;
+    let files = look_at_files(job, paths, part).await?;
     Ok(Some(HeldOut { files, part }))
+}
+
+/// Every file is there, and its first rows are well-formed.
+pub(crate) async fn look_at_files(
+    job: Arc<Job>,
+    paths: Vec<PathBuf>,
+    part: Part,
+) -> Result<Vec<FileInfo>, WorkerError> {
+    let look = move || {
+        let files = files(&job, &paths)?;
+        check_first_rows(&job, &files, part)?;
+        Ok::<_, IngestError>(files)
+    };
+    Ok(blocking("data files", look).await??)
 }
 
 /// What scoring needs.

@@ -186,7 +186,10 @@ mod tests {
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
         let error = splits(away.take(1000)).ask(0).await.unwrap_err().to_string();
-        assert!(error.contains("fake coordinator refused to assign a split after 5.0s: connection refused"), "{error}");
+        assert!(
+            error.contains("fake coordinator did not assign a split for 5.0s: connection refused; see whether"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus::Registry;
+use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
 use zagros_ingest::Batch;
 use zagros_job::Model;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
+use super::worker::outcome;
 use super::{Input, Worker};
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Event, Observer, StepReport};
@@ -181,6 +183,31 @@ async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
     let error = ran.unwrap_err();
     assert!(matches!(&error, WorkerError::Step { step: 2, source: ModelError::NotFinite { .. } }), "{error}");
     assert_eq!(setting.shard.pushes(), 1);
+}
+
+#[tokio::test]
+async fn measures_are_kept_when_the_model_cannot_be_saved() {
+    let parent = tempfile::tempdir().unwrap();
+    let setting = Setting::new(FakeShard::default().failing_to_save());
+    let mut worker = setting.worker(1);
+    worker.job.output.folder = parent.path().to_owned();
+    worker.job.output.save_model = true;
+    let folder = RunFolder::create(&worker.job).unwrap();
+    worker.folder = Some(folder.clone());
+    let error = run(worker, 3).await.unwrap_err();
+    assert_eq!((error.exit_class(), setting.left().0), (ExitClass::Internal, control::Outcome::Failed));
+    let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.summary_file()).unwrap()).unwrap();
+    assert_eq!(summary["steps"], 3);
+    assert!(!folder.model().join("manifest.json").exists());
+}
+
+#[test]
+fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
+    let stopped = MemberError::Stopped { coordinator: "fake coordinator".to_owned(), what: "get the placement" };
+    assert_eq!(outcome(&Err(stopped.into())), control::Outcome::Interrupted);
+    assert_eq!(outcome(&Err(WorkerError::Interrupted)), control::Outcome::Interrupted);
+    let failed = WorkerError::Stopped { reason: "worker 1 failed".to_owned() };
+    assert_eq!(outcome(&Err(failed)), control::Outcome::Failed);
 }
 
 #[tokio::test]

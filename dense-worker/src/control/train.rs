@@ -108,7 +108,8 @@ impl Trainer {
                 Ok(Assigned::PassDone) => return Ok(End::Data),
                 Ok(Assigned::Later { pause, reason }) => {
                     self.observer.on(&Event::WaitingFor(reason));
-                    tokio::time::sleep(pause).await;
+                    // A stop in the pause is seen when asking again.
+                    let _ = tokio::time::timeout(pause, self.stop.requested()).await;
                     continue;
                 }
                 Err(WorkerError::Interrupted) => return Ok(End::Interrupted),

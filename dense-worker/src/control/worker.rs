@@ -9,7 +9,7 @@ use prometheus::Registry;
 use tokio_util::task::AbortOnDropHandle;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
-use zagros_ingest::{Batch, FileInfo, files, fit_numeric};
+use zagros_ingest::{Batch, FileInfo, IngestError, Part, fit_numeric};
 use zagros_job::{Job, Standardise, Wire};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::process::peak_memory;
@@ -18,7 +18,7 @@ use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Rol
 use zagros_protocol::datapath::Encoding;
 
 use super::completer::Completer;
-use super::evaluate::{HeldOut, blocking, find_held_out};
+use super::evaluate::{HeldOut, blocking, find_held_out, look_at_files};
 use super::saved_model::{Trained, save};
 use super::splits::Splits;
 use super::stop::Stop;
@@ -26,7 +26,7 @@ use super::tracker::Tracker;
 use super::train::{Trainer, paths};
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
-use crate::error::WorkerError;
+use crate::error::{ExitClass, WorkerError};
 use crate::event::{Event, Observer, Several};
 use crate::metrics::Metrics;
 use crate::report::{Recorder, RunFolder};
@@ -108,7 +108,7 @@ impl Worker {
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job), None).await?;
-        let files = blocking("data files", move || files(&job, &job.data.train)).await??;
+        let files = look_at_files(Arc::clone(&job), job.data.train.clone(), Part::Train).await?;
         if self.job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
             self.fit().await?;
         }
@@ -126,7 +126,11 @@ impl Worker {
             cancel.store(true, Ordering::Release);
         });
         let _watch = AbortOnDropHandle::new(watch);
-        let (job, report) = fitting.await??;
+        let fitted = match fitting.await? {
+            Err(IngestError::Cancelled) => return Err(WorkerError::Interrupted),
+            fitted => fitted,
+        };
+        let (job, report) = fitted?;
         self.job = job;
         self.observer.on(&Event::Fitted { rows: report.rows, positive_rate: report.positive_rate });
         Ok(())
@@ -176,13 +180,20 @@ impl Worker {
             Input::Files => trainer.passes().await?,
             Input::Preloaded(batches) => trainer.preloaded(batches).await?,
         };
-        self.save(&trainer, outcome).await?;
-        let summary = summarise(&trainer, outcome).await?;
-        if let Some(folder) = self.folder.clone() {
-            let written = summary.clone();
-            blocking("summary", move || folder.write_summary(&written)).await??;
-        }
-        Ok(summary)
+        // What was measured is kept even where the model cannot be.
+        let saved = self.save(&trainer, outcome).await;
+        let summary = summarise(&trainer, outcome).await;
+        let written = match &summary {
+            Ok(summary) => self.write(summary).await,
+            Err(_) => Ok(()),
+        };
+        saved.and(written).and(summary)
+    }
+
+    async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let summary = summary.clone();
+        blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
     /// Waits until every embedding server is there.
@@ -301,10 +312,12 @@ fn data_file(file: &FileInfo) -> DataFile {
     DataFile { path: file.path.display().to_string(), bytes: file.bytes, splittable: file.splittable }
 }
 
-fn outcome(trained: &Result<Summary, WorkerError>) -> control::Outcome {
+/// As the coordinator is told: an interrupted run did not fail.
+pub(super) fn outcome(trained: &Result<Summary, WorkerError>) -> control::Outcome {
     match trained {
         Ok(Summary { outcome: Outcome::Finished, .. }) => control::Outcome::Finished,
-        Ok(_) | Err(WorkerError::Interrupted) => control::Outcome::Interrupted,
+        Ok(_) => control::Outcome::Interrupted,
+        Err(error) if error.exit_class() == ExitClass::Interrupted => control::Outcome::Interrupted,
         Err(_) => control::Outcome::Failed,
     }
 }
