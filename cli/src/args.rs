@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "\
@@ -164,7 +165,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// How long to wait for an answer.
-    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) patience: u64,
 }
 
@@ -184,10 +185,10 @@ pub(crate) struct GenerateArgs {
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Training rows.
-    #[arg(long, default_value_t = 400_000)]
+    #[arg(long, default_value_t = 400_000, value_parser = at_least_one())]
     pub(crate) rows: u64,
     /// Test rows.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = at_least_one())]
     pub(crate) test_rows: u64,
     /// Seed: the same one writes the same files.
     #[arg(long, default_value_t = 1)]
@@ -199,7 +200,7 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Look at the first N rows only.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) rows: Option<u64>,
 }
 
@@ -233,7 +234,7 @@ pub(crate) struct BenchTrainArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
     /// Counted steps, after 20 that are not.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
     pub(crate) steps: u64,
     /// Staleness τ.
     #[arg(long, default_value_t = 4)]
@@ -258,6 +259,10 @@ pub(crate) enum BenchModel {
     Dlrm,
     /// 1024-512-256.
     Ffnn,
+}
+
+fn at_least_one() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use crate::print::err;
-use miette::Report;
+use miette::{MietteHandlerOpts, Report, ReportHandler};
 
 /// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,17 @@ impl Failure {
         err!("{:?}", self.report);
         self.exit.into()
     }
+}
+
+/// How errors look: broken into lines for a person at a terminal, whole for a log, a script and `up`, where a
+/// path cut in two is found by nobody.
+pub(crate) fn install_printer() {
+    let is_terminal = std::io::stderr().is_terminal();
+    let handler = move |_: &_| -> Box<dyn ReportHandler> {
+        Box::new(MietteHandlerOpts::new().wrap_lines(is_terminal).break_words(false).build())
+    };
+    // Refused only when there is one already, and this is the first.
+    let _ = miette::set_hook(Box::new(handler));
 }
 
 /// For results whose error can only be a bug or the machine.

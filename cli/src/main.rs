@@ -15,6 +15,7 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     let arguments = args::Arguments::parse();
+    exit::install_printer();
     match commands::dispatch(arguments) {
         Ok(code) => code.into(),
         Err(failure) => failure.print(),

@@ -1,7 +1,8 @@
-//! `--dry-run`: what would run, and the memory it needs, without reading more than file sizes.
+//! `--dry-run`: what would run, and the memory it needs, without reading more than the first rows of each file.
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
+use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
 use zagros_job::{Job, Mode, Model, Table, TableOptimizer, TestPart};
 
 use crate::exit::{Exit, Failure};
@@ -14,7 +15,7 @@ const DENSE_BYTES_PER_WEIGHT: u64 = 16;
 
 /// Prints the plan; data files that are missing are an error here as they are at the start.
 pub(crate) fn print(job: &Job) -> Result<(), Failure> {
-    let files = zagros_ingest::files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let files = look_at_files(job).map_err(|error| Failure::from_error(Exit::Data, error))?;
     let bytes = files.iter().map(|file| file.bytes).sum();
     out!("{}  plan; nothing was run\n", job.name.bold());
     row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));
@@ -32,6 +33,16 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
         row("embeddings", format!("{tables} table(s) of dim {}: {million} per million rows", shape.dim));
     }
     Ok(())
+}
+
+/// The training files; those of the test part are looked at like them.
+fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
+    if let TestPart::Files(test) = &job.data.test {
+        check_first_rows(job, &files(job, test)?, Part::All)?;
+    }
+    let train = files(job, &job.data.train)?;
+    check_first_rows(job, &train, Part::Train)?;
+    Ok(train)
 }
 
 fn row(name: &str, text: impl std::fmt::Display) {

@@ -51,19 +51,24 @@ pub(crate) async fn finish(mut worker: Worker, signals: &Signals) -> Result<Exit
     let folder = worker.folder.as_ref().map(|folder| folder.path().to_owned());
     let ended = worker.run().await;
     terminal.finish();
-    let summary = ended.map_err(failure)?;
+    let summary = ended.map_err(|error| failure(error, signals))?;
     Report { job: &job, summary: &summary, folder, planted: Planted::of(&job) }.print();
-    let interrupted = summary.outcome == Outcome::Interrupted;
-    Ok(signals.exit_code().filter(|_| interrupted).map_or(Exit::Success, |code| Exit::Signal(code as u8)))
+    Ok(if summary.outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success })
+}
+
+/// The exit code of the signal that ended a run.
+fn interrupted(signals: &Signals) -> Exit {
+    // Without a signal it was the parent that went away, which stops its children as SIGTERM would.
+    Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }
 
 /// The exit code that a worker's error deserves.
-pub(crate) fn failure(error: WorkerError) -> Failure {
+pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Data => Exit::Data,
         ExitClass::Cluster => Exit::Cluster,
         ExitClass::Diverged => Exit::Diverged,
-        ExitClass::Interrupted => Exit::Signal(130),
+        ExitClass::Interrupted => interrupted(signals),
         ExitClass::Internal => Exit::Internal,
     };
     Failure::from_error(exit, error)
@@ -93,9 +98,9 @@ impl Report<'_> {
     }
 
     fn print_measures(&self) {
-        let Some(evaluation) = &self.summary.evaluation else {
-            row("test", "nothing held out: set data.test or data.test_fraction to measure what was learned");
-            return;
+        let evaluation = match unmeasured(&self.job.data.test, self.summary.evaluation.as_ref()) {
+            Ok(evaluation) => evaluation,
+            Err(why) => return row("test", why),
         };
         let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
@@ -142,6 +147,18 @@ impl Report<'_> {
     }
 }
 
+/// The evaluation, or why there are no measures to show.
+fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result<&'a Evaluation, &'static str> {
+    match evaluation {
+        Some(Evaluation { samples: 0, .. }) => Err("no rows in the test part: check data.test or data.test_fraction"),
+        Some(evaluation) => Ok(evaluation),
+        None if *test == TestPart::None => {
+            Err("nothing held out: set data.test or data.test_fraction to measure what was learned")
+        }
+        None => Err("not scored before the end; `zagros eval` scores the saved model"),
+    }
+}
+
 fn parent(folder: &Path) -> &Path {
     folder.parent().unwrap_or(folder)
 }
@@ -173,6 +190,19 @@ fn auc_share(evaluation: &Evaluation, best: Option<f64>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_measure_says_why() {
+        let none = unmeasured(&TestPart::None, None).unwrap_err();
+        assert!(none.starts_with("nothing held out"), "{none}");
+        let early = unmeasured(&TestPart::Fraction(0.1), None).unwrap_err();
+        assert!(early.starts_with("not scored"), "{early}");
+        let empty = Evaluation::default();
+        let no_rows = unmeasured(&TestPart::Fraction(0.1), Some(&empty)).unwrap_err();
+        assert!(no_rows.starts_with("no rows"), "{no_rows}");
+        let some = Evaluation { samples: 1, ..Evaluation::default() };
+        assert_eq!(unmeasured(&TestPart::Fraction(0.1), Some(&some)), Ok(&some));
+    }
 
     #[test]
     fn a_measure_stands_beside_the_best_reachable() {

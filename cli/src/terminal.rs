@@ -23,14 +23,16 @@ pub(crate) struct Terminal {
 
 struct State {
     epochs: u32,
+    /// Steps after which the run ends, whatever the data.
+    most_steps: Option<u64>,
     started: Instant,
     last_line: Option<Instant>,
     last_status: String,
 }
 
 impl State {
-    fn new(epochs: u32) -> Self {
-        Self { epochs, started: Instant::now(), last_line: None, last_status: String::new() }
+    fn new(epochs: u32, most_steps: Option<u64>) -> Self {
+        Self { epochs, most_steps, started: Instant::now(), last_line: None, last_status: String::new() }
     }
 }
 
@@ -38,7 +40,7 @@ impl Terminal {
     /// Live when standard error is a terminal.
     pub(crate) fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(new_bar);
-        Self { bar, state: Mutex::new(State::new(1)) }
+        Self { bar, state: Mutex::new(State::new(1, None)) }
     }
 
     /// Takes the live line away.
@@ -66,14 +68,14 @@ impl Terminal {
         text.clone_into(&mut state.last_status);
     }
 
-    fn start(&self, epochs: u32) {
+    fn start(&self, epochs: u32, most_steps: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = State::new(epochs);
+        *state = State::new(epochs, most_steps);
     }
 
     fn step(&self, report: &StepReport) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = (f64::from(report.pass) + report.pass_fraction) / f64::from(state.epochs);
+        let done = share_done(report, state.epochs, state.most_steps);
         if let Some(bar) = &self.bar {
             bar.set_position((done * BAR_LENGTH as f64) as u64);
             bar.set_message(describe(report, state.epochs, eta(state.started.elapsed(), done)));
@@ -89,7 +91,7 @@ impl Observer for Terminal {
         match event {
             Event::Fitting => self.status("measuring numeric columns (a first pass over the training rows)"),
             Event::WaitingFor(whom) => self.status(&format!("waiting for {whom}")),
-            Event::Started { passes, .. } => self.start(*passes),
+            Event::Started { passes, steps_hint, .. } => self.start(*passes, *steps_hint),
             Event::Step(report) => self.step(report),
             Event::Evaluating { .. } => self.status("scoring the test part"),
             Event::Evaluated { step, evaluation, .. } => self.line(&describe_evaluation(*step, evaluation)),
@@ -126,6 +128,13 @@ fn describe_evaluation(step: u64, evaluation: &Evaluation) -> String {
     format!("test after step {step}: AUC {auc}, logloss {logloss} ({} samples)", HumanCount(evaluation.samples))
 }
 
+/// Share of the run: of its data or of its steps, whichever ends first.
+fn share_done(report: &StepReport, epochs: u32, most_steps: Option<u64>) -> f64 {
+    let of_data = (f64::from(report.pass) + report.pass_fraction) / f64::from(epochs);
+    let of_steps = most_steps.map_or(0.0, |most| report.step as f64 / most.max(1) as f64);
+    of_data.max(of_steps)
+}
+
 /// Time left at the mean speed so far; nothing until there is something to go by.
 fn eta(elapsed: Duration, done: f64) -> Option<Duration> {
     let known = elapsed >= SETTLED && done > 0.0 && done < 1.0;
@@ -135,6 +144,14 @@ fn eta(elapsed: Duration, done: f64) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_ends_with_its_data_or_its_steps() {
+        let report = StepReport { step: 30, pass: 1, pass_fraction: 0.5, ..StepReport::default() };
+        assert_eq!(share_done(&report, 2, None), 0.75);
+        assert_eq!(share_done(&report, 2, Some(1000)), 0.75);
+        assert_eq!(share_done(&report, 20, Some(40)), 0.75);
+    }
 
     #[test]
     fn the_eta_follows_the_share_done() {

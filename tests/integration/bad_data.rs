@@ -74,3 +74,20 @@ fn a_loss_that_is_not_finite_ends_the_run_and_says_where() {
     let run = fixture.zagros(["train", "job.toml", "--set", rows, "--set", dense]);
     run.expect(5).says(&["step", "finite"]);
 }
+
+#[test]
+fn a_test_file_of_another_shape_is_refused_before_the_first_step() {
+    let fixture = Fixture::new(1_000);
+    fixture.write("test.txt", good().replacen('1', "7", 1));
+    let run = fixture.zagros(["train", "job.toml"]).expect(3).says(&["test.txt:1:1", "expected"]);
+    assert!(!run.stderr.contains("step 1"), "{}", run.stderr);
+    fixture.zagros(["train", "job.toml", "--dry-run"]).expect(3).says(&["test.txt:1:1"]);
+}
+
+#[test]
+fn a_path_in_a_message_is_not_cut_in_two() {
+    let fixture = Fixture::new(100);
+    let name = format!("{}.txt", "a-rather-long-folder/".repeat(10));
+    let run = fixture.zagros(["train", "job.toml", "--set", &format!("data.train={name}")]).expect(3);
+    assert!(run.stderr.contains(&name), "{}", run.stderr);
+}

@@ -8,14 +8,14 @@ use zagros_dense_worker::{Input, Worker};
 use zagros_ingest::Batch;
 use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
 use zagros_job::{Job, Overrides};
-use zagros_plumbing::Shutdown;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics::Registry;
 
 use crate::args::{BenchModel, BenchTrainArgs};
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::meter::{Meter, Window};
-use crate::print::out;
+use crate::print::{answer, out};
 use crate::report;
 
 /// Samples per step, as every peer runs this workload.
@@ -59,7 +59,7 @@ pub(crate) async fn train(args: BenchTrainArgs) -> Result<Exit, Failure> {
     let window = run(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
     if args.json {
-        out!("{}", serde_json::to_string(&figures).or_internal()?);
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         print(&figures);
     }
@@ -134,7 +134,8 @@ async fn run(args: &BenchTrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64)
         folder: None,
         shutdown: Shutdown::new(),
     };
-    worker.run_on(Input::Preloaded(Arc::new(batches))).await.map_err(report::failure)?;
+    let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
+    ran.map_err(|error| report::failure(error, &Signals::default()))?;
     meter.window().ok_or_else(|| {
         let what = format!("no step was counted: {} wanted after {warm_up} to warm up", args.steps);
         Failure::with_help(Exit::Usage, what, "ask for at least 1 with --steps")

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_eval::Scores;
+use zagros_ingest::IngestError;
 use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
 
 use zagros_plumbing::durable;
@@ -26,10 +27,16 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         HumanCount(args.rows),
         HumanCount(args.test_rows)
     );
-    let planted = write_files(&spec, &args.folder).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let told = args.folder.join(Planted::FILE);
+    // An older one would not be of the files that are written now.
+    match std::fs::remove_file(&told) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(unwritable(&told, error)),
+        _ => {}
+    }
+    let planted = write_files(&spec, &args.folder).map_err(not_generated)?;
     let planted = measure(args, &planted)?;
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
-    durable::write(&args.folder.join(Planted::FILE), text.as_bytes()).or_internal()?;
+    durable::write(&told, text.as_bytes()).map_err(|error| unwritable(&told, error))?;
     err!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
@@ -38,6 +45,16 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         planted.best_logloss
     );
     Ok(Exit::Success)
+}
+
+fn unwritable(path: &Path, source: std::io::Error) -> Failure {
+    not_generated(IngestError::Unwritable { path: path.to_owned(), source })
+}
+
+/// What cannot be generated was asked for wrongly; what cannot be written is the machine's fault.
+fn not_generated(error: IngestError) -> Failure {
+    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Internal };
+    Failure::from_error(exit, error)
 }
 
 /// The measures of the planted probabilities themselves.
@@ -49,7 +66,7 @@ fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure>
     let report = scores.report();
     let (Some(best_auc), Some(best_logloss), Some(positive_rate)) = (report.auc, report.logloss, report.positive_rate)
     else {
-        let what = format!("{} test rows hold one class only", args.test_rows);
+        let what = format!("the test part of {} row(s) holds one class only", args.test_rows);
         return Err(Failure::with_help(Exit::Usage, what, "ask for more with --test-rows"));
     };
     Ok(Planted { rows: args.rows, test_rows: args.test_rows, seed: args.seed, positive_rate, best_auc, best_logloss })

@@ -12,7 +12,7 @@ use super::{load_job, second_signal};
 use crate::args::EvalArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
+use crate::print::{answer, out};
 use crate::report;
 use crate::terminal::Terminal;
 
@@ -21,7 +21,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let run_folder = run_folder(&args.run)?;
     let job = load_job(&run_folder.join("job.toml"), &args.sets)?;
     let shutdown = Shutdown::new();
-    Signals::install(shutdown.clone(), second_signal).or_internal()?;
+    let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);
     let servers = Embedded::start(&job, control.clone(), &registry).await?;
@@ -37,13 +37,15 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     };
     let evaluation = evaluate.run().await;
     terminal.finish();
-    print(&evaluation.map_err(report::failure)?, args.json)?;
+    print(&evaluation.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
 }
 
 /// A run folder, given itself or the model folder inside it.
 fn run_folder(path: &Path) -> Result<PathBuf, Failure> {
-    let candidates = [Some(path), path.parent()];
+    // `.` has no parent by name.
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let candidates = [Some(path), whole.parent()];
     let found = candidates.into_iter().flatten().find(|folder| folder.join("model/manifest.json").is_file());
     found.map(Path::to_owned).ok_or_else(|| {
         let what = format!("{} holds no model: there is no model/manifest.json", path.display());
@@ -55,8 +57,7 @@ fn run_folder(path: &Path) -> Result<PathBuf, Failure> {
 
 fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {
     if json {
-        out!("{}", serde_json::to_string(evaluation).or_internal()?);
-        return Ok(());
+        return answer(&serde_json::to_string(evaluation).or_internal()?);
     }
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));

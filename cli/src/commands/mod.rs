@@ -15,7 +15,7 @@ use zagros_plumbing::telemetry::{self, LogFormat};
 
 use crate::args::{Arguments, BenchCommand, Command, DataCommand};
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
+use crate::print::answer;
 use crate::up;
 
 /// Runs the command to its end.
@@ -71,13 +71,13 @@ pub(crate) fn second_signal(code: i32) -> ! {
 }
 
 fn print_schema() -> Result<Exit, Failure> {
-    out!("{}", zagros_job::schema_json());
+    answer(&zagros_job::schema_json().to_string())?;
     Ok(Exit::Success)
 }
 
 fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut script);
-    out!("{}", String::from_utf8_lossy(&script));
+    answer(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Success)
 }

@@ -9,20 +9,20 @@ use zagros_protocol::control::StatusRequest;
 
 use crate::args::StatusArgs;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
+use crate::print::{answer, out};
 
 /// Asks once and prints.
 pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let patience = Duration::from_secs(args.patience);
     let control = GrpcControlPlane::connect(&args.coordinator, patience);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
-    let answer = control.status(StatusRequest {}).await.map_err(|refusal| {
+    let status = control.status(StatusRequest {}).await.map_err(|refusal| {
         let help = "is the run up? `zagros up` prints the coordinator's address; give it with --coordinator HOST:PORT";
         Failure::with_help(Exit::Cluster, refusal, help)
     })?;
-    let report = StatusReport::from(answer);
+    let report = StatusReport::from(status);
     if args.json {
-        out!("{}", serde_json::to_string_pretty(&report).or_internal()?);
+        answer(&serde_json::to_string_pretty(&report).or_internal()?)?;
     } else {
         print(&report);
     }

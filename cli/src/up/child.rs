@@ -158,11 +158,7 @@ impl Child {
         }
         let (how, exit) = describe(self.ended);
         let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
-        Failure::with_help(
-            exit,
-            what.trim_end(),
-            "the first lines of that output name the cause; everything else was stopped",
-        )
+        Failure::with_help(exit, what.trim_end(), "the error in those lines is the cause; everything else was stopped")
     }
 }
 

@@ -10,6 +10,9 @@ use super::child::{Child, RoleName};
 use crate::exit::Failure;
 use crate::print::err;
 
+/// Enough for a coordinator that was told of a failure to end what it can.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// The children of one run.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
@@ -54,7 +57,7 @@ impl Supervisor {
     /// Ends what still runs: told by the coordinator, then asked, then killed, each with a deadline.
     pub(crate) async fn end_all(&mut self) {
         let workers_done = !self.children.is_empty() && !self.workers_running();
-        if workers_done && self.wait_all(self.patience).await {
+        if workers_done && self.wait_all(time_to_be_told(self.workers_finished(), self.patience)).await {
             return;
         }
         for child in &self.children {
@@ -73,6 +76,11 @@ impl Supervisor {
         self.children.iter().any(|child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none())
     }
 
+    fn workers_finished(&self) -> bool {
+        let mut workers = self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_)));
+        workers.all(|child| child.ended.is_some_and(|status| status.success()))
+    }
+
     fn interrupt_workers(&self) {
         for child in self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_))) {
             child.signal(Signal::INT);
@@ -87,6 +95,12 @@ impl Supervisor {
         };
         tokio::time::timeout(patience, everyone).await.is_ok()
     }
+}
+
+/// How long the other roles have to end by themselves. Where the workers finished, the coordinator was told and will
+/// tell them; a worker that died or failed early may have told nobody.
+fn time_to_be_told(finished: bool, patience: Duration) -> Duration {
+    if finished { patience } else { patience.min(GRACE) }
 }
 
 /// Index of the next child to end.
@@ -105,4 +119,17 @@ async fn next_to_end(children: &mut [Child]) -> usize {
         return std::future::pending().await;
     }
     select_all(waits).await.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_long_for_roles_that_were_told_nothing() {
+        let patience = Duration::from_secs(30);
+        assert_eq!(time_to_be_told(true, patience), patience);
+        assert_eq!(time_to_be_told(false, patience), GRACE);
+        assert_eq!(time_to_be_told(false, Duration::from_secs(1)), Duration::from_secs(1));
+    }
 }
