@@ -1,5 +1,6 @@
 //! Watches the children: ends when the workers are done, or with the first one that died.
 
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::{FutureExt, select_all};
@@ -39,8 +40,7 @@ impl Supervisor {
             tokio::select! {
                 index = next_to_end(&mut self.children) => {
                     let child = &mut self.children[index];
-                    let finished = child.ended.is_some_and(|status| status.success());
-                    if !finished || !matches!(child.role, RoleName::DenseWorker(_)) {
+                    if !is_success(child.ended) {
                         return Err(child.obituary().await);
                     }
                 }
@@ -78,7 +78,7 @@ impl Supervisor {
 
     fn workers_finished(&self) -> bool {
         let mut workers = self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_)));
-        workers.all(|child| child.ended.is_some_and(|status| status.success()))
+        workers.all(|child| is_success(child.ended))
     }
 
     fn interrupt_workers(&self) {
@@ -95,6 +95,12 @@ impl Supervisor {
         };
         tokio::time::timeout(patience, everyone).await.is_ok()
     }
+}
+
+/// No death: a server or the coordinator ends so once it was told that the run is over, which may be before the
+/// worker, whose report that was, has printed its own.
+fn is_success(ended: Option<ExitStatus>) -> bool {
+    ended.is_some_and(|status| status.success())
 }
 
 /// How long the other roles have to end by themselves. Where the workers finished, the coordinator was told and will
@@ -123,7 +129,34 @@ async fn next_to_end(children: &mut [Child]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+
+    fn child(role: RoleName, arguments: &[&str]) -> Child {
+        // This test's own binary in the part of a role.
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        Child::start(role, &arguments, PathBuf::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
+        for (server, is_good) in [("--list", true), ("--no-such-option", false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::EmbeddingServer(0), &[server]));
+            supervisor.add(child(RoleName::DenseWorker(0), &["--ignored", "--exact", SLOW_WORKER]));
+            let ended = supervisor.watch(&Shutdown::new()).await;
+            assert_eq!(ended.is_ok(), is_good, "{server}");
+        }
+    }
+
+    const SLOW_WORKER: &str = "up::supervise::tests::a_slow_worker";
+
+    #[test]
+    #[ignore = "the part of a worker in another test"]
+    fn a_slow_worker() {
+        std::thread::sleep(Duration::from_secs(1));
+    }
 
     #[test]
     fn nobody_waits_long_for_roles_that_were_told_nothing() {
