@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_job::{Init, Job, TableOptimizer};
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
-use zagros_table::{DEFAULT_STRIPES, Initializer, Optimizer, Scratch, TableConfig, TableError, TableSet};
+use zagros_table::{DEFAULT_STRIPES, Initializer, Limits, Optimizer, Scratch, TableConfig, TableError, TableSet};
 
 use crate::ServerError;
 use crate::datapath::{Owned, Windows};
@@ -137,7 +137,7 @@ fn config(table: &zagros_job::Table) -> TableConfig {
             Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
         }
     };
-    TableConfig { dim: table.dim, init, optimizer, stripes: DEFAULT_STRIPES }
+    TableConfig { dim: table.dim, init, optimizer, limits: Limits::default(), stripes: DEFAULT_STRIPES }
 }
 
 #[cfg(test)]

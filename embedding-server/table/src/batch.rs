@@ -219,7 +219,7 @@ impl Table {
                         }
                         Stage::Touch => {
                             let gradient = row(gradients, group.positions[index], layout.dim);
-                            layout.optimizer.update(stripe.slot_mut(group.slots[index]), gradient);
+                            layout.update(stripe.slot_mut(group.slots[index]), gradient);
                         }
                     },
                 );
@@ -336,13 +336,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Initializer, Optimizer, Rows, TableConfig};
+    use crate::{Initializer, Limits, Optimizer, Rows, TableConfig};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
     const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
 
     fn table(optimizer: Optimizer) -> Table {
-        Table::new(5, 2, &TableConfig { dim: 2, init: UNIFORM, optimizer, stripes: 4 }).unwrap()
+        Table::new(5, 2, &TableConfig { dim: 2, init: UNIFORM, optimizer, limits: Limits::default(), stripes: 4 })
+            .unwrap()
     }
 
     fn read(table: &Table, ids: &[u64]) -> Vec<f32> {

@@ -1,7 +1,7 @@
 //! What a table is made from, and the checks that stand at its door.
 
 use crate::init::Initializer;
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Limits, Optimizer};
 use crate::{TableError, init::RowSeed};
 
 /// Stripes of a table unless the caller chooses: enough that threads rarely meet, few enough that a request with a
@@ -22,6 +22,8 @@ pub struct TableConfig {
     pub init: Initializer,
     /// How gradients are applied.
     pub optimizer: Optimizer,
+    /// Clipping of gradients and bound of weights.
+    pub limits: Limits,
     /// Independently locked parts, a power of two up to 65536.
     pub stripes: usize,
 }
@@ -32,6 +34,7 @@ pub(crate) struct Layout {
     pub(crate) dim: usize,
     pub(crate) stride: usize,
     pub(crate) optimizer: Optimizer,
+    limits: Limits,
     init: Initializer,
     seed: u64,
     table: u32,
@@ -47,13 +50,20 @@ impl TableConfig {
         } else {
             None
         };
-        let problem = sizes.or_else(|| self.init.problem()).or_else(|| self.optimizer.problem());
+        let settings = || self.init.problem().or_else(|| self.optimizer.problem()).or_else(|| self.limits.problem());
+        let problem = sizes.or_else(settings);
         problem.map_or(Ok(()), |problem| Err(TableError::Config { table, problem }))
     }
 
+    /// Values per slot: weights and optimiser state.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.dim + self.optimizer.state_len(self.dim)
+    }
+
     pub(crate) fn layout(&self, seed: u64, table: u32) -> Layout {
-        let stride = self.dim + self.optimizer.state_len(self.dim);
-        Layout { dim: self.dim, stride, optimizer: self.optimizer, init: self.init, seed, table }
+        let Self { dim, init, optimizer, limits, .. } = *self;
+        Layout { dim, stride: self.stride(), optimizer, limits, init, seed, table }
     }
 }
 
@@ -69,7 +79,13 @@ impl Layout {
     pub(crate) fn fill_slot(&self, id: u64, slot: &mut [f32]) {
         let (weights, state) = slot.split_at_mut(self.dim);
         self.fill_weights(id, weights);
-        self.optimizer.init_state(state);
+        self.optimizer.init_state(weights, state);
+    }
+
+    /// Applies one gradient to one slot.
+    #[inline(always)]
+    pub(crate) fn update(&self, slot: &mut [f32], gradient: &[f32]) {
+        self.optimizer.update(slot, gradient, &self.limits);
     }
 }
 
@@ -81,6 +97,7 @@ mod tests {
         dim: 16,
         init: Initializer::Uniform { bound: 0.1 },
         optimizer: Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 },
+        limits: Limits { clip_value: f32::INFINITY, clip_norm: f32::INFINITY, weight_bound: f32::INFINITY },
         stripes: DEFAULT_STRIPES,
     };
 
@@ -98,6 +115,8 @@ mod tests {
         assert!(refused(TableConfig { init, ..GOOD }).contains("normal deviation is NaN"));
         let optimizer = Optimizer::Sgd { lr: f32::INFINITY, l2: 0.0 };
         assert!(refused(TableConfig { optimizer, ..GOOD }).contains("lr of sgd is inf"));
+        let limits = Limits { weight_bound: 0.0, ..Limits::default() };
+        assert!(refused(TableConfig { limits, ..GOOD }).contains("weight_bound is 0"));
     }
 
     #[test]

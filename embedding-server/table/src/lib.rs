@@ -31,6 +31,6 @@ pub use config::{DEFAULT_STRIPES, TableConfig};
 pub use error::TableError;
 pub use group::Scratch;
 pub use init::Initializer;
-pub use optimizer::Optimizer;
+pub use optimizer::{Limits, Optimizer};
 pub use set::{Part, TableSet};
 pub use table::{Rows, Table};

@@ -1,17 +1,39 @@
 //! How a gradient changes a row. Each optimiser declares how many values of state it keeps beside the weights.
 //!
-//! The loops run over slices cut to one length, which lets the compiler drop the bounds checks and vectorise.
+//! | layout | state of a row | values |
+//! |---|---|---|
+//! | `sgd` | none | 0 |
+//! | `momentum` | `[velocity; dim]` | dim |
+//! | `adagrad` | `[a; dim]` | dim |
+//! | `adagrad-row` | `[a]` | 1 |
+//! | `adam` | `[m; dim] [v; dim] [β₁ᵗ] [β₂ᵗ]` | 2·dim + 2 |
+//! | `ftrl` | `[z; dim] [n; dim]` | 2·dim |
+//!
+//! Rows learn when they are in a batch and rest otherwise: momentum, moments and decay of a row that is not named stay
+//! as they are, which is what "lazy" means in other libraries.
 
-/// Weights that are updated together.
-const LANES: usize = 8;
+mod loops;
 
-/// An optimiser and its settings.
+use loops::{Shaping, each};
+
+pub use loops::Limits;
+
+/// An optimiser and its settings. g is the gradient after clipping; ε, β and the like are as named.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// g ← g + l2·w; w ← w − lr·g
     Sgd {
         /// Learning rate.
         lr: f32,
+        /// L2 penalty.
+        l2: f32,
+    },
+    /// g ← g + l2·w; v ← momentum·v + g; w ← w − lr·v (Polyak 1964).
+    Momentum {
+        /// Learning rate.
+        lr: f32,
+        /// Share of the velocity that is kept, below 1.
+        momentum: f32,
         /// L2 penalty.
         l2: f32,
     },
@@ -26,6 +48,61 @@ pub enum Optimizer {
         /// L2 penalty.
         l2: f32,
     },
+    /// Adagrad with one accumulator a row: a ← a + mean(g²).
+    RowAdagrad {
+        /// Learning rate.
+        lr: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// First value of the accumulator a.
+        initial_accumulator: f32,
+        /// L2 penalty.
+        l2: f32,
+    },
+    /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²;
+    /// w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) + weight_decay·w), t being the row's own count of updates
+    /// (Kingma and Ba 2015; the decoupled decay of Loshchilov and Hutter 2019).
+    Adam {
+        /// Learning rate.
+        lr: f32,
+        /// Share of m that is kept, below 1.
+        beta1: f32,
+        /// Share of v that is kept, below 1.
+        beta2: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// L2 penalty.
+        l2: f32,
+        /// Decoupled decay.
+        weight_decay: f32,
+    },
+    /// σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²;
+    /// w = 0 where |z| ≤ l1, else (sign(z)·l1 − z) / ((β+√n) / lr + l2) (McMahan et al. 2013, algorithm 1).
+    ///
+    /// z starts so that w is the row's first value, which a gradient of zero leaves alone.
+    Ftrl {
+        /// Learning rate, α in the paper, above 0.
+        lr: f32,
+        /// Added to the root.
+        beta: f32,
+        /// L1 penalty.
+        l1: f32,
+        /// L2 penalty.
+        l2: f32,
+    },
+}
+
+/// Settings of Adam for one update, bias corrections included.
+struct AdamStep {
+    beta1: f32,
+    beta2: f32,
+    epsilon: f32,
+    l2: f32,
+    /// Share of the weight that decay leaves.
+    kept: f32,
+    lr: f32,
+    /// 1 / √(1−β₂ᵗ).
+    root_correction: f32,
 }
 
 impl Optimizer {
@@ -34,7 +111,10 @@ impl Optimizer {
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
             Self::Sgd { .. } => 0,
-            Self::Adagrad { .. } => dim,
+            Self::RowAdagrad { .. } => 1,
+            Self::Momentum { .. } | Self::Adagrad { .. } => dim,
+            Self::Ftrl { .. } => 2 * dim,
+            Self::Adam { .. } => 2 * dim + 2,
         }
     }
 
@@ -43,16 +123,34 @@ impl Optimizer {
     pub fn layout(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
+            Self::Momentum { .. } => "momentum",
             Self::Adagrad { .. } => "adagrad",
+            Self::RowAdagrad { .. } => "adagrad-row",
+            Self::Adam { .. } => "adam",
+            Self::Ftrl { .. } => "ftrl",
         }
     }
 
-    /// State of a row that has seen no gradient.
-    #[inline]
-    pub fn init_state(&self, state: &mut [f32]) {
+    /// State of a row that has these weights and has seen no gradient.
+    pub fn init_state(&self, weights: &[f32], state: &mut [f32]) {
         match *self {
             Self::Sgd { .. } => {}
-            Self::Adagrad { initial_accumulator, .. } => state.fill(initial_accumulator),
+            Self::Momentum { .. } => state.fill(0.0),
+            Self::Adagrad { initial_accumulator, .. } | Self::RowAdagrad { initial_accumulator, .. } => {
+                state.fill(initial_accumulator);
+            }
+            Self::Adam { .. } => {
+                let (moments, powers) = state.split_at_mut(2 * weights.len());
+                moments.fill(0.0);
+                powers.fill(1.0);
+            }
+            Self::Ftrl { lr, beta, l1, l2 } => {
+                let (z, n) = state.split_at_mut(weights.len());
+                n.fill(0.0);
+                for (z, weight) in std::iter::zip(z, weights) {
+                    *z = if *weight == 0.0 { 0.0 } else { -(weight * (beta / lr + l2)) - weight.signum() * l1 };
+                }
+            }
         }
     }
 
@@ -61,44 +159,95 @@ impl Optimizer {
     /// # Panics
     /// When the slot is shorter than weights and state: [`crate::Table`] cuts slots to the optimiser's own size.
     #[inline(always)]
-    pub fn update(&self, slot: &mut [f32], gradient: &[f32]) {
+    pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &Limits) {
         let (weights, state) = slot.split_at_mut(gradient.len());
+        let shaping = limits.shaping(gradient);
         match *self {
-            Self::Sgd { lr, l2 } => sgd(weights, gradient, lr, l2),
-            Self::Adagrad { lr, epsilon, l2, .. } => adagrad(weights, state, gradient, [lr, epsilon, l2]),
+            Self::Sgd { lr, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
+            Self::Momentum { lr, momentum, l2 } => velocity(weights, state, gradient, shaping, [lr, momentum, l2]),
+            Self::Adagrad { lr, epsilon, l2, .. } => adagrad(weights, state, gradient, shaping, [lr, epsilon, l2]),
+            Self::RowAdagrad { lr, epsilon, l2, .. } => {
+                row_adagrad(weights, state, gradient, shaping, [lr, epsilon, l2]);
+            }
+            Self::Adam { lr, beta1, beta2, epsilon, l2, weight_decay } => {
+                let (moments, powers) = state.split_at_mut(2 * gradient.len());
+                let powers = advance(powers, [beta1, beta2]);
+                let root_correction = 1.0 / (1.0 - powers[1]).sqrt();
+                let (kept, lr) = (1.0 - lr * weight_decay, lr / (1.0 - powers[0]));
+                let step = AdamStep { beta1, beta2, epsilon, l2, kept, lr, root_correction };
+                adam(weights, moments, gradient, shaping, &step);
+            }
+            Self::Ftrl { lr, beta, l1, l2 } => ftrl(weights, state, gradient, shaping, [lr, beta, l1, l2]),
         }
     }
 
     /// The first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
-        let settings = match *self {
+        let bad = self.settings().into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
+        if let Some((name, value)) = bad {
+            let layout = self.layout();
+            return Some(format!("{name} of {layout} is {value}; expected a finite number of at least 0"));
+        }
+        let share = |name: &str, value: f32| (value >= 1.0).then(|| format!("{name} is {value}; expected below 1"));
+        match *self {
+            Self::Momentum { momentum, .. } => share("momentum", momentum),
+            Self::Adam { beta1, beta2, .. } => share("beta1", beta1).or_else(|| share("beta2", beta2)),
+            Self::Ftrl { lr: 0.0, .. } => Some("lr of ftrl is 0; expected more".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn settings(&self) -> Vec<(&'static str, f32)> {
+        match *self {
             Self::Sgd { lr, l2 } => vec![("lr", lr), ("l2", l2)],
-            Self::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
+            Self::Momentum { lr, momentum, l2 } => vec![("lr", lr), ("momentum", momentum), ("l2", l2)],
+            Self::Adagrad { lr, epsilon, initial_accumulator, l2 }
+            | Self::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
                 vec![("lr", lr), ("epsilon", epsilon), ("initial_accumulator", initial_accumulator), ("l2", l2)]
             }
-        };
-        let bad = settings.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0))?;
-        Some(format!("{} of {} is {}; expected a finite number of at least 0", bad.0, self.layout(), bad.1))
+            Self::Adam { lr, beta1, beta2, epsilon, l2, weight_decay } => {
+                let rates = [("lr", lr), ("beta1", beta1), ("beta2", beta2), ("epsilon", epsilon)];
+                rates.into_iter().chain([("l2", l2), ("weight_decay", weight_decay)]).collect()
+            }
+            Self::Ftrl { lr, beta, l1, l2 } => vec![("lr", lr), ("beta", beta), ("l1", l1), ("l2", l2)],
+        }
     }
 }
 
 #[inline(always)]
-fn sgd(weights: &mut [f32], gradient: &[f32], lr: f32, l2: f32) {
+fn sgd(weights: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, l2]: [f32; 2]) {
     each(
         weights,
         [],
         gradient,
+        shaping,
         #[inline(always)]
         |weight, [], gradient| (weight - lr * (gradient + l2 * weight), []),
     );
 }
 
 #[inline(always)]
-fn adagrad(weights: &mut [f32], accumulator: &mut [f32], gradient: &[f32], [lr, epsilon, l2]: [f32; 3]) {
+fn velocity(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, momentum, l2]: [f32; 3]) {
     each(
         weights,
-        [accumulator],
+        [state],
         gradient,
+        shaping,
+        #[inline(always)]
+        |weight, [velocity], gradient| {
+            let velocity = momentum * velocity + (gradient + l2 * weight);
+            (weight - lr * velocity, [velocity])
+        },
+    );
+}
+
+#[inline(always)]
+fn adagrad(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, epsilon, l2]: [f32; 3]) {
+    each(
+        weights,
+        [state],
+        gradient,
+        shaping,
         #[inline(always)]
         |weight, [sum], gradient| {
             let total = gradient + l2 * weight;
@@ -110,138 +259,78 @@ fn adagrad(weights: &mut [f32], accumulator: &mut [f32], gradient: &[f32], [lr, 
     );
 }
 
-/// Applies an element-wise rule `(weight, state, gradient) → (weight, state)` to a row whose state is `PARTS` vectors as
-/// long as its weights. Vectors of known length: compilers unroll rows of unknown length past their end.
 #[inline(always)]
-fn each<const PARTS: usize>(
+fn row_adagrad(
     weights: &mut [f32],
-    state: [&mut [f32]; PARTS],
+    state: &mut [f32],
     gradient: &[f32],
-    rule: impl Fn(f32, [f32; PARTS], f32) -> (f32, [f32; PARTS]),
+    shaping: Shaping,
+    [lr, epsilon, l2]: [f32; 3],
 ) {
-    let dim = weights.len();
-    let (gradient, gradient_rest) = gradient[..dim].as_chunks::<LANES>();
-    let (weights, weights_rest) = weights.as_chunks_mut::<LANES>();
-    let mut state = state.map(|part| part[..dim].as_chunks_mut::<LANES>());
-    for index in 0..weights.len() {
-        // Read whole and written whole: nothing in between could overlap with what is still to be read.
-        let (old, steps) = (weights[index], gradient[index]);
-        let before = state.each_ref().map(|(part, _)| part[index]);
-        let (mut new, mut after) = (old, before);
-        for lane in 0..LANES {
-            let values;
-            (new[lane], values) = rule(old[lane], before.map(|part| part[lane]), steps[lane]);
-            for part in 0..PARTS {
-                after[part][lane] = values[part];
-            }
-        }
-        weights[index] = new;
-        for part in 0..PARTS {
-            state[part].0[index] = after[part];
-        }
-    }
-    for index in 0..weights_rest.len() {
-        let values = state.each_mut().map(|(_, rest)| rest[index]);
-        let (weight, values) = rule(weights_rest[index], values, gradient_rest[index]);
-        weights_rest[index] = weight;
-        for part in 0..PARTS {
-            state[part].1[index] = values[part];
-        }
-    }
+    let total = |weight: f32, gradient: f32| shaping.gradient(gradient) + l2 * weight;
+    let squares = std::iter::zip(&*weights, gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
+    state[0] += squares.sum::<f32>() / weights.len() as f32;
+    let rate = lr / (state[0].sqrt() + epsilon);
+    // Nothing but zeros so far, and ε of zero.
+    let rate = if rate.is_finite() { rate } else { 0.0 };
+    each(
+        weights,
+        [],
+        gradient,
+        shaping,
+        #[inline(always)]
+        |weight, [], gradient| (weight - rate * (gradient + l2 * weight), []),
+    );
+}
+
+#[inline(always)]
+fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: Shaping, step: &AdamStep) {
+    let (first, second) = moments.split_at_mut(weights.len());
+    each(
+        weights,
+        [first, second],
+        gradient,
+        shaping,
+        #[inline(always)]
+        |weight, [first, second], gradient| {
+            let total = gradient + step.l2 * weight;
+            let first = step.beta1 * first + (1.0 - step.beta1) * total;
+            let second = step.beta2 * second + (1.0 - step.beta2) * total * total;
+            let quotient = first / (second.sqrt() * step.root_correction + step.epsilon);
+            // ε of zero and zero gradients only: 0 / 0.
+            let quotient = if first == 0.0 { 0.0 } else { quotient };
+            (step.kept * weight - step.lr * quotient, [first, second])
+        },
+    );
+}
+
+/// βᵗ of one more update. Below what 1 − βᵗ can show they become zero: products of denormal numbers are slow.
+#[inline(always)]
+fn advance(powers: &mut [f32], betas: [f32; 2]) -> [f32; 2] {
+    let next = [powers[0] * betas[0], powers[1] * betas[1]].map(|power| if power < 1e-30 { 0.0 } else { power });
+    powers.copy_from_slice(&next);
+    next
+}
+
+#[inline(always)]
+fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, beta, l1, l2]: [f32; 4]) {
+    let (z, n) = state.split_at_mut(weights.len());
+    each(
+        weights,
+        [z, n],
+        gradient,
+        shaping,
+        #[inline(always)]
+        |weight, [z, n], gradient| {
+            let sum = n + gradient * gradient;
+            let sigma = (sum.sqrt() - n.sqrt()) / lr;
+            let z = z + gradient - sigma * weight;
+            let dense = (l1.copysign(z) - z) / ((beta + sum.sqrt()) / lr + l2);
+            let new = if z.abs() <= l1 { 0.0 } else { dense };
+            (if gradient == 0.0 { weight } else { new }, [z, sum])
+        },
+    );
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// The equations of the type's documentation, in f64, one weight at a time.
-    fn reference(optimizer: Optimizer, weight: &mut f64, accumulator: &mut f64, gradient: f64) {
-        match optimizer {
-            Optimizer::Sgd { lr, l2 } => {
-                let total = gradient + f64::from(l2) * *weight;
-                *weight -= f64::from(lr) * total;
-            }
-            Optimizer::Adagrad { lr, epsilon, l2, .. } => {
-                let total = gradient + f64::from(l2) * *weight;
-                *accumulator += total * total;
-                *weight -= f64::from(lr) * total / (accumulator.sqrt() + f64::from(epsilon));
-            }
-        }
-    }
-
-    fn optimizers() -> impl Strategy<Value = Optimizer> {
-        let setting = || 0.0_f32..0.1;
-        prop_oneof![
-            (setting(), setting()).prop_map(|(lr, l2)| Optimizer::Sgd { lr, l2 }),
-            (setting(), setting(), 0.01_f32..1.0).prop_map(|(lr, l2, initial_accumulator)| Optimizer::Adagrad {
-                lr,
-                epsilon: 1e-8,
-                initial_accumulator,
-                l2
-            }),
-        ]
-    }
-
-    fn close(value: f32, reference: f64) -> bool {
-        (f64::from(value) - reference).abs() <= 1e-5 * reference.abs().max(1.0)
-    }
-
-    proptest! {
-        #[test]
-        fn every_update_follows_the_written_out_reference(
-            optimizer in optimizers(),
-            first in prop::collection::vec(-1.0_f32..1.0, 1..40),
-            steps in prop::collection::vec(prop::collection::vec(-1.0_f32..1.0, 40), 1..12),
-        ) {
-            let dim = first.len();
-            let mut slot = first.clone();
-            slot.resize(dim + optimizer.state_len(dim), 0.0);
-            optimizer.init_state(&mut slot[dim..]);
-            let mut weights: Vec<f64> = first.iter().map(|value| f64::from(*value)).collect();
-            let mut sums = vec![f64::from(slot.get(dim).copied().unwrap_or(0.0)); dim];
-            for step in &steps {
-                optimizer.update(&mut slot, &step[..dim]);
-                for index in 0..dim {
-                    reference(optimizer, &mut weights[index], &mut sums[index], f64::from(step[index]));
-                }
-            }
-            for index in 0..dim {
-                prop_assert!(close(slot[index], weights[index]), "weight {index}: {} {}", slot[index], weights[index]);
-            }
-            for index in 0..slot.len() - dim {
-                prop_assert!(close(slot[dim + index], sums[index]), "sum {index}");
-            }
-        }
-    }
-
-    #[test]
-    fn sgd_by_hand() {
-        let mut slot = [1.0, -2.0];
-        Optimizer::Sgd { lr: 0.5, l2: 0.25 }.update(&mut slot, &[1.0, 1.0]);
-        // 1 − 0.5·(1 + 0.25·1) and −2 − 0.5·(1 − 0.25·2)
-        assert_eq!(slot, [0.375, -2.25]);
-    }
-
-    #[test]
-    fn adagrad_by_hand() {
-        let optimizer = Optimizer::Adagrad { lr: 0.5, epsilon: 0.0, initial_accumulator: 16.0, l2: 0.0 };
-        let mut slot = [1.0, 0.0];
-        optimizer.init_state(&mut slot[1..]);
-        optimizer.update(&mut slot, &[3.0]);
-        // a = 16 + 9, step = 0.5·3 / 5
-        assert_eq!(slot, [0.7, 25.0]);
-        optimizer.update(&mut slot, &[12.0]);
-        // a = 25 + 144, step = 0.5·12 / 13
-        assert_eq!(slot, [0.7 - 6.0 / 13.0, 169.0]);
-    }
-
-    #[test]
-    fn a_zero_gradient_on_an_empty_accumulator_moves_nothing() {
-        let optimizer = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
-        let mut slot = [0.25, 0.0];
-        optimizer.update(&mut slot, &[0.0]);
-        assert_eq!(slot, [0.25, 0.0]);
-    }
-}
+mod tests;

@@ -125,11 +125,12 @@ impl TableSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Initializer, Optimizer};
+    use crate::{Initializer, Limits, Optimizer};
 
     fn tables() -> TableSet {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let config = |dim| TableConfig { dim, init: Initializer::Uniform { bound: 1.0 }, optimizer, stripes: 2 };
+        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
+        let config = |dim| TableConfig { dim, init, optimizer, limits, stripes: 2 };
         TableSet::new(1, &[config(2), config(3)]).unwrap()
     }
 

@@ -89,11 +89,12 @@ mod tests {
 
     use super::*;
     use crate::group::key_of;
-    use crate::{Initializer, Optimizer, TableConfig};
+    use crate::{Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        TableConfig { dim: 3, init: Initializer::Uniform { bound: 1.0 }, optimizer, stripes: 1 }.layout(0, 0)
+        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
+        TableConfig { dim: 3, init, optimizer, limits, stripes: 1 }.layout(0, 0)
     }
 
     proptest! {

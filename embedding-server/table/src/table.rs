@@ -103,12 +103,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Initializer, Optimizer, Scratch};
+    use crate::{Access, Initializer, Limits, Optimizer, Scratch};
 
     fn table(stripes: usize) -> Table {
         let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.5, l2: 0.0 };
-        Table::new(1, 0, &TableConfig { dim: 4, init: Initializer::Uniform { bound: 1.0 }, optimizer, stripes })
-            .unwrap()
+        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
+        Table::new(1, 0, &TableConfig { dim: 4, init, optimizer, limits, stripes }).unwrap()
     }
 
     fn read_all(table: &Table) -> Rows {

@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use zagros_table::{Access, Initializer, Optimizer, Scratch, Table, TableConfig};
+use zagros_table::{Access, Initializer, Limits, Optimizer, Scratch, Table, TableConfig};
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 200;
@@ -13,7 +13,12 @@ const DIM: usize = 3;
 
 fn table() -> Table {
     let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-    Table::new(0, 0, &TableConfig { dim: DIM, init: Initializer::Zero, optimizer, stripes: 4 }).unwrap()
+    Table::new(
+        0,
+        0,
+        &TableConfig { dim: DIM, init: Initializer::Zero, optimizer, limits: Limits::default(), stripes: 4 },
+    )
+    .unwrap()
 }
 
 /// Ids of one request: some of all, each thread and round others, in an order of its own.
