@@ -44,8 +44,8 @@ impl Planted {
 }
 
 /// Runs the worker to its end, shows the live line and then the report.
-pub(crate) async fn finish(mut worker: Worker, signals: &Signals) -> Result<Exit, Failure> {
-    let terminal = Arc::new(Terminal::new());
+pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Exit, Failure> {
+    let terminal = Arc::new(terminal);
     worker.observer = terminal.clone();
     let job = worker.job.clone();
     let folder = worker.folder.as_ref().map(|folder| folder.path().to_owned());
@@ -168,7 +168,7 @@ fn row(name: &str, text: &str) {
 }
 
 fn next(command: &str, what: &str) {
-    out!("  {:<48}{}", command.cyan(), what.dimmed());
+    out!("  {:<48}  {}", command.cyan(), what.dimmed());
 }
 
 /// A measure, and beside it the best one there is.

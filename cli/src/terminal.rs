@@ -4,9 +4,10 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::print::err;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, Observer, StepReport};
+
+use crate::print::err;
 
 /// Pause between two lines where there is no terminal to redraw.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -18,6 +19,8 @@ const BAR_LENGTH: u64 = 1000;
 /// Shows a run on standard error.
 pub(crate) struct Terminal {
     bar: Option<ProgressBar>,
+    /// Whether there are other processes to wait for.
+    has_peers: bool,
     state: Mutex<State>,
 }
 
@@ -37,10 +40,10 @@ impl State {
 }
 
 impl Terminal {
-    /// Live when standard error is a terminal.
-    pub(crate) fn new() -> Self {
+    /// Live when standard error is a terminal. Waiting for peers is shown where there are any.
+    pub(crate) fn new(has_peers: bool) -> Self {
         let bar = std::io::stderr().is_terminal().then(new_bar);
-        Self { bar, state: Mutex::new(State::new(1, None)) }
+        Self { bar, has_peers, state: Mutex::new(State::new(1, None)) }
     }
 
     /// Takes the live line away.
@@ -90,7 +93,7 @@ impl Observer for Terminal {
     fn on(&self, event: &Event) {
         match event {
             Event::Fitting => self.status("measuring numeric columns (a first pass over the training rows)"),
-            Event::WaitingFor(whom) => self.status(&format!("waiting for {whom}")),
+            Event::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
             Event::Started { passes, steps_hint, .. } => self.start(*passes, *steps_hint),
             Event::Step(report) => self.step(report),
             Event::Evaluating { .. } => self.status("scoring the test part"),

@@ -25,7 +25,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);
     let servers = Embedded::start(&job, control.clone(), &registry).await?;
-    let terminal = Arc::new(Terminal::new());
+    let terminal = Arc::new(Terminal::new(false));
     let evaluate = Evaluate {
         model: run_folder.join("model"),
         files: (!args.data.is_empty()).then_some(args.data),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use zagros_coordinator::{CoordinatorConfig, RunOutcome};
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_dense_worker::{RunFolder, Worker};
+use zagros_dense_worker::{RunFolder, Silent, Worker};
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_server::ServerConfig;
 use zagros_job::Job;
@@ -102,13 +102,13 @@ pub(crate) async fn embedding_server(args: ServerArgs) -> Result<Exit, Failure> 
     let grpc = role.bind("cluster.server_addresses", address).await?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
-    let advertised = args.advertise.map_or_else(|| grpc.local_addr().map(|address| address.to_string()), Ok);
+    let advertised = args.advertise.map_or_else(|| reachable(&grpc), Ok)?;
     let config = ServerConfig {
         job: Arc::clone(&role.job),
         index: ServerIndex(args.index),
         control: role.control()?,
         data_listener: grpc,
-        advertised: advertised.or_internal()?,
+        advertised,
         admin_listener: Some(http),
         registry: role.registry.clone(),
     };
@@ -137,11 +137,11 @@ pub(crate) async fn dense_worker(args: WorkerArgs) -> Result<Exit, Failure> {
         connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
         index: args.index,
         registry: role.registry.clone(),
-        observer: Arc::new(Terminal::new()),
+        observer: Arc::new(Silent),
         folder: Some(folder),
         shutdown: role.shutdown.clone(),
     };
-    crate::report::finish(worker, &role.signals).await
+    crate::report::finish(worker, Terminal::new(true), &role.signals).await
 }
 
 fn server_address(job: &Job, index: u32) -> Result<&str, Failure> {
@@ -152,6 +152,16 @@ fn server_address(job: &Job, index: u32) -> Result<&str, Failure> {
         let what = format!("cluster.server_addresses has {} entries, none for server {index}", addresses.len());
         Failure::with_help(Exit::Usage, what, "give one address per server, or one for all")
     })
+}
+
+/// The address that a server listens on, where others can reach it by that.
+fn reachable(listener: &TcpListener) -> Result<String, Failure> {
+    let address = listener.local_addr().or_internal()?;
+    if address.ip().is_unspecified() {
+        let what = format!("embedding server listens on {address}, which no worker can connect to by that name");
+        return Err(Failure::with_help(Exit::Usage, what, "tell workers where it is: --advertise HOST:PORT"));
+    }
+    Ok(address.to_string())
 }
 
 /// Requests the end when standard input closes. A plain thread: a read of a pipe cannot be cancelled.

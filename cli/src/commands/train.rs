@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_coordinator::LocalCoordinator;
-use zagros_dense_worker::{RunFolder, Worker};
+use zagros_dense_worker::{RunFolder, Silent, Worker};
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics::Registry;
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
     let worker = worker(job, shutdown).await?;
-    report::finish(worker, &signals).await
+    report::finish(worker, Terminal::new(false), &signals).await
 }
 
 async fn worker(job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
@@ -42,7 +42,7 @@ async fn worker(job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
         connect: servers.connect(),
         index: 0,
         registry,
-        observer: Arc::new(Terminal::new()),
+        observer: Arc::new(Silent),
         folder: Some(folder),
         shutdown,
     })

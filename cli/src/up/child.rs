@@ -1,6 +1,6 @@
 //! One role as a child process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use zagros_plumbing::Deadline;
 
 use super::announce::Announcement;
 use super::prefix::{LastLines, Prefix};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OrInternal};
 
 /// How often a file that a child will write is looked for.
 const POLL: Duration = Duration::from_millis(10);
@@ -76,8 +76,18 @@ pub(crate) struct Child {
 impl Child {
     /// Starts this binary again in another role.
     pub(crate) fn start(role: RoleName, arguments: &[String], announce: PathBuf) -> Result<Self, Failure> {
-        let failed = |error| Failure::from_error(Exit::Internal, error);
-        let mut process = Command::new(std::env::current_exe().map_err(failed)?)
+        let binary = std::env::current_exe().or_internal()?;
+        Self::run(&binary, role, arguments, announce)
+    }
+
+    /// Starts any program in a role.
+    pub(super) fn run(
+        program: &Path,
+        role: RoleName,
+        arguments: &[String],
+        announce: PathBuf,
+    ) -> Result<Self, Failure> {
+        let mut process = Command::new(program)
             .args(arguments)
             // An open pipe that closes when this process dies, however it dies.
             .stdin(Stdio::piped())
@@ -87,7 +97,7 @@ impl Child {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(failed)?;
+            .or_internal()?;
         let last = LastLines::default();
         let prefix = Prefix { name: role.display(), color: role.color() };
         let mut copiers = Vec::new();

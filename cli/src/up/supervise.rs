@@ -133,29 +133,20 @@ mod tests {
 
     use super::*;
 
-    fn child(role: RoleName, arguments: &[&str]) -> Child {
-        // This test's own binary in the part of a role.
+    fn child(role: RoleName, program: &str, arguments: &[&str]) -> Child {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        Child::start(role, &arguments, PathBuf::new()).unwrap()
+        Child::run(program.as_ref(), role, &arguments, PathBuf::new()).unwrap()
     }
 
     #[tokio::test]
     async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
-        for (server, is_good) in [("--list", true), ("--no-such-option", false)] {
+        for (server, is_good) in [("true", true), ("false", false)] {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add(child(RoleName::EmbeddingServer(0), &[server]));
-            supervisor.add(child(RoleName::DenseWorker(0), &["--ignored", "--exact", SLOW_WORKER]));
+            supervisor.add(child(RoleName::EmbeddingServer(0), server, &[]));
+            supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["1"]));
             let ended = supervisor.watch(&Shutdown::new()).await;
             assert_eq!(ended.is_ok(), is_good, "{server}");
         }
-    }
-
-    const SLOW_WORKER: &str = "up::supervise::tests::a_slow_worker";
-
-    #[test]
-    #[ignore = "the part of a worker in another test"]
-    fn a_slow_worker() {
-        std::thread::sleep(Duration::from_secs(1));
     }
 
     #[test]
