@@ -101,3 +101,11 @@ fn a_worker_without_servers_gives_up_and_names_them() {
     let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "cluster.patience_seconds=1"];
     fixture.zagros(arguments).expect(4).says(&["embedding server 0"]);
 }
+
+#[test]
+fn a_server_on_every_interface_must_say_where_it_is() {
+    let fixture = Fixture::new(100);
+    let everywhere = "cluster.server_addresses=[\"0.0.0.0:0\"]";
+    let run = fixture.zagros(["embedding-server", "--config", "job.toml", "--set", everywhere]);
+    run.expect(2).says(&["embedding server", "0.0.0.0", "--advertise HOST:PORT"]);
+}
