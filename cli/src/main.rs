@@ -8,6 +8,7 @@ mod meter;
 mod plan;
 mod print;
 mod report;
+mod start;
 mod terminal;
 mod up;
 

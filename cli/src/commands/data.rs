@@ -9,11 +9,11 @@ use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
 
 use zagros_plumbing::durable;
 
-use super::load_job;
 use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::print::{err, out};
 use crate::report::Planted;
+use crate::start::load_job;
 
 /// How many bad rows `validate` shows.
 const SHOWN: usize = 20;

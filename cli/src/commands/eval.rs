@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Evaluate, Evaluation};
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
-use super::{load_job, second_signal};
 use crate::args::EvalArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::print::{answer, out};
 use crate::report;
+use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 
 /// Loads, scores, prints.
@@ -21,7 +21,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let run_folder = run_folder(&args.run)?;
     let job = load_job(&run_folder.join("job.toml"), &args.sets)?;
     let shutdown = Shutdown::new();
-    let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
+    let signals = watch_signals(&shutdown)?;
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);
     let servers = Embedded::start(&job, control.clone(), &registry).await?;

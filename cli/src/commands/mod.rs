@@ -7,10 +7,7 @@ mod roles;
 mod status;
 mod train;
 
-use std::path::Path;
-
 use clap::CommandFactory;
-use zagros_job::{Job, Overrides};
 use zagros_plumbing::telemetry::{self, LogFormat};
 
 use crate::args::{Arguments, BenchCommand, Command, DataCommand};
@@ -56,18 +53,6 @@ fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit
     // A blocking read of a parser thread must not keep the process: all that matters is written.
     runtime.shutdown_background();
     ended
-}
-
-/// Reads and checks a job file with overrides from the command line and the environment.
-pub(crate) fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
-    let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
-    Job::load(path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
-}
-
-/// What a second Ctrl-C does: it ends the process at once.
-#[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
-pub(crate) fn second_signal(code: i32) -> ! {
-    std::process::exit(code)
 }
 
 fn print_schema() -> Result<Exit, Failure> {

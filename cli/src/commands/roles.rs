@@ -14,9 +14,9 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::{admin, metrics};
 use zagros_protocol::ServerIndex;
 
-use super::{load_job, second_signal};
 use crate::args::{ConfigArgs, CoordinatorArgs, ServerArgs, WorkerArgs};
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 use crate::up::Announcement;
 
@@ -33,7 +33,7 @@ impl Role {
     fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(&config.config, &config.sets)?);
         let shutdown = Shutdown::new();
-        let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
+        let signals = watch_signals(&shutdown)?;
         if config.exit_with_parent {
             exit_with_parent(shutdown.clone());
         }

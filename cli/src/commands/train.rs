@@ -5,15 +5,15 @@ use std::sync::Arc;
 use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{RunFolder, Silent, Worker};
 use zagros_job::Job;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
-use super::{load_job, second_signal};
 use crate::args::TrainArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::plan;
 use crate::report;
+use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 
 /// Trains and prints the report.
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Success);
     }
     let shutdown = Shutdown::new();
-    let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
+    let signals = watch_signals(&shutdown)?;
     let worker = worker(job, shutdown).await?;
     report::finish(worker, Terminal::new(false), &signals).await
 }

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use zagros_dense_worker::RunFolder;
 use zagros_job::Job;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::Shutdown;
 
 use crate::args::UpArgs;
-use crate::commands::{load_job, second_signal};
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::print::err;
+use crate::start::{load_job, watch_signals};
 use child::{Child, RoleName};
 use supervise::Supervisor;
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &sets)?;
     let folder = RunFolder::create(&job).or_internal()?;
     let shutdown = Shutdown::new();
-    let signals = Signals::install(shutdown.clone(), second_signal).or_internal()?;
+    let signals = watch_signals(&shutdown)?;
 
     let plan = Plan { job_file: &args.job.job, sets: &sets, folder: folder.path(), patience: job.cluster.patience };
     plan.print(&job);

@@ -1,0 +1,25 @@
+//! How a command starts: its job, and what ends it early.
+
+use std::path::Path;
+
+use zagros_job::{Job, Overrides};
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+
+use crate::exit::{Exit, Failure, OrInternal};
+
+/// Reads and checks a job file with overrides from the command line and the environment.
+pub(crate) fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
+    let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
+    Job::load(path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
+}
+
+/// Pulls `shutdown` at Ctrl-C and SIGTERM; a second Ctrl-C ends the process at once.
+pub(crate) fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
+    Signals::install(shutdown.clone(), second_signal).or_internal()
+}
+
+/// What a second Ctrl-C does: it ends the process at once.
+#[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
+fn second_signal(code: i32) -> ! {
+    std::process::exit(code)
+}
