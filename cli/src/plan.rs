@@ -3,12 +3,12 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
-use zagros_job::{Job, Mode, Model, Table, TableOptimizer, TestPart};
+use zagros_job::{Job, Mode, Model, Table, TestPart};
 
 use crate::exit::{Exit, Failure};
 use crate::print::out;
 
-/// Slot number, fingerprint and load factor of the index, per row; measured figures are in docs/perf.md.
+/// Of the index, per row: twelve bytes an entry, at 64 to 80 % of its places taken, and room left in the last block.
 const INDEX_BYTES: usize = 24;
 /// Value, gradient and two moments of Adam.
 const DENSE_BYTES_PER_WEIGHT: u64 = 16;
@@ -104,11 +104,7 @@ fn in_flight_bytes(job: &Job) -> u64 {
 }
 
 fn row_bytes(table: &Table) -> usize {
-    let state = match table.optimizer {
-        TableOptimizer::Sgd { .. } => 0,
-        TableOptimizer::Adagrad { .. } => table.dim,
-    };
-    4 * (table.dim + state) + INDEX_BYTES
+    4 * zagros_embedding_server::table_config(table).stride() + INDEX_BYTES
 }
 
 /// Tables that cost the same a row, counted.

@@ -11,7 +11,7 @@ pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Categorical, Cluster, Data, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric, Output,
-    Pooling, Standardise, Table, TableOptimizer, TestPart, Train, Values, Wire,
+    Pooling, Standardise, Table, TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -112,7 +112,8 @@ fn table(index: usize, dim: usize) -> Table {
         name: format!("t{index}"),
         dim,
         init: Init::Uniform { bound: 0.1 },
-        optimizer: TableOptimizer::Sgd { lr: 0.1, l2: 0.0 },
+        optimizer: TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 },
+        limits: TableLimits::default(),
     }
 }
 

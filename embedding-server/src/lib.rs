@@ -18,6 +18,7 @@ mod metrics;
 mod server;
 mod service;
 mod storage;
+mod tables;
 #[cfg(test)]
 mod testing;
 
@@ -25,3 +26,4 @@ pub use errors::ServerError;
 pub use local::LocalShard;
 pub use server::{ServerConfig, run};
 pub use service::EmbeddingService;
+pub use tables::table_config;

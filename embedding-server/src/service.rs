@@ -5,14 +5,15 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use prometheus::Registry;
-use zagros_job::{Init, Job, TableOptimizer};
+use zagros_job::Job;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
-use zagros_table::{DEFAULT_STRIPES, Initializer, Limits, Optimizer, Scratch, TableConfig, TableError, TableSet};
+use zagros_table::{Scratch, TableError, TableSet};
 
 use crate::ServerError;
 use crate::datapath::{Owned, Windows};
 use crate::metrics::ServerMetrics;
+use crate::tables::make_tables;
 
 /// One embedding server's rows and everything needed to serve them.
 pub struct EmbeddingService {
@@ -115,29 +116,6 @@ impl EmbeddingService {
             None => Refusal::invalid(error),
         }
     }
-}
-
-fn make_tables(job: &Job) -> Result<TableSet, ServerError> {
-    let configs: Vec<TableConfig> = job.tables.iter().map(config).collect();
-    TableSet::new(job.train.seed, &configs).map_err(|source| {
-        let table = source.table().and_then(|table| job.tables.get(table as usize));
-        ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
-    })
-}
-
-fn config(table: &zagros_job::Table) -> TableConfig {
-    let init = match table.init {
-        Init::Zero => Initializer::Zero,
-        Init::Uniform { bound } => Initializer::Uniform { bound },
-        Init::Normal { deviation } => Initializer::Normal { deviation },
-    };
-    let optimizer = match table.optimizer {
-        TableOptimizer::Sgd { lr, l2 } => Optimizer::Sgd { lr, l2 },
-        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
-            Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
-        }
-    };
-    TableConfig { dim: table.dim, init, optimizer, limits: Limits::default(), stripes: DEFAULT_STRIPES }
 }
 
 #[cfg(test)]

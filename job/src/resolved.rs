@@ -155,6 +155,9 @@ fn common(tables: &[Table]) -> raw::Embedding {
         dim: table.dim,
         init: init(table.init),
         optimizer: table_optimizer(table.optimizer),
+        clip_value: limit(table.limits.clip_value),
+        clip_norm: limit(table.limits.clip_norm),
+        weight_bound: limit(table.limits.weight_bound),
     };
     tables.first().map(of).unwrap_or_default()
 }
@@ -170,11 +173,22 @@ fn tables(job: &Job, common: &raw::Embedding) -> BTreeMap<String, raw::Table> {
         dim: (table.dim != common.dim).then_some(table.dim),
         init: (table.init != first.init).then(|| init(table.init)),
         optimizer: (table.optimizer != first.optimizer).then(|| table_optimizer(table.optimizer)),
+        clip_value: differing(table.limits.clip_value, first.limits.clip_value),
+        clip_norm: differing(table.limits.clip_norm, first.limits.clip_norm),
+        weight_bound: differing(table.limits.weight_bound, first.limits.weight_bound),
     };
-    let differs = |own: &raw::Table| own.dim.is_some() || own.init.is_some() || own.optimizer.is_some();
+    let differs = |own: &raw::Table| *own != raw::Table::default();
     let written = job.tables.iter().map(|table| (table, own(table)));
     let written = written.filter(|(table, own)| differs(own) || !named_by_column(table));
     written.map(|(table, own)| (table.name.clone(), own)).collect()
+}
+
+fn limit(limit: Option<f32>) -> f64 {
+    limit.map_or(0.0, shortest)
+}
+
+fn differing(own: Option<f32>, first: Option<f32>) -> Option<f64> {
+    (own != first).then(|| limit(own))
 }
 
 fn init(init: Init) -> raw::Init {
@@ -182,18 +196,38 @@ fn init(init: Init) -> raw::Init {
         Init::Zero => raw::Init::Zero,
         Init::Uniform { bound } => raw::Init::Uniform { bound: shortest(bound) },
         Init::Normal { deviation } => raw::Init::Normal { deviation: shortest(deviation) },
+        Init::TruncatedNormal { deviation } => raw::Init::TruncatedNormal { deviation: shortest(deviation) },
+        Init::Xavier { rows } => raw::Init::Xavier { rows: shortest(rows) },
+        Init::Constant { value } => raw::Init::Constant { value: shortest(value) },
     }
 }
 
 fn table_optimizer(optimizer: TableOptimizer) -> raw::TableOptimizer {
     match optimizer {
-        TableOptimizer::Sgd { lr, l2 } => raw::TableOptimizer::Sgd { lr: shortest(lr), l2: shortest(l2) },
-        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => raw::TableOptimizer::Adagrad {
-            lr: shortest(lr),
-            epsilon: shortest(epsilon),
-            initial_accumulator: shortest(initial_accumulator),
-            l2: shortest(l2),
-        },
+        TableOptimizer::Sgd { lr, momentum, l2 } => {
+            let [lr, momentum, l2] = [lr, momentum, l2].map(shortest);
+            raw::TableOptimizer::Sgd { lr, momentum, l2 }
+        }
+        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
+            let [lr, epsilon, initial_accumulator, l2] = [lr, epsilon, initial_accumulator, l2].map(shortest);
+            raw::TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+        TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
+            let [lr, epsilon, initial_accumulator, l2] = [lr, epsilon, initial_accumulator, l2].map(shortest);
+            raw::TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+        TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 } => {
+            let [lr, beta1, beta2, epsilon, l2] = [lr, beta1, beta2, epsilon, l2].map(shortest);
+            raw::TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 }
+        }
+        TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
+            let [lr, beta1, beta2, epsilon, weight_decay] = [lr, beta1, beta2, epsilon, weight_decay].map(shortest);
+            raw::TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay }
+        }
+        TableOptimizer::Ftrl { lr, beta, l1, l2 } => {
+            let [lr, beta, l1, l2] = [lr, beta, l1, l2].map(shortest);
+            raw::TableOptimizer::Ftrl { lr, beta, l1, l2 }
+        }
     }
 }
 
@@ -331,6 +365,6 @@ mod tests {
         let written: raw::Job = toml::from_str(&job.to_toml()).unwrap();
         assert_eq!(written.tables.keys().collect::<Vec<_>>(), ["C2"]);
         assert!(written.tables["C2"].dim.is_none() && written.tables["C2"].init.is_none());
-        assert!(!job.to_toml().contains("bound") && job.to_toml().contains("deviation = 0.01\n"));
+        assert!(!job.to_toml().contains("\nbound") && job.to_toml().contains("deviation = 0.01\n"));
     }
 }

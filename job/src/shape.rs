@@ -375,7 +375,10 @@ mod tests {
         assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync""#);
         assert_eq!(words("job.data.train"), "text or a list, each item text");
         assert_eq!(words("job.data.test_fraction"), "a number above 0 and below 1");
-        assert_eq!(words("job.embedding.optimizer"), r#"a table with kind "sgd" or "adagrad""#);
+        assert_eq!(
+            words("job.embedding.optimizer"),
+            r#"a table with kind "sgd" or "adagrad" or "row_adagrad" or "adam" or "adamw" or "ftrl""#
+        );
         assert_eq!(words("job.embedding.optimizer(adagrad).lr"), "a number from 1e-12 to 1000");
     }
 

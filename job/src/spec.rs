@@ -181,6 +181,19 @@ pub struct Table {
     pub init: Init,
     /// How gradients are applied.
     pub optimizer: TableOptimizer,
+    /// Limits on gradients and weights.
+    pub limits: TableLimits,
+}
+
+/// Limits on gradients and weights of a table; `None` for no limit, else above 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TableLimits {
+    /// Largest magnitude of a gradient's value.
+    pub clip_value: Option<f32>,
+    /// Largest Euclidean norm of a row's gradient, after `clip_value`.
+    pub clip_norm: Option<f32>,
+    /// Largest magnitude of a weight.
+    pub weight_bound: Option<f32>,
 }
 
 /// First value of a row, a function of (seed, table, id) alone.
@@ -198,15 +211,32 @@ pub enum Init {
         /// Standard deviation.
         deviation: f32,
     },
+    /// Normal around zero, drawn again beyond two deviations.
+    TruncatedNormal {
+        /// Standard deviation before the cut.
+        deviation: f32,
+    },
+    /// Uniform with the bound √(6 / (rows + dim)).
+    Xavier {
+        /// Rows that the table is expected to hold.
+        rows: f32,
+    },
+    /// All one value.
+    Constant {
+        /// The value.
+        value: f32,
+    },
 }
 
 /// How an embedding row learns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum TableOptimizer {
-    /// w ← w − lr·g
+    /// v ← momentum·v + g; w ← w − lr·v
     Sgd {
         /// Learning rate.
         lr: f32,
+        /// Share of the velocity kept; 0 keeps none.
+        momentum: f32,
         /// L2 penalty added to the gradient.
         l2: f32,
     },
@@ -219,6 +249,54 @@ pub enum TableOptimizer {
         /// First value of the accumulator.
         initial_accumulator: f32,
         /// L2 penalty added to the gradient.
+        l2: f32,
+    },
+    /// Adagrad with one accumulator a row: a ← a + mean(g²).
+    RowAdagrad {
+        /// Learning rate.
+        lr: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// First value of the accumulator.
+        initial_accumulator: f32,
+        /// L2 penalty added to the gradient.
+        l2: f32,
+    },
+    /// Kingma and Ba 2015, corrected by the row's own count of updates.
+    Adam {
+        /// Learning rate.
+        lr: f32,
+        /// Share of the mean kept.
+        beta1: f32,
+        /// Share of the mean square kept.
+        beta2: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// L2 penalty added to the gradient.
+        l2: f32,
+    },
+    /// Adam with decoupled decay, Loshchilov and Hutter 2019.
+    AdamW {
+        /// Learning rate.
+        lr: f32,
+        /// Share of the mean kept.
+        beta1: f32,
+        /// Share of the mean square kept.
+        beta2: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// Decoupled decay.
+        weight_decay: f32,
+    },
+    /// FTRL-proximal, McMahan et al. 2013.
+    Ftrl {
+        /// Learning rate.
+        lr: f32,
+        /// Added to the root.
+        beta: f32,
+        /// L1 penalty.
+        l1: f32,
+        /// L2 penalty.
         l2: f32,
     },
 }

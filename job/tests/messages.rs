@@ -74,7 +74,7 @@ fn types_and_ranges_say_what_was_expected() {
     let expected = [
         "job.toml:4:8: `data.test` is a date, expected text or a list, each item text; text stands in quotes: \"1979-05-27\"",
         "job.toml:6:7: `embedding.dim` is a number, expected an integer from 1 to 4096",
-        "job.toml:7:8: `embedding.init` is text, expected a table with kind \"zero\" or \"uniform\" or \"normal\"",
+        "job.toml:7:8: `embedding.init` is text, expected a table with kind \"zero\" or \"uniform\" or \"normal\" or \"truncated_normal\" or \"xavier\" or \"constant\"",
         "job.toml:8:20: `embedding.optimizer.lr` is out of range, expected a number from 1e-12 to 1000",
         "job.toml:10:20: `cluster.server_addresses` is out of range, expected at least 1 item",
         "job.toml:11:17: `cluster.lease_seconds` is out of range, expected a number above 0 and up to 86400",

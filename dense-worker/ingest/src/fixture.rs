@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, Delimited, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric,
-    Output, Pooling, Standardise, Table, TableOptimizer, TestPart, Train, Values, Wire,
+    Output, Pooling, Standardise, Table, TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -91,8 +91,9 @@ fn label(column: &str) -> Label {
 }
 
 fn job(format: Format, features: Features) -> Job {
-    let optimizer = TableOptimizer::Sgd { lr: 0.1, l2: 0.0 };
-    let table = |n| Table { name: format!("table{n}"), dim: 4, init: Init::Zero, optimizer };
+    let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
+    let limits = TableLimits::default();
+    let table = |n| Table { name: format!("table{n}"), dim: 4, init: Init::Zero, optimizer, limits };
     let data = Data {
         format,
         train: Vec::new(),

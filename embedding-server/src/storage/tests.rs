@@ -159,7 +159,7 @@ fn another_model_is_refused_by_what_differs() {
     };
     let dim = refused(|table| table.dim = 5);
     assert!(dim.contains("table `user` has dim 4 with 8 values of adagrad a row there, and dim 5"), "{dim}");
-    let state = refused(|table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, l2: 0.0 });
+    let state = refused(|table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 });
     assert!(state.contains("dim 4 with 4 of sgd here"), "{state}");
     assert!(refused(|table| table.name = "users".to_owned()).contains("this model has no table `user`"));
 }

@@ -14,6 +14,15 @@ pub(crate) struct Embedding {
     pub(crate) init: Init,
     /// How rows learn.
     pub(crate) optimizer: TableOptimizer,
+    /// Values of a gradient are cut to this, above and below zero; 0 for no limit.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) clip_value: f64,
+    /// A row's gradient, after `clip_value`, is scaled down to this Euclidean norm; 0 for no limit.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) clip_norm: f64,
+    /// Weights are cut to this, above and below zero, after each update; 0 for no limit.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) weight_bound: f64,
 }
 
 impl Default for Embedding {
@@ -21,12 +30,12 @@ impl Default for Embedding {
         let init = Init::Uniform { bound: bound() };
         let optimizer =
             TableOptimizer::Adagrad { lr: adagrad_lr(), epsilon: epsilon(), initial_accumulator: 0.0, l2: 0.0 };
-        Self { dim: 16, init, optimizer }
+        Self { dim: 16, init, optimizer, clip_value: 0.0, clip_norm: 0.0, weight_bound: 0.0 }
     }
 }
 
 /// One embedding table.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Table {
     /// Values per row. Default: `embedding.dim`.
@@ -36,11 +45,20 @@ pub(crate) struct Table {
     pub(crate) init: Option<Init>,
     /// How rows learn. Default: `embedding.optimizer`.
     pub(crate) optimizer: Option<TableOptimizer>,
+    /// Values of a gradient are cut to this; 0 for no limit. Default: `embedding.clip_value`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) clip_value: Option<f64>,
+    /// A row's gradient is scaled down to this norm; 0 for no limit. Default: `embedding.clip_norm`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) clip_norm: Option<f64>,
+    /// Weights are cut to this; 0 for no limit. Default: `embedding.weight_bound`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) weight_bound: Option<f64>,
 }
 
 /// First value of a row.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Init {
     /// All zero.
     Zero,
@@ -58,24 +76,49 @@ pub(crate) enum Init {
         #[schemars(range(min = 1e-12, max = 1000.0))]
         deviation: f64,
     },
+    /// Normal around zero, drawn again where it falls beyond two deviations.
+    TruncatedNormal {
+        /// Standard deviation before the cut.
+        #[serde(default = "deviation")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
+        deviation: f64,
+    },
+    /// Uniform with the bound √(6 / (rows + dim)) (Glorot and Bengio 2010).
+    Xavier {
+        /// Rows that the table is expected to hold.
+        #[serde(default = "xavier_rows")]
+        #[schemars(range(min = 1.0, max = 1e15))]
+        rows: f64,
+    },
+    /// All one value.
+    Constant {
+        /// Every weight's first value.
+        #[schemars(range(min = -1000.0, max = 1000.0))]
+        value: f64,
+    },
 }
 
 /// How embedding rows learn.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum TableOptimizer {
-    /// Gradient descent: w ← w − lr·g.
+    /// Gradient descent: v ← momentum·v + g; w ← w − lr·v. State: none, or with momentum one value per weight.
     Sgd {
         /// Learning rate.
         #[serde(default = "sgd_lr")]
         #[schemars(range(min = 1e-12, max = 1000.0))]
         lr: f64,
+        /// Share of the velocity v that an update keeps; 0 keeps no velocity at all.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.9999))]
+        momentum: f64,
         /// L2 penalty: l2·w is added to the gradient of rows in the batch.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
         l2: f64,
     },
-    /// Adagrad (Duchi et al. 2011), element-wise: a ← a + g²; w ← w − lr·g / (√a + epsilon).
+    /// Adagrad (Duchi et al. 2011), element-wise: a ← a + g²; w ← w − lr·g / (√a + epsilon). State: one
+    /// value per weight.
     Adagrad {
         /// Learning rate.
         #[serde(default = "adagrad_lr")]
@@ -92,6 +135,94 @@ pub(crate) enum TableOptimizer {
         /// L2 penalty: l2·w is added to the gradient of rows in the batch.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
+        l2: f64,
+    },
+    /// Adagrad with one accumulator a row: a ← a + mean(g²). State: one value per row.
+    RowAdagrad {
+        /// Learning rate.
+        #[serde(default = "adagrad_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
+        lr: f64,
+        /// Added to the root; keeps the quotient finite.
+        #[serde(default = "epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f64,
+        /// First value of the accumulator a; above 0 it softens the first steps of a row.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        initial_accumulator: f64,
+        /// L2 penalty: l2·w is added to the gradient of rows in the batch.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        l2: f64,
+    },
+    /// Adam (Kingma and Ba 2015) on the rows of a batch, each corrected by its own count t of updates:
+    /// m ← beta1·m + (1−beta1)·g; v ← beta2·v + (1−beta2)·g²; w ← w − lr·m̂ / (√v̂ + epsilon), m̂ = m / (1−beta1ᵗ) and
+    /// v̂ = v / (1−beta2ᵗ). State: two values per weight and two per row.
+    Adam {
+        /// Learning rate.
+        #[serde(default = "adam_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
+        lr: f64,
+        /// Share of the mean m that an update keeps.
+        #[serde(default = "beta1")]
+        #[schemars(range(min = 0.0, max = 0.9999))]
+        beta1: f64,
+        /// Share of the mean square v that an update keeps.
+        #[serde(default = "beta2")]
+        #[schemars(range(min = 0.0, max = 0.999999))]
+        beta2: f64,
+        /// Added to the root; keeps the quotient finite.
+        #[serde(default = "epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f64,
+        /// L2 penalty: l2·w is added to the gradient of rows in the batch.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        l2: f64,
+    },
+    /// Adam with decoupled decay (Loshchilov and Hutter 2019) of the rows of a batch: w ← w − lr·weight_decay·w
+    /// besides. State: as Adam.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Learning rate.
+        #[serde(default = "adam_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
+        lr: f64,
+        /// Share of the mean m that an update keeps.
+        #[serde(default = "beta1")]
+        #[schemars(range(min = 0.0, max = 0.9999))]
+        beta1: f64,
+        /// Share of the mean square v that an update keeps.
+        #[serde(default = "beta2")]
+        #[schemars(range(min = 0.0, max = 0.999999))]
+        beta2: f64,
+        /// Added to the root; keeps the quotient finite.
+        #[serde(default = "epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f64,
+        /// Decoupled decay of rows in the batch.
+        #[serde(default = "weight_decay")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        weight_decay: f64,
+    },
+    /// FTRL-proximal (McMahan et al. 2013, algorithm 1). State: two values per weight.
+    Ftrl {
+        /// Learning rate, α in the paper.
+        #[serde(default = "ftrl_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
+        lr: f64,
+        /// Added to the root of the sum of squares.
+        #[serde(default = "ftrl_beta")]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        beta: f64,
+        /// L1 penalty: weights that would be small are zero.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        l1: f64,
+        /// L2 penalty.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
         l2: f64,
     },
 }
@@ -114,4 +245,32 @@ fn adagrad_lr() -> f64 {
 
 fn epsilon() -> f64 {
     1e-8
+}
+
+fn xavier_rows() -> f64 {
+    1e6
+}
+
+fn adam_lr() -> f64 {
+    0.001
+}
+
+fn beta1() -> f64 {
+    0.9
+}
+
+fn beta2() -> f64 {
+    0.999
+}
+
+fn weight_decay() -> f64 {
+    0.01
+}
+
+fn ftrl_lr() -> f64 {
+    0.05
+}
+
+fn ftrl_beta() -> f64 {
+    1.0
 }

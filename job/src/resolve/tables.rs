@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::Resolver;
 use crate::document::Path;
 use crate::raw::{self, CategoricalTable};
-use crate::spec::{Categorical, Init, Table, TableOptimizer};
+use crate::spec::{Categorical, Init, Table, TableLimits, TableOptimizer};
 use crate::suggest;
 
 impl Resolver<'_> {
@@ -93,7 +93,17 @@ fn table(name: &str, common: &raw::Embedding, own: Option<&raw::Table>, dim: Opt
         dim: own.dim.or(dim).unwrap_or(common.dim),
         init: init(own.init.unwrap_or(common.init)),
         optimizer: optimizer(own.optimizer.unwrap_or(common.optimizer)),
+        limits: TableLimits {
+            clip_value: limit(own.clip_value.unwrap_or(common.clip_value)),
+            clip_norm: limit(own.clip_norm.unwrap_or(common.clip_norm)),
+            weight_bound: limit(own.weight_bound.unwrap_or(common.weight_bound)),
+        },
     }
+}
+
+/// 0 is none, and so is what f32 cannot tell from it.
+fn limit(raw: f64) -> Option<f32> {
+    Some(raw as f32).filter(|limit| *limit > 0.0)
 }
 
 fn init(raw: raw::Init) -> Init {
@@ -101,25 +111,46 @@ fn init(raw: raw::Init) -> Init {
         raw::Init::Zero => Init::Zero,
         raw::Init::Uniform { bound } => Init::Uniform { bound: bound as f32 },
         raw::Init::Normal { deviation } => Init::Normal { deviation: deviation as f32 },
+        raw::Init::TruncatedNormal { deviation } => Init::TruncatedNormal { deviation: deviation as f32 },
+        raw::Init::Xavier { rows } => Init::Xavier { rows: rows as f32 },
+        raw::Init::Constant { value } => Init::Constant { value: value as f32 },
     }
 }
 
 fn optimizer(raw: raw::TableOptimizer) -> TableOptimizer {
+    let narrow = |value: f64| value as f32;
     match raw {
-        raw::TableOptimizer::Sgd { lr, l2 } => TableOptimizer::Sgd { lr: lr as f32, l2: l2 as f32 },
-        raw::TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => TableOptimizer::Adagrad {
-            lr: lr as f32,
-            epsilon: epsilon as f32,
-            initial_accumulator: initial_accumulator as f32,
-            l2: l2 as f32,
-        },
+        raw::TableOptimizer::Sgd { lr, momentum, l2 } => {
+            let [lr, momentum, l2] = [lr, momentum, l2].map(narrow);
+            TableOptimizer::Sgd { lr, momentum, l2 }
+        }
+        raw::TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
+            let [lr, epsilon, initial_accumulator, l2] = [lr, epsilon, initial_accumulator, l2].map(narrow);
+            TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+        raw::TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
+            let [lr, epsilon, initial_accumulator, l2] = [lr, epsilon, initial_accumulator, l2].map(narrow);
+            TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+        raw::TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 } => {
+            let [lr, beta1, beta2, epsilon, l2] = [lr, beta1, beta2, epsilon, l2].map(narrow);
+            TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 }
+        }
+        raw::TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
+            let [lr, beta1, beta2, epsilon, weight_decay] = [lr, beta1, beta2, epsilon, weight_decay].map(narrow);
+            TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay }
+        }
+        raw::TableOptimizer::Ftrl { lr, beta, l1, l2 } => {
+            let [lr, beta, l1, l2] = [lr, beta, l1, l2].map(narrow);
+            TableOptimizer::Ftrl { lr, beta, l1, l2 }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::spec::{Init, Job};
+    use crate::spec::{Init, Job, TableLimits, TableOptimizer};
 
     fn with(categorical: &str, rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n{rest}")
@@ -147,6 +178,32 @@ mod tests {
         assert_eq!(dims(&job), [("a", 8), ("b", 4), ("c", 2)]);
         let inits: Vec<Init> = job.tables.iter().map(|table| table.init).collect();
         assert_eq!(inits, [Init::Zero, Init::Normal { deviation: 2.0 }, Init::Zero]);
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_none_and_a_table_may_lift_its_own() {
+        let rest = "[embedding]\nclip_norm = 2\nweight_bound = 3\n[tables.a]\nclip_norm = 0\nclip_value = 0.5\n";
+        let job = job(DELIMITED, &with("'a', 'b'", rest));
+        let limits: Vec<TableLimits> = job.tables.iter().map(|table| table.limits).collect();
+        let common = TableLimits { clip_value: None, clip_norm: Some(2.0), weight_bound: Some(3.0) };
+        assert_eq!(limits, [TableLimits { clip_value: Some(0.5), clip_norm: None, ..common }, common]);
+    }
+
+    #[test]
+    fn every_optimiser_and_initialiser_has_a_name() {
+        let optimizer = |kind: &str| {
+            job(DELIMITED, &with("'a'", &format!("[embedding]\noptimizer = {{ kind = '{kind}' }}\n"))).tables[0]
+                .optimizer
+        };
+        assert_eq!(optimizer("sgd"), TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 });
+        assert!(matches!(optimizer("row_adagrad"), TableOptimizer::RowAdagrad { lr: 0.02, .. }));
+        assert!(matches!(optimizer("adam"), TableOptimizer::Adam { lr: 0.001, beta2: 0.999, .. }));
+        assert!(matches!(optimizer("adamw"), TableOptimizer::AdamW { weight_decay: 0.01, .. }));
+        assert_eq!(optimizer("ftrl"), TableOptimizer::Ftrl { lr: 0.05, beta: 1.0, l1: 0.0, l2: 0.0 });
+        let init = |text: &str| job(DELIMITED, &with("'a'", &format!("[embedding]\ninit = {text}\n"))).tables[0].init;
+        assert_eq!(init("{ kind = 'truncated_normal' }"), Init::TruncatedNormal { deviation: 0.01 });
+        assert_eq!(init("{ kind = 'xavier', rows = 500 }"), Init::Xavier { rows: 500.0 });
+        assert_eq!(init("{ kind = 'constant', value = -0.5 }"), Init::Constant { value: -0.5 });
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! From the job's tables to the tables of a server.
+
+use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
+use zagros_table::{DEFAULT_STRIPES, Initializer, Limits, Optimizer, TableConfig, TableSet};
+
+use crate::ServerError;
+
+/// What a server makes a table of the job from.
+#[must_use]
+pub fn table_config(table: &Table) -> TableConfig {
+    TableConfig {
+        dim: table.dim,
+        init: initializer(table.init),
+        optimizer: optimizer(table.optimizer),
+        limits: limits(table.limits),
+        stripes: DEFAULT_STRIPES,
+    }
+}
+
+pub(crate) fn make_tables(job: &Job) -> Result<TableSet, ServerError> {
+    let configs: Vec<TableConfig> = job.tables.iter().map(table_config).collect();
+    TableSet::new(job.train.seed, &configs).map_err(|source| {
+        let table = source.table().and_then(|table| job.tables.get(table as usize));
+        ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
+    })
+}
+
+fn initializer(init: Init) -> Initializer {
+    match init {
+        Init::Zero => Initializer::Zero,
+        Init::Uniform { bound } => Initializer::Uniform { bound },
+        Init::Normal { deviation } => Initializer::Normal { deviation },
+        Init::TruncatedNormal { deviation } => Initializer::TruncatedNormal { deviation },
+        Init::Xavier { rows } => Initializer::Xavier { rows },
+        Init::Constant { value } => Initializer::Constant { value },
+    }
+}
+
+fn optimizer(optimizer: TableOptimizer) -> Optimizer {
+    match optimizer {
+        TableOptimizer::Sgd { lr, momentum: 0.0, l2 } => Optimizer::Sgd { lr, l2 },
+        TableOptimizer::Sgd { lr, momentum, l2 } => Optimizer::Momentum { lr, momentum, l2 },
+        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
+            Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+        TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
+            Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 }
+        }
+        TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 } => {
+            Optimizer::Adam { lr, beta1, beta2, epsilon, l2, weight_decay: 0.0 }
+        }
+        TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
+            Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.0, weight_decay }
+        }
+        TableOptimizer::Ftrl { lr, beta, l1, l2 } => Optimizer::Ftrl { lr, beta, l1, l2 },
+    }
+}
+
+fn limits(limits: TableLimits) -> Limits {
+    let or_none = |limit: Option<f32>| limit.unwrap_or(f32::INFINITY);
+    Limits {
+        clip_value: or_none(limits.clip_value),
+        clip_norm: or_none(limits.clip_norm),
+        weight_bound: or_none(limits.weight_bound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job;
+
+    #[test]
+    fn momentum_needs_state_only_where_there_is_some() {
+        let sgd = |momentum| optimizer(TableOptimizer::Sgd { lr: 0.5, momentum, l2: 0.25 });
+        assert_eq!(sgd(0.0), Optimizer::Sgd { lr: 0.5, l2: 0.25 });
+        assert_eq!(sgd(0.5), Optimizer::Momentum { lr: 0.5, momentum: 0.5, l2: 0.25 });
+    }
+
+    #[test]
+    fn both_kinds_of_adam_share_their_rows() {
+        let (lr, beta1, beta2, epsilon) = (0.1, 0.9, 0.99, 1e-8);
+        let adam = optimizer(TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.5 });
+        let decoupled = optimizer(TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay: 0.5 });
+        assert_eq!(adam, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.5, weight_decay: 0.0 });
+        assert_eq!(decoupled, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.0, weight_decay: 0.5 });
+        assert_eq!(adam.layout(), decoupled.layout());
+    }
+
+    #[test]
+    fn limits_reach_the_table() {
+        let mut table = job(1).tables.remove(0);
+        assert_eq!(table_config(&table).limits, Limits::default());
+        table.limits = TableLimits { clip_value: Some(1.0), clip_norm: Some(2.0), weight_bound: Some(3.0) };
+        let expected = Limits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 };
+        assert_eq!(table_config(&table).limits, expected);
+    }
+}
