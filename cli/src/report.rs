@@ -132,16 +132,17 @@ impl Report<'_> {
 
     fn print_next(&self) {
         let Some(folder) = &self.folder else { return };
+        let zagros = program();
         out!("\n{}", "next".bold());
         if self.job.output.save_model {
-            next(&format!("zagros eval {}", folder.display()), "score the test part again, from the saved model");
+            next(&format!("{zagros} eval {}", folder.display()), "score the test part again, from the saved model");
         }
         if self.job.output.tensorboard {
             next(&format!("tensorboard --logdir {}", parent(folder).display()), "curves of this and earlier runs");
         }
         if self.planted.is_some() {
             next("make train DATA=/path/to/train.txt", "your own file in Criteo's format");
-            next("zagros up examples/quickstart.toml --servers 3", "the same as separate processes");
+            next(&format!("{zagros} up examples/quickstart.toml --servers 3"), "the same as separate processes");
         }
         out!();
     }
@@ -167,8 +168,15 @@ fn row(name: &str, text: &str) {
     out!("  {:<14}{text}", name.dimmed());
 }
 
+/// This program as it was called, relative to where a person stands: what to type next.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_else(|| "zagros".to_owned());
+    let here = std::env::current_dir().unwrap_or_default();
+    Path::new(&called).strip_prefix(here).unwrap_or(Path::new(&called)).display().to_string()
+}
+
 fn next(command: &str, what: &str) {
-    out!("  {:<48}  {}", command.cyan(), what.dimmed());
+    out!("  {:<62}  {}", command.cyan(), what.dimmed());
 }
 
 /// A measure, and beside it the best one there is.
