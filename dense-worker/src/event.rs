@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-use zagros_eval::Report;
+use serde::Serialize;
+pub use zagros_eval::Evaluation;
 
 /// Told of everything that happens, in order. Called on the training path: must be quick, and hand
 /// slow work to a thread of its own.
@@ -92,36 +92,6 @@ pub struct StepReport {
     pub auc_so_far: Option<f64>,
     /// Earlier batches whose gradients were not acknowledged when this one's rows were looked up.
     pub staleness: u32,
-}
-
-/// Measures of the held-out part. `None` where one is not defined: no samples, or one class only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Evaluation {
-    /// Samples scored.
-    pub samples: u64,
-    /// Share of positives, 0..1.
-    pub positive_rate: Option<f64>,
-    /// Exact area under the ROC curve.
-    pub auc: Option<f64>,
-    /// Mean binary cross-entropy, nats.
-    pub logloss: Option<f64>,
-    /// Logloss over the entropy of the positive rate.
-    pub normalised_entropy: Option<f64>,
-    /// Mean prediction over the share of positives.
-    pub calibration: Option<f64>,
-}
-
-impl From<Report> for Evaluation {
-    fn from(report: Report) -> Self {
-        Self {
-            samples: report.samples,
-            positive_rate: report.positive_rate,
-            auc: report.auc,
-            logloss: report.logloss,
-            normalised_entropy: report.normalised_entropy,
-            calibration: report.calibration,
-        }
-    }
 }
 
 /// Tells nobody.

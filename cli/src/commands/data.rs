@@ -6,7 +6,6 @@ use indicatif::{HumanBytes, HumanCount};
 use zagros_eval::Scores;
 use zagros_ingest::IngestError;
 use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
-
 use zagros_plumbing::durable;
 
 use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};

@@ -3,4 +3,4 @@
 pub mod measure;
 pub mod scores;
 
-pub use scores::{LengthsDiffer, Report, Scores};
+pub use scores::{Evaluation, LengthsDiffer, Scores};

@@ -1,5 +1,7 @@
 //! Collected scores of a scored part: what the measures are computed from.
 
+use serde::{Deserialize, Serialize};
+
 use std::fmt;
 
 use crate::measure;
@@ -16,8 +18,8 @@ pub struct Scores {
 }
 
 /// All measures of a scored part. `None` where a measure is not defined (no samples, one class only).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Report {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
     /// Samples scored.
     pub samples: u64,
     /// Share of positive samples, 0..1.
@@ -119,9 +121,9 @@ impl Scores {
 
     /// Every measure.
     #[must_use]
-    pub fn report(&mut self) -> Report {
+    pub fn report(&mut self) -> Evaluation {
         let samples = self.len();
-        Report {
+        Evaluation {
             samples: samples as u64,
             positive_rate: (samples > 0).then(|| self.positives.len() as f64 / samples as f64),
             auc: self.auc(),
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn nothing_scored_is_nothing_measured() {
-        let empty = Report {
+        let empty = Evaluation {
             samples: 0,
             positive_rate: None,
             auc: None,

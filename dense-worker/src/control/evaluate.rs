@@ -135,7 +135,7 @@ impl Scorer {
         }
         reader.finish(self.job.cluster.patience).await?;
         // Sorts all scores.
-        blocking("measures", move || Evaluation::from(scores.report())).await
+        blocking("measures", move || scores.report()).await
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
