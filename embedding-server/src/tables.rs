@@ -13,7 +13,7 @@ pub fn table_config(table: &Table) -> TableConfig {
         init: initializer(table.init),
         optimizer: optimizer(table.optimizer),
         limits: limits(table.limits),
-        stripes: DEFAULT_STRIPES,
+        ..TableConfig::default()
     }
 }
 

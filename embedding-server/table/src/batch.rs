@@ -1,17 +1,9 @@
 //! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
 
-use crate::group::{Group, Scratch};
-use crate::prefetch::prefetch;
-use crate::stripe::Stripe;
+use crate::group::Scratch;
+use crate::hot::row;
 use crate::wide::wide;
 use crate::{Table, TableError, repeats};
-
-/// Rows that go through one stage together: more than a core can wait for at once, few enough for its first cache.
-const AT_ONCE: usize = 64;
-/// Values of the widest vector that every x86-64 of the last ten years has.
-const LANES: usize = 8;
-/// No slot has this number.
-const NONE: u32 = u32::MAX;
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,75 +100,6 @@ impl Table {
         )
     }
 
-    #[inline(always)]
-    fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
-        let (layout, mut made) = (*self.layout(), 0);
-        scratch.group(ids, self.stripes());
-        self.for_each_group(
-            scratch,
-            #[inline(always)]
-            |stripe, group| {
-                group.slots.clear();
-                staged(
-                    group.keys.len(),
-                    #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
-                            made += u64::from(created);
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
-                        Stage::Touch => {
-                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
-                            copy(weights, row_mut(out, group.positions[index], layout.dim));
-                        }
-                    },
-                );
-            },
-        );
-        made
-    }
-
-    #[inline(always)]
-    fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
-        let layout = *self.layout();
-        scratch.missing.clear();
-        scratch.group(ids, self.stripes());
-        self.for_each_group(
-            scratch,
-            #[inline(always)]
-            |stripe, group| {
-                group.slots.clear();
-                staged(
-                    group.keys.len(),
-                    #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let slot = stripe.find(group.keys[index]).unwrap_or(NONE);
-                            if slot == NONE {
-                                group.missing.push(group.positions[index]);
-                            }
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch | Stage::Touch if group.slots[index] == NONE => {}
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
-                        Stage::Touch => {
-                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
-                            copy(weights, row_mut(out, group.positions[index], layout.dim));
-                        }
-                    },
-                );
-            },
-        );
-        for position in &scratch.missing {
-            layout.fill_weights(ids[*position as usize], row_mut(out, *position, layout.dim));
-        }
-        scratch.missing.len() as u64
-    }
-
     pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
         scratch.group(ids, self.stripes());
         if !repeats::may_exist(self.stripes(), scratch) {
@@ -193,40 +116,6 @@ impl Table {
             #[inline(always)]
             || self.update_groups(gradients, scratch),
         )
-    }
-
-    #[inline(always)]
-    fn update_groups(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
-        let (layout, mut report) = (*self.layout(), PushReport::default());
-        self.for_each_group(
-            scratch,
-            #[inline(always)]
-            |stripe, group| {
-                group.slots.clear();
-                staged(
-                    group.keys.len(),
-                    #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
-                            report.created += u64::from(created);
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch => {
-                            stripe.prefetch_slot(group.slots[index], layout.stride);
-                            prefetch(row(gradients, group.positions[index], layout.dim));
-                        }
-                        Stage::Touch => {
-                            let gradient = row(gradients, group.positions[index], layout.dim);
-                            layout.update(stripe.slot_mut(group.slots[index]), gradient);
-                        }
-                    },
-                );
-                report.updated += group.keys.len() as u64;
-            },
-        );
-        report
     }
 
     /// Lengths and finiteness of a push.
@@ -256,73 +145,6 @@ impl Table {
             expected => Err(TableError::Length { what, expected: expected.unwrap_or(usize::MAX), found }),
         }
     }
-
-    #[inline(always)]
-    fn for_each_group(&self, scratch: &mut Scratch, mut work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
-        for stripe in 0..self.stripes() {
-            let mut group = scratch.at(stripe);
-            if !group.keys.is_empty() {
-                work(&mut self.lock(stripe), &mut group);
-            }
-        }
-    }
-}
-
-/// What is done for a row.
-#[derive(Clone, Copy)]
-enum Stage {
-    /// Ask for its index entry.
-    Ask,
-    /// Find its slot.
-    Find,
-    /// Ask for its slot.
-    Fetch,
-    /// Read or change it.
-    Touch,
-}
-
-/// Takes `count` rows through all stages, some at a time. Each stage is a loop of its own and short: a request for
-/// memory waits for its page to be found, and only in a short loop do many of them wait together.
-#[inline(always)]
-fn staged(count: usize, mut run: impl FnMut(Stage, usize)) {
-    for start in (0..count).step_by(AT_ONCE) {
-        let end = count.min(start + AT_ONCE);
-        // Loops and not `for_each`, whose body would not be compiled for wide vectors.
-        for index in start..end {
-            run(Stage::Ask, index);
-        }
-        for index in start..end {
-            run(Stage::Find, index);
-        }
-        for index in start..end {
-            run(Stage::Fetch, index);
-        }
-        for index in start..end {
-            run(Stage::Touch, index);
-        }
-    }
-}
-
-/// Copies in vectors of known length: rows are too short for a call of `memcpy`.
-#[inline(always)]
-fn copy(from: &[f32], to: &mut [f32]) {
-    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
-    for (from, to) in std::iter::zip(from, to) {
-        *to = *from;
-    }
-    for (from, to) in std::iter::zip(from_rest, to_rest) {
-        *to = *from;
-    }
-}
-
-#[inline(always)]
-fn row(values: &[f32], position: u32, width: usize) -> &[f32] {
-    &values[position as usize * width..][..width]
-}
-
-#[inline(always)]
-fn row_mut(values: &mut [f32], position: u32, width: usize) -> &mut [f32] {
-    &mut values[position as usize * width..][..width]
 }
 
 /// Without a branch per value, so that it vectorises: the exponent of infinities and NaN is all ones.
@@ -336,13 +158,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Initializer, Limits, Optimizer, Rows, TableConfig};
+    use crate::{Initializer, Optimizer, Rows, TableConfig};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
     const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
 
     fn table(optimizer: Optimizer) -> Table {
-        Table::new(5, 2, &TableConfig { dim: 2, init: UNIFORM, optimizer, limits: Limits::default(), stripes: 4 })
+        Table::new(5, 2, &TableConfig { dim: 2, init: UNIFORM, optimizer, stripes: 4, ..TableConfig::default() })
             .unwrap()
     }
 

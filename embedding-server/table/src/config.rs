@@ -2,7 +2,7 @@
 
 use crate::init::Initializer;
 use crate::optimizer::{Limits, Optimizer};
-use crate::{TableError, init::RowSeed};
+use crate::{Admission, Element, Retention, Schedule, TableError, init::RowSeed};
 
 /// Stripes of a table unless the caller chooses: enough that threads rarely meet, few enough that a request with a
 /// few hundred ids of a table still finds several in each.
@@ -24,8 +24,32 @@ pub struct TableConfig {
     pub optimizer: Optimizer,
     /// Clipping of gradients and bound of weights.
     pub limits: Limits,
+    /// How weights are stored.
+    pub element: Element,
+    /// Factor on the learning rate by step.
+    pub schedule: Schedule,
+    /// Which ids get a row.
+    pub admission: Admission,
+    /// Which rows leave memory.
+    pub retention: Retention,
     /// Independently locked parts, a power of two up to 65536.
     pub stripes: usize,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self {
+            dim: 16,
+            init: Initializer::Zero,
+            optimizer: Optimizer::Sgd { lr: 0.1, l2: 0.0 },
+            limits: Limits::default(),
+            element: Element::F32,
+            schedule: Schedule::Constant,
+            admission: Admission::Always,
+            retention: Retention::default(),
+            stripes: DEFAULT_STRIPES,
+        }
+    }
 }
 
 /// Sizes and rules of one table's slots; copied to where they are needed.
@@ -50,8 +74,10 @@ impl TableConfig {
         } else {
             None
         };
+        let rules =
+            || self.schedule.problem().or_else(|| self.admission.problem()).or_else(|| self.retention.problem());
         let settings = || self.init.problem().or_else(|| self.optimizer.problem()).or_else(|| self.limits.problem());
-        let problem = sizes.or_else(settings);
+        let problem = sizes.or_else(settings).or_else(rules);
         problem.map_or(Ok(()), |problem| Err(TableError::Config { table, problem }))
     }
 
@@ -92,14 +118,12 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ttl;
 
-    const GOOD: TableConfig = TableConfig {
-        dim: 16,
-        init: Initializer::Uniform { bound: 0.1 },
-        optimizer: Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 },
-        limits: Limits { clip_value: f32::INFINITY, clip_norm: f32::INFINITY, weight_bound: f32::INFINITY },
-        stripes: DEFAULT_STRIPES,
-    };
+    fn good() -> TableConfig {
+        let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
+        TableConfig { dim: 16, init: Initializer::Uniform { bound: 0.1 }, optimizer, ..TableConfig::default() }
+    }
 
     fn refused(config: TableConfig) -> String {
         config.check(3).expect_err("out of range").to_string()
@@ -107,21 +131,27 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        assert_eq!(GOOD.check(3), Ok(()));
-        assert_eq!(refused(TableConfig { dim: 0, ..GOOD }), "table 3: dim is 0; expected 1 to 65536");
-        assert!(refused(TableConfig { stripes: 48, ..GOOD }).contains("power of two"));
-        assert!(refused(TableConfig { stripes: 0, ..GOOD }).contains("power of two"));
+        assert_eq!(good().check(3), Ok(()));
+        assert_eq!(refused(TableConfig { dim: 0, ..good() }), "table 3: dim is 0; expected 1 to 65536");
+        assert!(refused(TableConfig { stripes: 48, ..good() }).contains("power of two"));
+        assert!(refused(TableConfig { stripes: 0, ..good() }).contains("power of two"));
         let init = Initializer::Normal { deviation: f32::NAN };
-        assert!(refused(TableConfig { init, ..GOOD }).contains("normal deviation is NaN"));
+        assert!(refused(TableConfig { init, ..good() }).contains("normal deviation is NaN"));
         let optimizer = Optimizer::Sgd { lr: f32::INFINITY, l2: 0.0 };
-        assert!(refused(TableConfig { optimizer, ..GOOD }).contains("lr of sgd is inf"));
+        assert!(refused(TableConfig { optimizer, ..good() }).contains("lr of sgd is inf"));
         let limits = Limits { weight_bound: 0.0, ..Limits::default() };
-        assert!(refused(TableConfig { limits, ..GOOD }).contains("weight_bound is 0"));
+        assert!(refused(TableConfig { limits, ..good() }).contains("weight_bound is 0"));
+        let admission = Admission::Probability { share: 1.5 };
+        assert!(refused(TableConfig { admission, ..good() }).contains("a share of 1.5"));
+        let retention = Retention { ttl: Some(Ttl::Steps(0)), ..Retention::default() };
+        assert!(refused(TableConfig { retention, ..good() }).contains("time to live is 0"));
+        let schedule = Schedule::Step { warmup: 0, every: 0, factor: 0.5 };
+        assert!(refused(TableConfig { schedule, ..good() }).contains("every 0 steps"));
     }
 
     #[test]
     fn a_slot_holds_weights_and_state() {
-        let layout = GOOD.layout(1, 2);
+        let layout = good().layout(1, 2);
         assert_eq!((layout.dim, layout.stride), (16, 32));
         let mut slot = [f32::NAN; 32];
         layout.fill_slot(9, &mut slot);

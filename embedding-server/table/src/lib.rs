@@ -9,10 +9,14 @@
 //! ids ─► group by stripe ─► lock stripe ─► index: id → slot ─► slab: [weights | state] ─► copy out / update
 //! ```
 
+mod admission;
 mod batch;
+mod cold;
 mod config;
+mod element;
 mod error;
 mod group;
+mod hot;
 mod index;
 pub mod init;
 pub mod memory;
@@ -20,17 +24,24 @@ pub mod optimizer;
 mod philox;
 pub mod prefetch;
 mod repeats;
+mod retention;
+mod schedule;
 mod set;
 mod slab;
 mod stripe;
 mod table;
 pub mod wide;
 
+pub use admission::{Admission, Counter};
 pub use batch::{Access, LookupReport, PushReport};
+pub use cold::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 pub use config::{DEFAULT_STRIPES, TableConfig};
+pub use element::Element;
 pub use error::TableError;
 pub use group::Scratch;
 pub use init::Initializer;
 pub use optimizer::{Limits, Optimizer};
+pub use retention::{Order, Retention, Ttl, Victims};
+pub use schedule::Schedule;
 pub use set::{Part, TableSet};
 pub use table::{Rows, Table};

@@ -130,7 +130,7 @@ mod tests {
     fn tables() -> TableSet {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
         let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
-        let config = |dim| TableConfig { dim, init, optimizer, limits, stripes: 2 };
+        let config = |dim| TableConfig { dim, init, optimizer, limits, stripes: 2, ..TableConfig::default() };
         TableSet::new(1, &[config(2), config(3)]).unwrap()
     }
 

@@ -94,7 +94,7 @@ mod tests {
     fn layout() -> Layout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
         let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
-        TableConfig { dim: 3, init, optimizer, limits, stripes: 1 }.layout(0, 0)
+        TableConfig { dim: 3, init, optimizer, limits, stripes: 1, ..TableConfig::default() }.layout(0, 0)
     }
 
     proptest! {

@@ -108,7 +108,7 @@ mod tests {
     fn table(stripes: usize) -> Table {
         let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.5, l2: 0.0 };
         let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
-        Table::new(1, 0, &TableConfig { dim: 4, init, optimizer, limits, stripes }).unwrap()
+        Table::new(1, 0, &TableConfig { dim: 4, init, optimizer, limits, stripes, ..TableConfig::default() }).unwrap()
     }
 
     fn read_all(table: &Table) -> Rows {

@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use zagros_table::{Access, Initializer, Limits, Optimizer, Scratch, Table, TableConfig};
+use zagros_table::{Access, Initializer, Optimizer, Scratch, Table, TableConfig};
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 200;
@@ -16,7 +16,7 @@ fn table() -> Table {
     Table::new(
         0,
         0,
-        &TableConfig { dim: DIM, init: Initializer::Zero, optimizer, limits: Limits::default(), stripes: 4 },
+        &TableConfig { dim: DIM, init: Initializer::Zero, optimizer, stripes: 4, ..TableConfig::default() },
     )
     .unwrap()
 }

@@ -145,7 +145,7 @@ fn sorted(model: &Model) -> Vec<(u64, Vec<f32>)> {
 proptest! {
     #[test]
     fn the_table_is_a_map(calls in calls(), optimizer in optimizers(), dim in 1_usize..9, bits in 0_u32..4) {
-        let config = TableConfig { dim, init: INIT, optimizer, limits: Limits::default(), stripes: 1 << bits };
+        let config = TableConfig { dim, init: INIT, optimizer, stripes: 1 << bits, ..TableConfig::default() };
         let table = Table::new(SEED, TABLE, &config).unwrap();
         let mut model = Model { optimizer, dim, rows: HashMap::new() };
         let mut scratch = Scratch::new();
@@ -164,7 +164,7 @@ proptest! {
     ) {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
         let limits = Limits::default();
-        let config = |stripes| TableConfig { dim: 5, init: INIT, optimizer, limits, stripes };
+        let config = |stripes| TableConfig { dim: 5, init: INIT, optimizer, limits, stripes, ..TableConfig::default() };
         let make = |stripes| Table::new(SEED, TABLE, &config(stripes)).unwrap();
         let mut scratch = Scratch::new();
         let mut expected = vec![0.0; ids.len() * 5];

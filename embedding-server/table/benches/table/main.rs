@@ -14,7 +14,7 @@ use std::time::Instant;
 use limits::{EPSILON, LR, Plain};
 use workload::{Ids, Requests, id_of};
 use zagros_table::memory::Pages;
-use zagros_table::{Access, DEFAULT_STRIPES, Initializer, Limits, Optimizer, Scratch, Table, TableConfig};
+use zagros_table::{Access, Optimizer, Scratch, Table, TableConfig};
 
 /// Rows named in one pass, enough that their memory is many times the caches.
 const REQUESTS: usize = 64;
@@ -101,8 +101,7 @@ fn measure_table(plan: &Plan, dim: usize, requests: &Requests, gradients: &[f32]
 /// A table with a row for each of the first `rows` ids.
 fn filled(rows: usize, dim: usize, scratch: &mut Scratch) -> Table {
     let optimizer = Optimizer::Adagrad { lr: LR, epsilon: EPSILON, initial_accumulator: 0.0, l2: 0.0 };
-    let limits = Limits::default();
-    let config = TableConfig { dim, init: Initializer::Zero, optimizer, limits, stripes: DEFAULT_STRIPES };
+    let config = TableConfig { dim, optimizer, ..TableConfig::default() };
     let table = Table::new(1, 0, &config).expect("settings are in range");
     let mut out = vec![0.0; workload::BATCH * dim];
     for start in (0..rows).step_by(workload::BATCH) {

@@ -1,0 +1,60 @@
+//! Which rows leave memory, and where they go.
+
+/// Rules by which rows leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Retention {
+    /// Which rows go first when memory is short.
+    pub order: Order,
+    /// Age since its last use at which a row is forgotten: it starts again from its first value.
+    pub ttl: Option<Ttl>,
+    /// Rows whose weights have a smaller Euclidean norm leave; 0 for none.
+    pub small_norm: f32,
+    /// Where rows go.
+    pub victims: Victims,
+}
+
+/// Which rows go first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Those used longest ago.
+    #[default]
+    Lru,
+    /// Those used least often, a use counting half after `half_life` steps.
+    Lfu {
+        /// Steps, at least 1.
+        half_life: u32,
+    },
+}
+
+/// An age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// Steps of training, at least 1.
+    Steps(u32),
+    /// Seconds, at least 1.
+    Seconds(u32),
+}
+
+/// Where rows go that leave memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Victims {
+    /// To the cold tier: nothing is lost.
+    #[default]
+    Cold,
+    /// Nowhere: they are dropped, and counted.
+    Drop,
+}
+
+impl Retention {
+    /// The first setting that is out of range.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if !(self.small_norm.is_finite() && self.small_norm >= 0.0) {
+            return Some(format!("small_norm is {}; expected a finite number of at least 0", self.small_norm));
+        }
+        if matches!(self.ttl, Some(Ttl::Steps(0) | Ttl::Seconds(0))) {
+            return Some("the time to live is 0; expected at least 1".to_owned());
+        }
+        matches!(self.order, Order::Lfu { half_life: 0 })
+            .then(|| "the half-life of uses is 0 steps; expected at least 1".to_owned())
+    }
+}

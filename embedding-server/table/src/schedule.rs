@@ -1,0 +1,115 @@
+//! Learning rate over time: a factor on the optimiser's own rate, as a function of the step that a push belongs to.
+
+use std::f64::consts::PI;
+
+/// Factor on the learning rate by step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Schedule {
+    /// Always 1.
+    #[default]
+    Constant,
+    /// From 0 up to 1 over `warmup` steps, then in a straight line to `floor` at step `steps`, where it stays.
+    Linear {
+        /// Steps of the rise.
+        warmup: u64,
+        /// Steps in all, more than `warmup`.
+        steps: u64,
+        /// Last factor, 0 to 1.
+        floor: f32,
+    },
+    /// From 0 up to 1 over `warmup` steps, then half a cosine to `floor` at step `steps` (Loshchilov and Hutter 2017,
+    /// equation 5 without restarts).
+    Cosine {
+        /// Steps of the rise.
+        warmup: u64,
+        /// Steps in all, more than `warmup`.
+        steps: u64,
+        /// Last factor, 0 to 1.
+        floor: f32,
+    },
+    /// From 0 up to 1 over `warmup` steps, then times `factor` after each further `every` steps.
+    Step {
+        /// Steps of the rise.
+        warmup: u64,
+        /// Steps between two falls, at least 1.
+        every: u64,
+        /// What remains after a fall, 0 to 1.
+        factor: f32,
+    },
+}
+
+impl Schedule {
+    /// The factor at a step; steps are counted from 0.
+    #[must_use]
+    pub fn factor(&self, step: u64) -> f32 {
+        let (warmup, rest): (u64, &dyn Fn(u64) -> f64) = match *self {
+            Self::Constant => return 1.0,
+            Self::Linear { warmup, steps, floor } => {
+                (warmup, &move |step| falling(step, warmup, steps, floor, |done| 1.0 - done))
+            }
+            Self::Cosine { warmup, steps, floor } => {
+                (warmup, &move |step| falling(step, warmup, steps, floor, |done| f64::midpoint(1.0, (PI * done).cos())))
+            }
+            Self::Step { warmup, every, factor } => {
+                (warmup, &move |step| f64::from(factor).powf(((step - warmup) / every.max(1)) as f64))
+            }
+        };
+        if step < warmup { ((step + 1) as f64 / warmup as f64) as f32 } else { rest(step) as f32 }
+    }
+
+    /// The first setting that is out of range.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let share = |name: &str, value: f32| {
+            (!(0.0..=1.0).contains(&value)).then(|| format!("{name} of the schedule is {value}; expected 0 to 1"))
+        };
+        match *self {
+            Self::Constant => None,
+            Self::Linear { warmup, steps, floor } | Self::Cosine { warmup, steps, floor } => {
+                let short =
+                    || format!("the schedule has {steps} steps in all; expected more than its warm-up of {warmup}");
+                (steps <= warmup).then(short).or_else(|| share("floor", floor))
+            }
+            Self::Step { every: 0, .. } => Some("the schedule falls every 0 steps; expected at least 1".to_owned()),
+            Self::Step { factor, .. } => share("factor", factor),
+        }
+    }
+}
+
+fn falling(step: u64, warmup: u64, steps: u64, floor: f32, left: impl Fn(f64) -> f64) -> f64 {
+    let done = ((step - warmup) as f64 / (steps - warmup).max(1) as f64).min(1.0);
+    let floor = f64::from(floor);
+    floor + (1.0 - floor) * left(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factors(schedule: Schedule, steps: [u64; 5]) -> [f32; 5] {
+        steps.map(|step| schedule.factor(step))
+    }
+
+    #[test]
+    fn each_kind_rises_and_falls_as_written() {
+        assert_eq!(factors(Schedule::Constant, [0, 1, 5, 99, u64::MAX]), [1.0; 5]);
+        let linear = Schedule::Linear { warmup: 4, steps: 8, floor: 0.5 };
+        assert_eq!(factors(linear, [0, 3, 4, 6, 100]), [0.25, 1.0, 1.0, 0.75, 0.5]);
+        let cosine = Schedule::Cosine { warmup: 0, steps: 4, floor: 0.0 };
+        let expected = [1.0, 0.853_553_4, 0.5, 0.146_446_6, 0.0];
+        for (found, expected) in std::iter::zip(factors(cosine, [0, 1, 2, 3, 4]), expected) {
+            assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        }
+        let step = Schedule::Step { warmup: 2, every: 10, factor: 0.5 };
+        assert_eq!(factors(step, [0, 1, 11, 12, 22]), [0.5, 1.0, 1.0, 0.5, 0.25]);
+    }
+
+    #[test]
+    fn settings_out_of_range_are_told() {
+        let problem = |schedule: Schedule| schedule.problem().unwrap();
+        assert_eq!(Schedule::Constant.problem(), None);
+        assert!(problem(Schedule::Linear { warmup: 8, steps: 8, floor: 0.0 }).contains("more than its warm-up of 8"));
+        assert!(problem(Schedule::Cosine { warmup: 0, steps: 8, floor: 1.5 }).contains("floor of the schedule is 1.5"));
+        assert!(problem(Schedule::Step { warmup: 0, every: 0, factor: 0.5 }).contains("every 0 steps"));
+        assert!(problem(Schedule::Step { warmup: 0, every: 1, factor: f32::NAN }).contains("factor"));
+    }
+}
