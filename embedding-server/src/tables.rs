@@ -1,7 +1,7 @@
 //! From the job's tables to the tables of a server.
 
 use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
-use zagros_table::{DEFAULT_STRIPES, Initializer, Limits, Optimizer, TableConfig, TableSet};
+use zagros_table::{Initializer, Limits, Optimizer, TableConfig, TableSet};
 
 use crate::ServerError;
 
