@@ -1,0 +1,106 @@
+//! Data files: whatever bytes a path leads to.
+
+use std::fs;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolero::check;
+use tempfile::TempDir;
+use zagros_ingest::{BatchStream, Part, StreamOptions, WholeFiles, files, validate};
+use zagros_job::{Job, Overrides};
+
+const DELIMITED: &str = r#"
+[data]
+format = "delimited"
+delimiter = ","
+header = true
+train = "train"
+max_bad_rows = 1000000
+[features]
+label = { column = "click", positive = ["1"], negative = ["0"] }
+numeric = ["age"]
+categorical = ["city", { column = "tags", separator = "|", pooling = "mean" }]
+[model]
+kind = "ffnn"
+"#;
+
+const CRITEO: &str = r#"
+[data]
+format = "criteo"
+train = "train"
+max_bad_rows = 1000000
+[model]
+kind = "ffnn"
+"#;
+
+struct Source {
+    job: Job,
+    train: PathBuf,
+    _folder: TempDir,
+}
+
+impl Source {
+    fn new(text: &str) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let job = Job::parse(text, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
+        Self { job, train: folder.path().join("train"), _folder: folder }
+    }
+
+    /// Rows that were read, twice over; or nothing, with a reason.
+    fn read(&self, bytes: &[u8]) -> Option<u64> {
+        fs::write(&self.train, bytes).expect("room for a small file");
+        let validated = validate(&self.job, 3);
+        let streamed = stream(&self.job, &self.train);
+        match (validated, streamed) {
+            (Ok(validation), Ok(rows)) => {
+                assert_eq!(validation.good, rows, "a stream reads the rows that validation found good");
+                Some(rows)
+            }
+            (validated, streamed) => {
+                let reasons = [validated.err().map(|e| e.to_string()), streamed.err()];
+                assert!(reasons.iter().flatten().all(|reason| !reason.is_empty()));
+                None
+            }
+        }
+    }
+}
+
+fn stream(job: &Job, path: &Path) -> Result<u64, String> {
+    let found = files(job, &[path.to_owned()]).map_err(|error| error.to_string())?;
+    let options = StreamOptions { part: Part::All, pass: 0, cancel: Arc::default() };
+    let mut stream = BatchStream::open(job, options, Box::new(WholeFiles::new(&found))).map_err(|e| e.to_string())?;
+    let mut rows = 0;
+    for batch in &mut stream {
+        rows += batch.map_err(|error| error.to_string())?.labels.len() as u64;
+    }
+    Ok(rows)
+}
+
+#[test]
+fn any_bytes_are_rows_or_a_reason() {
+    let (delimited, criteo) = (AssertUnwindSafe(Source::new(DELIMITED)), AssertUnwindSafe(Source::new(CRITEO)));
+    check!().with_iterations(300).with_type::<Vec<u8>>().for_each(|bytes| {
+        delimited.read(bytes);
+        criteo.read(bytes);
+        // As if it were gzip.
+        delimited.read(&[&[0x1f, 0x8b, 8, 0], &bytes[..]].concat());
+    });
+}
+
+/// Lines made of the right fields, some of them noise.
+#[test]
+fn nearly_good_rows_are_counted_good_or_bad() {
+    let (source, read) = (AssertUnwindSafe(Source::new(DELIMITED)), AtomicU64::new(0));
+    check!().with_iterations(300).with_type::<Vec<(bool, i16, Vec<u8>)>>().for_each(|rows| {
+        let mut text = b"click,age,city,tags\n".to_vec();
+        for (label, age, noise) in rows {
+            text.extend_from_slice(format!("{},{age},", u8::from(*label)).as_bytes());
+            text.extend_from_slice(noise);
+            text.extend_from_slice(b",a|b\n");
+        }
+        read.fetch_add(source.read(&text).unwrap_or(0), Ordering::Relaxed);
+    });
+    assert!(read.into_inner() > 0, "some rows are good");
+}

@@ -1,0 +1,124 @@
+//! Requests to an embedding server: noise on the wire, and messages whose parts disagree (invariant DP-2).
+
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bolero::check;
+use prometheus::Registry;
+use prost::Message;
+use zagros_embedding_client::Shard;
+use zagros_embedding_server::{EmbeddingService, LocalShard};
+use zagros_job::{Job, Overrides};
+use zagros_protocol::datapath::{LookupRequest, PushRequest};
+use zagros_protocol::{BucketMap, Generation, ServerIndex};
+
+const JOB: &str = r#"
+[data]
+format = "delimited"
+train = "train.csv"
+columns = ["label", "user", "item"]
+header = false
+[features]
+label = "label"
+categorical = ["user", "item"]
+[embedding]
+dim = 2
+[model]
+kind = "ffnn"
+"#;
+
+struct Server {
+    service: Arc<EmbeddingService>,
+    shard: LocalShard,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Server {
+    fn new() -> Self {
+        let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
+        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Self { shard: LocalShard::new(Arc::clone(&service)), service, runtime }
+    }
+
+    /// Whether it was answered; a refusal has created nothing.
+    fn lookup(&self, request: LookupRequest) -> bool {
+        let before = self.service.held().rows;
+        let ids = request.ids.len() / 8;
+        match self.runtime.block_on(self.shard.lookup(request)) {
+            Ok(answer) => {
+                assert!(answer.rows.len() == ids * 8 || answer.rows.len() == ids * 4, "two values for each id");
+                true
+            }
+            Err(_) => {
+                assert_eq!(self.service.held().rows, before, "a refused lookup created rows");
+                false
+            }
+        }
+    }
+
+    fn push(&self, request: PushRequest) -> bool {
+        let before = self.service.held().rows;
+        let pushed = self.runtime.block_on(self.shard.push(request));
+        assert!(pushed.is_ok() || self.service.held().rows == before, "a refused push created rows");
+        pushed.is_ok()
+    }
+}
+
+#[test]
+fn noise_is_answered_or_refused_whole() {
+    let server = AssertUnwindSafe(Server::new());
+    check!().with_type::<Vec<u8>>().for_each(|bytes| {
+        if let Ok(request) = LookupRequest::decode(&bytes[..]) {
+            server.lookup(request);
+        }
+        if let Ok(request) = PushRequest::decode(&bytes[..]) {
+            server.push(request);
+        }
+    });
+}
+
+/// What a request says of itself, in small numbers, so that many requests are good and most others nearly so.
+type Claims = (Vec<(u8, u8)>, u8, u8, u8, u8, Vec<u8>);
+
+#[test]
+fn requests_whose_parts_disagree_are_refused_whole() {
+    let server = AssertUnwindSafe(Server::new());
+    let (answered, refused, seq) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    check!().with_type::<Claims>().for_each(|(segments, access, encoding, dim, slip, ids)| {
+        // Usually tables 0 and 1 of dim 2, usually as many ids as are claimed.
+        let dim = if *dim < 230 { 2 } else { u32::from(*dim) };
+        let triple = |(table, rows): &(u8, u8)| [u32::from(table % 3), u32::from(rows % 5), dim];
+        let triples: Vec<[u32; 3]> = segments.iter().take(3).map(triple).collect();
+        let rows: usize = triples.iter().map(|triple| triple[1] as usize).sum();
+        let slip = if *slip < 200 { 0 } else { usize::from(slip - 200) };
+        let bytes = |len: usize| ids.iter().chain(std::iter::repeat(&7)).take(len).copied().collect::<Vec<u8>>();
+        let packed: Vec<u8> = triples.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+        let encoding = i32::from(encoding % 5);
+        let lookup = LookupRequest {
+            generation: 1,
+            segments: packed.clone().into(),
+            ids: bytes(8 * rows + slip).into(),
+            access: i32::from(access % 4),
+            encoding,
+        };
+        let push = PushRequest {
+            generation: 1,
+            writer: 1,
+            epoch: 1,
+            seq: seq.fetch_add(1, Ordering::Relaxed),
+            segments: packed.into(),
+            ids: bytes(8 * rows).into(),
+            gradients: vec![0; rows * 8 + slip].into(),
+            encoding,
+        };
+        for good in [server.lookup(lookup), server.push(push)] {
+            (if good { &answered } else { &refused }).fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let [answered, refused] = [answered, refused].map(AtomicU64::into_inner);
+    assert!(answered > 0 && refused > 0, "{answered} answered, {refused} refused: both paths must be walked");
+}
