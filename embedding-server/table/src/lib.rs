@@ -30,6 +30,7 @@ mod set;
 mod slab;
 mod stripe;
 mod table;
+mod update;
 pub mod wide;
 
 pub use admission::{Admission, Counter};

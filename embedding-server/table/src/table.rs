@@ -4,7 +4,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Layout;
 use crate::stripe::Stripe;
-use crate::{TableConfig, TableError};
+use crate::{Element, TableConfig, TableError};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,10 +41,16 @@ impl Table {
         self.layout.dim
     }
 
-    /// Values per slot: weights and optimiser state.
+    /// Words of 32 bits per slot: weights and optimiser state.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.layout.stride
+    }
+
+    /// How weights are stored.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.layout.element
     }
 
     /// Name of the optimiser's state layout.
@@ -82,7 +88,7 @@ impl Table {
         into.slots.reserve(stripe.rows() * self.stride());
         for (id, slot) in stripe.sorted() {
             into.ids.push(id);
-            into.slots.extend_from_slice(stripe.slot(slot));
+            into.slots.extend_from_slice(bytemuck::cast_slice(stripe.slot(slot)));
         }
     }
 
