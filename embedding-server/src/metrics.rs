@@ -23,6 +23,10 @@ pub(crate) struct ServerMetrics {
     pub(crate) updated: IntCounter,
     /// Gradients of an id that occurred before in the same push.
     pub(crate) repeated: IntCounter,
+    /// Gradients left out because they were not finite.
+    pub(crate) skipped: IntCounter,
+    /// Rows of ids that are not admitted: lookups answered with zeros, gradients dropped.
+    pub(crate) refused: IntCounter,
     /// Pushes answered as applied before.
     pub(crate) duplicates: IntCounter,
 }
@@ -61,6 +65,8 @@ impl ServerMetrics {
             created: row("created"),
             updated: row("updated"),
             repeated: row("repeated"),
+            skipped: row("skipped"),
+            refused: row("refused"),
             duplicates: of
                 .counters("duplicates_total", "Pushes that had been applied before.", &[])
                 .with_label_values::<&str>(&[]),

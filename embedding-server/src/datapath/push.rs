@@ -29,12 +29,14 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
         }
     };
     // A refusal drops the ticket, which leaves the push as if it had never come.
-    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, scratch));
+    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
     service.metrics.updated.inc_by(report.updated);
     service.metrics.created.inc_by(report.created);
     service.metrics.repeated.inc_by(report.repeated);
+    service.metrics.skipped.inc_by(report.skipped);
+    service.metrics.refused.inc_by(report.refused);
     Ok(PushResponse { duplicate: false })
 }
 

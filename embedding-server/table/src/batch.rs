@@ -1,9 +1,12 @@
 //! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
 
+use std::borrow::Cow;
+use std::ops::AddAssign;
+
 use crate::group::Scratch;
 use crate::hot::row;
 use crate::wide::wide;
-use crate::{Rows, Table, TableError, repeats};
+use crate::{NonFinite, Rows, Table, TableError, repeats};
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +22,10 @@ pub enum Access {
 pub struct LookupReport {
     /// Rows made now.
     pub created: u64,
-    /// Rows that do not exist and were answered with their first value.
+    /// Rows that do not exist and were answered with their first value, or with zeros where not every id gets a row.
     pub missing: u64,
+    /// Ids that are not admitted yet, or never will be, and were answered with zeros.
+    pub refused: u64,
 }
 
 /// What a push did.
@@ -32,6 +37,10 @@ pub struct PushReport {
     pub created: u64,
     /// Gradients that were added to another of the same id first.
     pub repeated: u64,
+    /// Gradients that were left out because they are not finite ([`crate::NonFinite::Skip`]).
+    pub skipped: u64,
+    /// Gradients that were dropped because their id has no row ([`crate::Admission`]).
+    pub refused: u64,
 }
 
 impl Table {
@@ -47,17 +56,28 @@ impl Table {
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
         self.check_rows("rows", ids, self.dim(), out.len())?;
-        Ok(self.lookup_checked(ids, access, out, scratch))
+        self.lookup_checked(ids, access, out, scratch)
     }
 
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
-    /// does not exist is made and then updated.
+    /// does not exist is made and then updated. `step` is the number of the push: it sets the rate of learning where
+    /// there is a schedule, and the rounding of narrow weights.
     ///
     /// # Errors
-    /// When lengths disagree or a gradient is not finite; nothing is applied then.
-    pub fn push(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
+    /// When lengths disagree or a gradient is not finite and the table refuses such; nothing is applied then.
+    pub fn push(
+        &self,
+        ids: &[u64],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
         self.check_gradients(ids, gradients)?;
-        Ok(self.push_checked(ids, gradients, scratch))
+        if !self.is_managed() {
+            return Ok(self.push_checked(ids, gradients, step, scratch));
+        }
+        let prepared = self.prepare_push(ids, gradients, scratch)?;
+        Ok(self.apply_push(prepared, step, scratch))
     }
 
     /// Puts whole rows in, replacing those that exist; of equal ids the last one stays. Answers how many rows are new.
@@ -69,19 +89,18 @@ impl Table {
         let Rows { ids, slots, marks } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
         self.check_rows("marks", ids, usize::from(!marks.is_empty()), marks.len())?;
-        let (layout, mut new) = (*self.layout(), 0);
+        if self.is_managed() {
+            return self.insert_managed(rows, scratch);
+        }
+        let mut new = 0;
         scratch.group(ids, self.stripes());
-        self.for_each_group(
-            scratch,
-            #[inline(always)]
-            |stripe, group| {
-                for (key, position) in std::iter::zip(group.keys, group.positions) {
-                    let (slot, created) = stripe.find_or_create(*key, &layout);
-                    new += u64::from(created);
-                    stripe.slot_mut(slot).copy_from_slice(bytemuck::cast_slice(row(slots, *position, layout.stride)));
-                }
-            },
-        );
+        self.for_each_group(scratch, |stripe, group| {
+            let before = stripe.rows();
+            for (key, position) in std::iter::zip(group.keys, group.positions) {
+                stripe.put(*key, row(slots, *position, self.stride()));
+            }
+            new += (stripe.rows() - before) as u64;
+        });
         Ok(new)
     }
 
@@ -91,39 +110,59 @@ impl Table {
         access: Access,
         out: &mut [f32],
         scratch: &mut Scratch,
-    ) -> LookupReport {
+    ) -> Result<LookupReport, TableError> {
+        if self.is_managed() {
+            return self.lookup_managed(ids, access, out, scratch);
+        }
         // Compiled for each width of vectors; the processor's own is chosen here, once a request.
-        wide(
+        Ok(wide(
             #[inline(always)]
             || match access {
-                Access::Train => LookupReport { created: self.lookup_for_training(ids, out, scratch), missing: 0 },
-                Access::Read => LookupReport { created: 0, missing: self.lookup_for_reading(ids, out, scratch) },
+                Access::Train => {
+                    LookupReport { created: self.lookup_for_training(ids, out, scratch), ..LookupReport::default() }
+                }
+                Access::Read => {
+                    LookupReport { missing: self.lookup_for_reading(ids, out, scratch), ..LookupReport::default() }
+                }
             },
-        )
+        ))
     }
 
-    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
-        scratch.group(ids, self.stripes());
-        if !repeats::may_exist(self.stripes(), scratch) {
-            return self.push_grouped(gradients, scratch);
+    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+        let Distinct { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
+        PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
+    }
+
+    /// Each row once, with finite gradients; `scratch` groups them afterwards.
+    pub(crate) fn distinct<'a>(&self, ids: &'a [u64], gradients: &'a [f32], scratch: &mut Scratch) -> Distinct<'a> {
+        let mut rows = Distinct { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
+        let mut kept = Cow::Borrowed(ids);
+        if self.layout().non_finite == NonFinite::Skip && !all_finite(gradients) {
+            let (finite_ids, finite) = finite_rows(ids, gradients, self.dim());
+            (kept, rows.gradients) = (Cow::Owned(finite_ids), Cow::Owned(finite));
+            rows.skipped = (ids.len() - kept.len()) as u64;
         }
-        let (unique, sums) = repeats::summed(ids, gradients, self.dim());
-        scratch.group(&unique, self.stripes());
-        let repeated = (ids.len() - unique.len()) as u64;
-        PushReport { repeated, ..self.push_grouped(&sums, scratch) }
+        scratch.group(&kept, self.stripes());
+        if repeats::may_exist(self.stripes(), scratch) {
+            let (unique, sums) = repeats::summed(&kept, &rows.gradients, self.dim());
+            scratch.group(&unique, self.stripes());
+            rows.repeated = (kept.len() - unique.len()) as u64;
+            rows.gradients = Cow::Owned(sums);
+        }
+        rows
     }
 
-    fn push_grouped(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+    fn push_grouped(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
         wide(
             #[inline(always)]
-            || self.update_groups(gradients, scratch),
+            || self.update_groups(gradients, step, scratch),
         )
     }
 
-    /// Lengths and finiteness of a push.
+    /// Lengths of a push, and finiteness where it is asked for.
     pub(crate) fn check_gradients(&self, ids: &[u64], gradients: &[f32]) -> Result<(), TableError> {
         self.check_rows("gradients", ids, self.dim(), gradients.len())?;
-        if all_finite(gradients) {
+        if self.layout().non_finite == NonFinite::Skip || all_finite(gradients) {
             return Ok(());
         }
         let worst = gradients.iter().position(|value| !value.is_finite()).unwrap_or(0);
@@ -147,6 +186,46 @@ impl Table {
             expected => Err(TableError::Length { what, expected: expected.unwrap_or(usize::MAX), found }),
         }
     }
+}
+
+/// The gradients of a push, one for each row; the rows themselves are grouped in a [`Scratch`].
+pub(crate) struct Distinct<'a> {
+    pub(crate) gradients: Cow<'a, [f32]>,
+    /// Left out, as they were not finite.
+    pub(crate) skipped: u64,
+    /// Added to another of the same id.
+    pub(crate) repeated: u64,
+}
+
+impl AddAssign for LookupReport {
+    fn add_assign(&mut self, other: Self) {
+        self.created += other.created;
+        self.missing += other.missing;
+        self.refused += other.refused;
+    }
+}
+
+impl AddAssign for PushReport {
+    fn add_assign(&mut self, other: Self) {
+        self.updated += other.updated;
+        self.created += other.created;
+        self.repeated += other.repeated;
+        self.skipped += other.skipped;
+        self.refused += other.refused;
+    }
+}
+
+/// The rows whose gradients are finite, and these.
+fn finite_rows(ids: &[u64], gradients: &[f32], dim: usize) -> (Vec<u64>, Vec<f32>) {
+    let (mut kept, mut finite) = (Vec::with_capacity(ids.len()), Vec::with_capacity(gradients.len()));
+    for (position, id) in ids.iter().enumerate() {
+        let gradient = row(gradients, position as u32, dim);
+        if all_finite(gradient) {
+            kept.push(*id);
+            finite.extend_from_slice(gradient);
+        }
+    }
+    (kept, finite)
 }
 
 /// Without a branch per value, so that it vectorises: the exponent of infinities and NaN is all ones.
@@ -187,11 +266,11 @@ mod tests {
         let table = table(SGD);
         let first = read(&table, &[9, 4]);
         assert_eq!(table.rows(), 0);
-        assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, missing: 0 });
+        assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
         assert_eq!(read(&table, &[9, 4]), first);
         let mut out = [0.0; 4];
         let report = table.lookup(&[4, 5], Access::Read, &mut out, &mut Scratch::new()).unwrap();
-        assert_eq!(report, LookupReport { created: 0, missing: 1 });
+        assert_eq!(report, LookupReport { missing: 1, ..LookupReport::default() });
     }
 
     #[test]
@@ -199,8 +278,8 @@ mod tests {
         let table = table(SGD);
         train(&table, &[1, 3]);
         let first = read(&table, &[1, 2, 3]);
-        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], &mut Scratch::new()).unwrap();
-        assert_eq!(report, PushReport { updated: 3, created: 1, repeated: 0 });
+        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 0, &mut Scratch::new()).unwrap();
+        assert_eq!(report, PushReport { updated: 3, created: 1, ..PushReport::default() });
         let after = read(&table, &[1, 2, 3]);
         for (position, push) in [1.0, 1.0, 2.0, 2.0, 3.0, 3.0].into_iter().enumerate() {
             assert_eq!(after[position], first[position] - push);
@@ -212,9 +291,9 @@ mod tests {
         let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
         let (twice, once) = (table(adagrad), table(adagrad));
         let mut scratch = Scratch::new();
-        let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], &mut scratch).unwrap();
-        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1 });
-        once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], &mut scratch).unwrap();
+        let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], 0, &mut scratch).unwrap();
+        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, ..PushReport::default() });
+        once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], 0, &mut scratch).unwrap();
         assert_eq!(read(&twice, &[7, 8]), read(&once, &[7, 8]));
     }
 
@@ -222,9 +301,9 @@ mod tests {
     fn a_refused_request_changes_nothing() {
         let table = table(SGD);
         let mut scratch = Scratch::new();
-        let bad = table.push(&[1, 2], &[1.0, 1.0, f32::NEG_INFINITY, 1.0], &mut scratch).unwrap_err();
+        let bad = table.push(&[1, 2], &[1.0, 1.0, f32::NEG_INFINITY, 1.0], 0, &mut scratch).unwrap_err();
         assert_eq!(bad, TableError::NotFinite { table: 2, id: 2, position: 0, value: f32::NEG_INFINITY });
-        let short = table.push(&[1, 2], &[1.0; 3], &mut scratch).unwrap_err();
+        let short = table.push(&[1, 2], &[1.0; 3], 0, &mut scratch).unwrap_err();
         assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
         assert!(table.lookup(&[1], Access::Train, &mut [0.0; 3], &mut scratch).is_err());
         let rows = Rows { ids: vec![1], slots: vec![0; 3], marks: Vec::new() };
@@ -238,7 +317,7 @@ mod tests {
     fn no_ids_is_a_request_like_any_other() {
         let table = table(SGD);
         assert_eq!(train(&table, &[]).1, LookupReport::default());
-        assert_eq!(table.push(&[], &[], &mut Scratch::new()).unwrap(), PushReport::default());
+        assert_eq!(table.push(&[], &[], 0, &mut Scratch::new()).unwrap(), PushReport::default());
     }
 
     #[test]

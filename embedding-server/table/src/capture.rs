@@ -54,8 +54,9 @@ mod tests {
         capture.keep(64, 2, &[4, 5], Some(10));
         capture.keep(0, 3, &[6, 7], Some(11));
         assert_eq!(capture.rows, Rows { ids: vec![2, 3], slots: vec![2, 3, 6, 7], marks: vec![9, 11] });
-        assert_eq!([0, 1, 64, 700, 701, 9999].map(|slot| capture.is_settled(slot)), [
-            true, false, true, true, false, false
-        ]);
+        assert_eq!(
+            [0, 1, 64, 700, 701, 9999].map(|slot| capture.is_settled(slot)),
+            [true, false, true, true, false, false]
+        );
     }
 }

@@ -29,11 +29,11 @@ const DOOR_WAIT: Duration = Duration::from_secs(1);
 /// Rows on their way out, and room to work on them; reused.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
-    scanned: Vec<(u64, u32)>,
+    pub(crate) scanned: Vec<(u64, u32)>,
     /// Keys of rows that are needed now, ascending.
     needed: Vec<u64>,
     /// Rank, key and slot.
-    ranked: Vec<(u32, u64, u32)>,
+    pub(crate) ranked: Vec<(u32, u64, u32)>,
     places: Vec<u64>,
     /// `[rows * (stride + 1)]`, with marks.
     words: Vec<u32>,

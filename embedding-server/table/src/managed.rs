@@ -1,10 +1,10 @@
 //! The calls on a table whose rows come and go: a pass over what is in memory, one read of the cold tier for all the
 //! rest, a pass over that.
 
+use crate::batch::Distinct;
 use crate::group::{Scratch, id_of};
 use crate::hot::{row, row_mut};
 use crate::update::Update;
-use crate::batch::Distinct;
 use crate::visit::Visit;
 use crate::wide::wide;
 use crate::{Access, LookupReport, PushReport, Rows, Table, TableError};
@@ -17,7 +17,7 @@ impl Table {
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
-        let mut visit = std::mem::take(&mut scratch.visit);
+        let mut visit = scratch.visits.pop().unwrap_or_default();
         visit.clear();
         self.copy_hot(ids, access, out, scratch, &mut visit);
         let done = match access {
@@ -25,7 +25,7 @@ impl Table {
             Access::Train => self.copy_brought(&mut visit, out),
             Access::Read => self.copy_cold(&mut visit, out),
         };
-        scratch.visit = visit;
+        scratch.visits.push(visit);
         done
     }
 
@@ -47,9 +47,7 @@ impl Table {
                 }
                 layout.read(stripe.slot(slot), row_mut(out, position, layout.dim));
             }
-            let misses = visit.todo.len() - before;
-            stripe.counts.misses += misses as u64;
-            stripe.counts.hits += (group.keys.len() - misses) as u64;
+            stripe.count_lookups(group.keys.len(), visit.todo.len() - before);
         });
     }
 

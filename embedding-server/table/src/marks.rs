@@ -59,6 +59,13 @@ impl Marks {
         Self { order, ttl: retention.ttl }
     }
 
+    /// Ticks that a row lives after its last use.
+    pub(crate) fn ttl(&self) -> Option<u64> {
+        self.ttl.map(|ttl| match ttl {
+            Ttl::Steps(ttl) | Ttl::Seconds(ttl) => u64::from(ttl),
+        })
+    }
+
     /// The tick of a moment.
     pub(crate) fn tick(&self, moment: Moment) -> u64 {
         if matches!(self.ttl, Some(Ttl::Seconds(_))) { moment.seconds } else { moment.steps }

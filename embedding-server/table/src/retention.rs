@@ -55,7 +55,9 @@ impl Retention {
             return Some("the time to live is 0; expected at least 1".to_owned());
         }
         match (self.order, self.ttl) {
-            (Order::Lfu { half_life: 0 }, _) => Some("the half-life of uses is 0 steps; expected at least 1".to_owned()),
+            (Order::Lfu { half_life: 0 }, _) => {
+                Some("the half-life of uses is 0 steps; expected at least 1".to_owned())
+            }
             (Order::Lfu { .. }, Some(Ttl::Seconds(_))) => {
                 Some("uses are counted by steps (lfu) and the time to live in seconds; give it in steps".to_owned())
             }

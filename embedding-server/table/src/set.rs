@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
 use crate::shared::Shared;
-use crate::{Access, Capacity, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
+use crate::{Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
 
 /// The tables of a model; a table's number is its position.
 #[derive(Debug)]
@@ -15,6 +16,9 @@ pub struct TableSet {
     shared: Arc<Shared>,
     /// Held shared by what changes rows, alone for the instant of a snapshot.
     gate: RwLock<()>,
+    /// Whether there is a snapshot.
+    cutting: AtomicBool,
+    turn: AtomicUsize,
 }
 
 /// The part of a request that concerns one table. Its values follow those of the part before.
@@ -37,13 +41,25 @@ impl TableSet {
         let shared = Arc::new(Shared::new(capacity));
         let make = |(number, config)| Table::within(seed, number as u32, config, &shared);
         let tables = configs.iter().enumerate().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { tables, shared, gate: RwLock::default() })
+        Ok(Self { tables, shared, gate: RwLock::default(), cutting: AtomicBool::new(false), turn: AtomicUsize::new(0) })
     }
 
     /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since some moment.
     /// Times before the present one are ignored.
     pub fn tick(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(Moment { steps, seconds });
+    }
+
+    /// Why rows could not go to the cold tier the last time; `None` while all is well.
+    #[must_use]
+    pub fn trouble(&self) -> Option<ColdError> {
+        self.shared.failure()
+    }
+
+    /// Bytes in memory that the budget counts, and the budget.
+    #[must_use]
+    pub fn budget(&self) -> Option<(usize, usize)> {
+        self.shared.capacity.budget.map(|_| self.shared.budget.used())
     }
 
     /// The tables in order.
@@ -94,12 +110,21 @@ impl TableSet {
         self.enter().lookup(parts, access, out, scratch)
     }
 
-    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`.
+    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the number of
+    /// the push, the same on every server that has a part of it, counted by its writer: schedules and rounding follow
+    /// it. Each of several writers is at a step of its own.
     ///
     /// # Errors
-    /// As [`Self::lookup`], and when a gradient is not finite; nothing of any part is applied then.
-    pub fn push(&self, parts: &[Part<'_>], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
-        self.enter().push(parts, gradients, scratch)
+    /// As [`Self::lookup`], and when a gradient is not finite and its table refuses such; nothing of any part is
+    /// applied then.
+    pub fn push(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        self.enter().push(parts, gradients, step, scratch)
     }
 
     pub(crate) fn lookup_inside(
@@ -115,9 +140,7 @@ impl TableSet {
         }
         let mut total = LookupReport::default();
         for (part, values) in self.divide(parts) {
-            let report = self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch);
-            total.created += report.created;
-            total.missing += report.missing;
+            total += self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch)?;
         }
         Ok(total)
     }
@@ -126,6 +149,7 @@ impl TableSet {
         &self,
         parts: &[Part<'_>],
         gradients: &[f32],
+        step: u64,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
@@ -133,11 +157,36 @@ impl TableSet {
             self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
         }
         let mut total = PushReport::default();
+        if self.tables.iter().any(Table::is_managed) {
+            return self.push_managed(parts, gradients, step, scratch);
+        }
         for (part, values) in self.divide(parts) {
-            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], scratch);
-            total.updated += report.updated;
-            total.created += report.created;
-            total.repeated += report.repeated;
+            total += self.table(part.table)?.push_checked(part.ids, &gradients[values], step, scratch);
+        }
+        Ok(total)
+    }
+
+    /// Everything that can fail is done for all parts before any of them is changed.
+    fn push_managed(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        let mut prepared = Vec::with_capacity(parts.len());
+        for (part, values) in self.divide(parts) {
+            let (table, gradients) = (self.table(part.table)?, &gradients[values]);
+            let managed =
+                if table.is_managed() { Some(table.prepare_push(part.ids, gradients, scratch)?) } else { None };
+            prepared.push((table, part.ids, gradients, managed));
+        }
+        let mut total = PushReport::default();
+        for (table, ids, gradients, managed) in prepared {
+            total += match managed {
+                Some(prepared) => table.apply_push(prepared, step, scratch),
+                None => table.push_checked(ids, gradients, step, scratch),
+            };
         }
         Ok(total)
     }
@@ -146,8 +195,17 @@ impl TableSet {
         &self.gate
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        self.shared.clock.now()
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn cutting(&self) -> &AtomicBool {
+        &self.cutting
+    }
+
+    /// Counts the calls of maintenance; each goes on where the one before ended.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
     fn check_values(&self, what: &'static str, parts: &[Part<'_>], found: usize) -> Result<(), TableError> {
@@ -193,8 +251,8 @@ mod tests {
         let mut first = [0.0; 7];
         let report = tables.lookup(&parts, Access::Train, &mut first, &mut scratch).unwrap();
         assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
-        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], &mut scratch).unwrap();
-        assert_eq!(pushed, PushReport { updated: 3, created: 0, repeated: 0 });
+        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0, &mut scratch).unwrap();
+        assert_eq!(pushed, PushReport { updated: 3, ..PushReport::default() });
         let mut after = [0.0; 7];
         tables.lookup(&parts, Access::Read, &mut after, &mut scratch).unwrap();
         for index in 0..7 {
@@ -217,7 +275,7 @@ mod tests {
         let mut scratch = Scratch::new();
         let good = part(0, 2, &[1]);
         let mut refused = |parts: &[Part<'_>], gradients: &[f32]| {
-            let pushed = tables.push(parts, gradients, &mut scratch).unwrap_err();
+            let pushed = tables.push(parts, gradients, 0, &mut scratch).unwrap_err();
             let looked_up = tables.lookup(parts, Access::Train, &mut vec![0.0; gradients.len()], &mut scratch);
             (pushed, looked_up.err())
         };
@@ -237,7 +295,7 @@ mod tests {
     fn a_refused_push_applies_no_part() {
         let tables = tables();
         let parts = [part(0, 2, &[1]), part(1, 3, &[6])];
-        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], &mut Scratch::new()).is_err());
+        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], 0, &mut Scratch::new()).is_err());
         assert_eq!(held(&tables), [0, 0]);
     }
 }

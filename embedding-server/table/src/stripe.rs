@@ -62,16 +62,23 @@ impl Stripe {
         }
     }
 
+    /// Of this many ids of a lookup, `misses` had no row in memory.
+    #[inline(always)]
+    pub(crate) fn count_lookups(&mut self, ids: usize, misses: usize) {
+        self.counts.hits += (ids - misses) as u64;
+        self.counts.misses += misses as u64;
+    }
+
     /// Asks for the index entry of a key.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, key: u64) {
         self.index.prefetch(key);
     }
 
-    /// Asks for the first `values` of a slot.
+    /// Asks for the first `words` of a slot.
     #[inline(always)]
-    pub(crate) fn prefetch_slot(&self, slot: u32, values: usize) {
-        prefetch(&self.slot(slot)[..values]);
+    pub(crate) fn prefetch_slot(&self, slot: u32, words: usize) {
+        prefetch(&self.slot(slot)[..words]);
     }
 
     /// The slot of a key that has a row.
@@ -96,7 +103,7 @@ impl Stripe {
     fn create(&mut self, key: u64, place: usize, layout: &Layout) -> u32 {
         let slot = self.add(key, place);
         self.counts.created += 1;
-        layout.fill_slot(id_of(key), self.slab.floats_mut(slot));
+        layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         slot
     }
 
@@ -198,22 +205,24 @@ impl Stripe {
         }
     }
 
-    /// Keys and slots of the rows that a snapshot has not yet.
-    pub(crate) fn unsettled(&self) -> Vec<(u64, u32)> {
-        let Some(capture) = &self.capture else {
-            return Vec::new();
-        };
-        self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot)).collect()
+    /// Keys and slots of the rows that a snapshot has not yet, with room made to keep them; `None` if there is none to
+    /// keep rows for.
+    pub(crate) fn unsettled(&mut self) -> Option<Vec<(u64, u32)>> {
+        let capture = self.capture.as_mut()?;
+        let rows: Vec<_> = self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot)).collect();
+        capture.rows.ids.reserve(rows.len());
+        capture.rows.slots.reserve(rows.len() * self.slab.stride());
+        Some(rows)
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, slot: u32) -> &[f32] {
-        self.slab.floats(slot)
+    pub(crate) fn slot(&self, slot: u32) -> &[u32] {
+        self.slab.words(slot)
     }
 
     #[inline(always)]
-    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [f32] {
-        self.slab.floats_mut(slot)
+    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [u32] {
+        self.slab.words_mut(slot)
     }
 
     /// Ids and slots of all rows, in ascending order of ids: what is written of a table depends on its content alone.
@@ -251,7 +260,7 @@ mod tests {
         #[test]
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
-            let mut stripe = Stripe::new(layout);
+            let mut stripe = Stripe::new(0, layout, false);
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);
@@ -262,7 +271,7 @@ mod tests {
             prop_assert_eq!(rows.len(), stripe.rows());
             prop_assert!(rows.is_sorted());
             for (id, slot) in rows {
-                let mut first = [f32::NAN; 3];
+                let mut first = [u32::MAX; 3];
                 layout.fill_slot(id, &mut first);
                 prop_assert_eq!(stripe.slot(slot), &first);
             }

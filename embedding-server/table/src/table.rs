@@ -11,7 +11,7 @@ use crate::evict::Leaving;
 use crate::marks::Marks;
 use crate::shared::Shared;
 use crate::stripe::Stripe;
-use crate::{Capacity, ColdStore, Retention, TableConfig, TableCounts, TableError, Victims};
+use crate::{Capacity, ColdStore, Element, Retention, TableConfig, TableCounts, TableError, Victims};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,10 +97,16 @@ impl Table {
         self.layout.dim
     }
 
-    /// Values per slot: weights and optimiser state.
+    /// Words of 32 bits per slot: weights and optimiser state.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.layout.stride
+    }
+
+    /// How weights are stored.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.layout.element
     }
 
     /// Name of the optimiser's state layout.

@@ -8,8 +8,6 @@
 
 use std::ops::Range;
 
-use parking_lot::MutexGuard;
-
 use crate::group::stripe_of;
 use crate::stripe::Stripe;
 use crate::{ColdError, ColdRows, Table, TableError};
@@ -224,12 +222,7 @@ impl Table {
     }
 }
 
-fn read_into(
-    table: &Table,
-    todo: &mut [Todo],
-    places: &mut Vec<u64>,
-    cold: &mut ColdRows,
-) -> Result<(), ColdError> {
+fn read_into(table: &Table, todo: &mut [Todo], places: &mut Vec<u64>, cold: &mut ColdRows) -> Result<(), ColdError> {
     let Some(store) = table.cold() else {
         return Ok(());
     };
