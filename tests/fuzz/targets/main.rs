@@ -9,3 +9,4 @@ mod data;
 mod job;
 mod messages;
 mod packed;
+mod rows;
