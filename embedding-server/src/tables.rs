@@ -1,5 +1,7 @@
 //! From the job's tables to the tables of a server.
 
+mod rows;
+
 use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
 use zagros_table::{Initializer, Limits, Optimizer, TableConfig, TableSet};
 
@@ -13,6 +15,11 @@ pub fn table_config(table: &Table) -> TableConfig {
         init: initializer(table.init),
         optimizer: optimizer(table.optimizer),
         limits: limits(table.limits),
+        non_finite: rows::non_finite(table.non_finite),
+        element: rows::element(table.element),
+        schedule: rows::schedule(table.schedule),
+        admission: rows::admission(table.admission),
+        retention: rows::retention(table.retention),
         ..TableConfig::default()
     }
 }

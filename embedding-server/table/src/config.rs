@@ -24,6 +24,8 @@ pub struct TableConfig {
     pub optimizer: Optimizer,
     /// Clipping of gradients and bound of weights.
     pub limits: Limits,
+    /// What becomes of gradients that are not finite.
+    pub non_finite: NonFinite,
     /// How weights are stored.
     pub element: Element,
     /// Factor on the learning rate by step.
@@ -36,6 +38,16 @@ pub struct TableConfig {
     pub stripes: usize,
 }
 
+/// What becomes of a gradient that is infinite or not a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonFinite {
+    /// Its whole push is refused; nothing is applied.
+    #[default]
+    Refuse,
+    /// Its row is left out and counted; the other rows of the push are updated.
+    Skip,
+}
+
 impl Default for TableConfig {
     fn default() -> Self {
         Self {
@@ -43,6 +55,7 @@ impl Default for TableConfig {
             init: Initializer::Zero,
             optimizer: Optimizer::Sgd { lr: 0.1, l2: 0.0 },
             limits: Limits::default(),
+            non_finite: NonFinite::Refuse,
             element: Element::F32,
             schedule: Schedule::Constant,
             admission: Admission::Always,

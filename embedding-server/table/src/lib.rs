@@ -35,7 +35,7 @@ pub mod wide;
 pub use admission::{Admission, Counter};
 pub use batch::{Access, LookupReport, PushReport};
 pub use cold::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
-pub use config::{DEFAULT_STRIPES, TableConfig};
+pub use config::{DEFAULT_STRIPES, NonFinite, TableConfig};
 pub use element::Element;
 pub use error::TableError;
 pub use group::Scratch;

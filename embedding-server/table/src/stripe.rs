@@ -15,7 +15,7 @@ pub(crate) struct Stripe {
 
 impl Stripe {
     pub(crate) fn new(layout: Layout) -> Self {
-        Self { index: Index::new(), slab: Slab::new(layout.stride) }
+        Self { index: Index::new(), slab: Slab::new(layout.stride, false) }
     }
 
     /// Asks for the index entry of a key.
@@ -52,18 +52,18 @@ impl Stripe {
     fn create(&mut self, key: u64, place: usize, layout: &Layout) -> u32 {
         let slot = self.slab.add();
         self.index.add(key, place, slot);
-        layout.fill_slot(id_of(key), self.slab.slot_mut(slot));
+        layout.fill_slot(id_of(key), self.slab.floats_mut(slot));
         slot
     }
 
     #[inline(always)]
     pub(crate) fn slot(&self, slot: u32) -> &[f32] {
-        self.slab.slot(slot)
+        self.slab.floats(slot)
     }
 
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [f32] {
-        self.slab.slot_mut(slot)
+        self.slab.floats_mut(slot)
     }
 
     /// Ids and slots of all rows, in ascending order of ids: what is written of a table depends on its content alone.
