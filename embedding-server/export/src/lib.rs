@@ -17,7 +17,7 @@ mod safetensors;
 mod table;
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::path::Path;
 
 use zagros_plumbing::durable;
@@ -72,35 +72,16 @@ pub fn export(
     if path.exists() && !replace {
         return Err(ExportError::Exists { path: path.to_owned() });
     }
-    write_whole(path, |file| match format {
+    let mut fill = |file: &mut BufWriter<File>| match format {
         Format::Parquet => parquet::write(source, file, &mut passed),
         Format::Safetensors => safetensors::write(source, file, &mut passed),
-    })
-}
-
-/// As [`durable::write_with`] (invariant CK-1), keeping an error that is not of the file written.
-fn write_whole<T>(
-    path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> Result<T, ExportError>,
-) -> Result<T, ExportError> {
-    let mut filled = None;
-    let written = durable::write_with(path, |file| match fill(file) {
-        Ok(done) => {
-            filled = Some(Ok(done));
-            Ok(())
-        }
+    };
+    // Whole or not at all (invariant CK-1).
+    let written = durable::write_unless(path, |file| match fill(file) {
         Err(ExportError::Write(error)) => Err(error),
-        Err(error) => {
-            filled = Some(Err(error));
-            Err(io::Error::other("the rows to write cannot be read"))
-        }
+        done => Ok(done),
     });
-    match (written, filled) {
-        (Ok(()), Some(done)) => done,
-        (Err(_), Some(Err(error))) => Err(error),
-        (Err(error), _) => Err(ExportError::Write(error)),
-        (Ok(()), None) => Err(ExportError::Write(io::Error::other("nothing was written"))),
-    }
+    written.map_err(ExportError::Write)?
 }
 
 #[cfg(test)]

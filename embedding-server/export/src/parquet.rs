@@ -59,7 +59,7 @@ fn schema(source: &Source) -> Result<TypePtr, ExportError> {
 
 /// A required column; whole numbers are unsigned.
 fn number(name: &str, physical: PhysicalType, bits: Option<i8>) -> Result<TypePtr, ExportError> {
-    let logical = bits.map(|bit_width| LogicalType::Integer { bit_width, is_signed: false });
+    let logical = bits.map(|bit_width| LogicalType::integer(bit_width, false));
     let column = Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED);
     Ok(Arc::new(column.with_logical_type(logical).build()?))
 }
