@@ -89,8 +89,10 @@ impl ColdStore for RocksStore {
             return Err(ColdError { doing: "write", reason });
         }
         let (mut batch, mut buffer) = (WriteBatch::default(), Vec::new());
-        for (index, place) in places.iter().enumerate() {
-            batch.put(key(table, *place), bytes_of(&rows[index * width..][..width], &mut buffer));
+        // In order, each row goes into the buffer near the one before it.
+        for index in ascending(places) {
+            let (index, place) = (index as usize, places[index as usize]);
+            batch.put(key(table, place), bytes_of(&rows[index * width..][..width], &mut buffer));
         }
         self.database.apply("write", batch)
     }
