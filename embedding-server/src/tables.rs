@@ -3,7 +3,7 @@
 mod rows;
 
 use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
-use zagros_table::{Initializer, Limits, Optimizer, TableConfig, TableSet};
+use zagros_table::{Capacity, Initializer, Limits, Optimizer, TableConfig, TableSet};
 
 use crate::ServerError;
 
@@ -26,7 +26,7 @@ pub fn table_config(table: &Table) -> TableConfig {
 
 pub(crate) fn make_tables(job: &Job) -> Result<TableSet, ServerError> {
     let configs: Vec<TableConfig> = job.tables.iter().map(table_config).collect();
-    TableSet::new(job.train.seed, &configs).map_err(|source| {
+    TableSet::new(job.train.seed, &configs, Capacity::default()).map_err(|source| {
         let table = source.table().and_then(|table| job.tables.get(table as usize));
         ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
     })

@@ -18,6 +18,8 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     placement.check_rows(&parts)?;
     let gradients = values_of("gradients", &request.gradients, request.encoding, count)?;
 
+    // The push and the memory of it are in a snapshot both, or neither.
+    let entry = service.tables.enter();
     let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
     let ticket = match service.windows.begin(push)? {
         Begun::First(ticket) => ticket,
@@ -27,7 +29,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
         }
     };
     // A refusal drops the ticket, which leaves the push as if it had never come.
-    let pushed = service.with_scratch(|scratch| service.tables.push(&parts, &gradients, scratch));
+    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
     service.metrics.updated.inc_by(report.updated);

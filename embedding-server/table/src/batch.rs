@@ -3,7 +3,7 @@
 use crate::group::Scratch;
 use crate::hot::row;
 use crate::wide::wide;
-use crate::{Table, TableError, repeats};
+use crate::{Rows, Table, TableError, repeats};
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +60,15 @@ impl Table {
         Ok(self.push_checked(ids, gradients, scratch))
     }
 
-    /// Puts whole slots in, row-major `[ids.len(), stride]`, replacing rows that exist; of equal ids the last one
-    /// stays. Answers how many rows are new.
+    /// Puts whole rows in, replacing those that exist; of equal ids the last one stays. Answers how many rows are new.
+    /// Without marks they count as used now.
     ///
     /// # Errors
     /// When lengths disagree; nothing is put in then.
-    pub fn insert(&self, ids: &[u64], slots: &[f32], scratch: &mut Scratch) -> Result<u64, TableError> {
+    pub fn insert(&self, rows: &Rows, scratch: &mut Scratch) -> Result<u64, TableError> {
+        let Rows { ids, slots, marks } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
+        self.check_rows("marks", ids, usize::from(!marks.is_empty()), marks.len())?;
         let (layout, mut new) = (*self.layout(), 0);
         scratch.group(ids, self.stripes());
         self.for_each_group(
@@ -76,7 +78,7 @@ impl Table {
                 for (key, position) in std::iter::zip(group.keys, group.positions) {
                     let (slot, created) = stripe.find_or_create(*key, &layout);
                     new += u64::from(created);
-                    stripe.slot_mut(slot).copy_from_slice(row(slots, *position, layout.stride));
+                    stripe.slot_mut(slot).copy_from_slice(bytemuck::cast_slice(row(slots, *position, layout.stride)));
                 }
             },
         );
@@ -158,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Initializer, Optimizer, Rows, TableConfig};
+    use crate::{Initializer, Optimizer, TableConfig};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
     const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -225,7 +227,10 @@ mod tests {
         let short = table.push(&[1, 2], &[1.0; 3], &mut scratch).unwrap_err();
         assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
         assert!(table.lookup(&[1], Access::Train, &mut [0.0; 3], &mut scratch).is_err());
-        assert!(table.insert(&[1], &[0.0; 3], &mut scratch).is_err());
+        let rows = Rows { ids: vec![1], slots: vec![0; 3], marks: Vec::new() };
+        assert!(table.insert(&rows, &mut scratch).is_err());
+        let rows = Rows { slots: vec![0; 2], marks: vec![0; 2], ..rows };
+        assert!(table.insert(&rows, &mut scratch).is_err());
         assert_eq!(table.rows(), 0);
     }
 
@@ -241,11 +246,12 @@ mod tests {
         let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
         let table = table(adagrad);
         train(&table, &[5]);
-        let slots = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
-        assert_eq!(table.insert(&[5, 6], &slots, &mut Scratch::new()).unwrap(), 1);
+        let slots = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(f32::to_bits);
+        let rows = Rows { ids: vec![5, 6], slots: slots.to_vec(), marks: Vec::new() };
+        assert_eq!(table.insert(&rows, &mut Scratch::new()).unwrap(), 1);
         let mut rows = Rows::default();
         (0..4).for_each(|stripe| table.read_stripe(stripe, &mut rows));
-        let found: Vec<&[f32]> = [5, 6]
+        let found: Vec<&[u32]> = [5, 6]
             .map(|id| rows.ids.iter().position(|other| *other == id).unwrap())
             .map(|row| &rows.slots[4 * row..4 * row + 4])
             .into();

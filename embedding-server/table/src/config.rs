@@ -100,6 +100,12 @@ impl TableConfig {
         self.dim + self.optimizer.state_len(self.dim)
     }
 
+    /// Words of 32 bits of a row in the cold tier: its slot and its mark.
+    #[must_use]
+    pub fn cold_words(&self) -> usize {
+        self.stride() + 1
+    }
+
     pub(crate) fn layout(&self, seed: u64, table: u32) -> Layout {
         let Self { dim, init, optimizer, limits, .. } = *self;
         Layout { dim, stride: self.stride(), optimizer, limits, init, seed, table }

@@ -175,7 +175,7 @@ fn copy(from: &[f32], to: &mut [f32]) {
 }
 
 #[inline(always)]
-pub(crate) fn row(values: &[f32], position: u32, width: usize) -> &[f32] {
+pub(crate) fn row<T>(values: &[T], position: u32, width: usize) -> &[T] {
     &values[position as usize * width..][..width]
 }
 

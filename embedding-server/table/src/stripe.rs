@@ -1,5 +1,6 @@
 //! One independently locked part of a table: an index and the slab it points into.
 
+use crate::TableCounts;
 use crate::config::Layout;
 use crate::group::id_of;
 use crate::index::{Found, Index};
@@ -11,11 +12,12 @@ use crate::slab::Slab;
 pub(crate) struct Stripe {
     index: Index,
     slab: Slab,
+    pub(crate) counts: TableCounts,
 }
 
 impl Stripe {
     pub(crate) fn new(layout: Layout) -> Self {
-        Self { index: Index::new(), slab: Slab::new(layout.stride, false) }
+        Self { index: Index::new(), slab: Slab::new(layout.stride, false), counts: TableCounts::default() }
     }
 
     /// Asks for the index entry of a key.
