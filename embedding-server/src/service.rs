@@ -13,7 +13,8 @@ use zagros_table::{Scratch, TableError, TableSet};
 use crate::ServerError;
 use crate::datapath::{Owned, Windows};
 use crate::metrics::ServerMetrics;
-use crate::tables::make_tables;
+use crate::tables::{make_tables, table_configs};
+use crate::tier::{self, Tending, Tier};
 
 /// One embedding server's rows and everything needed to serve them.
 pub struct EmbeddingService {
@@ -28,6 +29,10 @@ pub struct EmbeddingService {
     placement: ArcSwapOption<Owned>,
     /// Working memory that earlier requests left behind.
     scratches: Mutex<Vec<Scratch>>,
+    /// Where rows are that memory has no room for.
+    tier: Option<Tier>,
+    /// Ends with the service.
+    _tending: Option<Tending>,
 }
 
 impl EmbeddingService {
@@ -35,11 +40,15 @@ impl EmbeddingService {
     /// `server`, so that several servers may share a registry.
     ///
     /// # Errors
-    /// [`ServerError::Table`] when a setting of a table is out of range.
+    /// [`ServerError::Table`] when a setting of a table is out of range, [`ServerError::Cold`] when rows are to go to a
+    /// folder that cannot be used.
     pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
-        let tables = Arc::new(make_tables(job)?);
+        let configs = table_configs(job);
+        let tier = tier::open(job, index, &configs, registry)?;
+        let tables = Arc::new(make_tables(job, &configs, tier.clone())?);
         let names: Arc<[String]> = job.tables.iter().map(|table| table.name.clone()).collect();
         let metrics = ServerMetrics::new(registry, index, &tables, &names);
+        let tending = Tending::start_if_needed(job, index, &configs, &tables)?;
         Ok(Arc::new(Self {
             index,
             servers: job.cluster.servers,
@@ -49,6 +58,8 @@ impl EmbeddingService {
             metrics,
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
+            tier,
+            _tending: tending,
         }))
     }
 
@@ -66,12 +77,19 @@ impl EmbeddingService {
         self.index
     }
 
-    /// Whether requests can be served.
+    /// Whether requests can be served, all of them: with a cold tier that fails, rows in memory are served still.
     ///
     /// # Errors
     /// Why not, in words.
     pub fn ready(&self) -> Result<(), String> {
-        self.placement().map(|_| ()).map_err(|refusal| refusal.message)
+        self.placement().map_err(|refusal| refusal.message)?;
+        let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.health());
+        health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
+    }
+
+    /// Whether a request may have to wait for a disk.
+    pub(crate) fn may_block(&self) -> bool {
+        self.tier.is_some()
     }
 
     /// Rows and bytes per table.

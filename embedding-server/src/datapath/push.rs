@@ -28,6 +28,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
             return Ok(PushResponse { duplicate: true });
         }
     };
+    service.tables.tick(request.seq, 0);
     // A refusal drops the ticket, which leaves the push as if it had never come.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
