@@ -8,11 +8,12 @@ use prometheus::Registry;
 use zagros_job::Job;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
-use zagros_table::{Scratch, TableError, TableSet};
+use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 
 use crate::ServerError;
 use crate::datapath::{Owned, Windows};
 use crate::metrics::ServerMetrics;
+use crate::storage::Turns;
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, Tending, Tier};
 
@@ -24,6 +25,9 @@ pub struct EmbeddingService {
     pub(crate) tables: Arc<TableSet>,
     /// Names in the order of the tables.
     pub(crate) names: Arc<[String]>,
+    /// What each table was made from, in their order.
+    pub(crate) configs: Box<[TableConfig]>,
+    pub(crate) storage: Turns,
     pub(crate) windows: Windows,
     pub(crate) metrics: ServerMetrics,
     placement: ArcSwapOption<Owned>,
@@ -54,6 +58,8 @@ impl EmbeddingService {
             servers: job.cluster.servers,
             tables,
             names,
+            configs: configs.into(),
+            storage: Turns::default(),
             windows: Windows::default(),
             metrics,
             placement: ArcSwapOption::empty(),
