@@ -11,6 +11,7 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros eval runs/quickstart-…                 score the test part with a saved model
+  zagros inspect runs/quickstart-…              what the saved model's tables hold
   zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
 
 Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
+    /// Show what a saved model's tables hold; check, look up, export.
+    Inspect(InspectModelArgs),
     /// Run the coordinator of a job.
     Coordinator(CoordinatorArgs),
     /// Run one embedding server of a job.
@@ -124,6 +127,55 @@ pub(crate) struct EvalArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectModelArgs {
+    /// Run folder, the model folder inside it, or a .zrows file.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Look at this table only.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: Option<String>,
+    /// Show the row of this id, decimal or 0x….
+    #[arg(long, value_name = "ID", requires = "table", conflicts_with = "value", value_parser = parse_id)]
+    pub(crate) id: Option<u64>,
+    /// Show the row of this value as it stands in the data; its id is the value's hash.
+    #[arg(long, value_name = "TEXT", requires = "table")]
+    pub(crate) value: Option<String>,
+    /// Check every checksum of every file.
+    #[arg(long, conflicts_with_all = ["table", "export"])]
+    pub(crate) verify: bool,
+    /// Write the table for other programs: FILE.parquet or FILE.safetensors.
+    #[arg(long, value_name = "FILE", requires = "table", conflicts_with_all = ["id", "value"])]
+    pub(crate) export: Option<PathBuf>,
+    /// Export optimiser state and marks too.
+    #[arg(long, requires = "export")]
+    pub(crate) state: bool,
+    /// Replace the exported file if it exists.
+    #[arg(long, requires = "export")]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl InspectModelArgs {
+    /// The row that was asked for.
+    pub(crate) fn wanted_id(&self) -> Option<u64> {
+        self.id.or_else(|| self.value.as_deref().map(|text| zagros_ingest::hash_value(text.as_bytes())))
+    }
+}
+
+/// An id as other programs show it: decimal, or hexadecimal behind 0x.
+fn parse_id(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| {
+        format!("{error}; an id is a number of 64 bits, decimal or 0x…; for a value of the data use --value")
+    })
 }
 
 #[derive(Debug, Args)]
@@ -274,6 +326,14 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn ids_are_decimal_or_hexadecimal_and_never_cut() {
+        assert_eq!([parse_id("18446744073709551615"), parse_id("0xff")], [Ok(u64::MAX), Ok(255)]);
+        for wrong in ["18446744073709551616", "-1", "adam", "0x", ""] {
+            assert!(parse_id(wrong).unwrap_err().contains("use --value"), "{wrong}");
+        }
     }
 
     #[test]
