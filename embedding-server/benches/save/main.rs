@@ -45,7 +45,7 @@ fn main() {
 
 fn save_under_traffic(plan: &Plan, server: &Servers<'_>, folder: &Path) -> SaveResponse {
     let limit = plain_write(folder, plan.rows * (8 + 4 * WIDTH as u64));
-    let traffic = Traffic::start(&server.shards[0], plan.rows);
+    let traffic = Traffic::start(server.runtime.handle(), &server.shards[0], plan.rows);
     std::thread::sleep(plan.before);
     let start = Instant::now();
     let saved = server.save(folder).remove(0);

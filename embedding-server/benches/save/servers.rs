@@ -23,7 +23,7 @@ const BUCKETS: u32 = 1024;
 
 /// All servers of a run.
 pub(crate) struct Servers<'a> {
-    runtime: &'a Runtime,
+    pub(crate) runtime: &'a Runtime,
     pub(crate) shards: Vec<LocalShard>,
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use futures::executor::block_on;
+use tokio::runtime::Handle;
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::LocalShard;
 use zagros_protocol::datapath::{Encoding, PushRequest};
@@ -32,13 +32,14 @@ pub(crate) struct Pushes {
 
 impl Traffic {
     /// Pushes to rows 0 to `rows`, far apart.
-    pub(crate) fn start(shard: &LocalShard, rows: u64) -> Self {
-        let (shard, stop) = (shard.clone(), Arc::new(AtomicBool::new(false)));
+    pub(crate) fn start(runtime: &Handle, shard: &LocalShard, rows: u64) -> Self {
+        let (runtime, shard) = (runtime.clone(), shard.clone());
+        let stop = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let request = |seq: u64| push_of(seq, rows);
             let go_on = |_: &u64| !is_over.load(Ordering::Relaxed);
-            (1..).take_while(go_on).map(|seq| timed(&shard, request(seq))).collect()
+            (1..).take_while(go_on).map(|seq| timed(&runtime, &shard, request(seq))).collect()
         });
         Self { stop, thread }
     }
@@ -49,10 +50,9 @@ impl Traffic {
     }
 }
 
-fn timed(shard: &LocalShard, request: PushRequest) -> Timed {
+fn timed(runtime: &Handle, shard: &LocalShard, request: PushRequest) -> Timed {
     let start = Instant::now();
-    // Small enough to be served on this thread: no runtime is needed.
-    block_on(shard.push(request)).expect("a push");
+    runtime.block_on(shard.push(request)).expect("a push");
     (start, start.elapsed())
 }
 
