@@ -111,10 +111,9 @@ impl EmbeddingService {
     /// What a table refused, with its name for a person.
     pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
         let name = error.table().and_then(|table| self.names.get(table as usize));
-        match name {
-            Some(name) => Refusal::invalid(format!("table `{name}`: {error}")),
-            None => Refusal::invalid(error),
-        }
+        let message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
+        let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
+        Refusal::new(kind, message)
     }
 }
 

@@ -52,7 +52,7 @@ fn take_rows(service: &EmbeddingService, placement: &Owned, path: &Path) -> Resu
     while let Some(block) = reader.next()? {
         let (number, table) = tables[block.table];
         let rows = owned_rows(placement, number, table, block.rows);
-        let inserted = service.with_scratch(|scratch| table.insert(&rows.ids, &rows.slots, scratch));
+        let inserted = service.with_scratch(|scratch| table.insert(&rows, scratch));
         inserted.map_err(|error| service.refuse(&error))?;
         taken += rows.ids.len() as u64;
     }

@@ -162,5 +162,6 @@ fn decode_rows(block: &BlockHead, payload: &[u8]) -> Result<Rows, PackError> {
     let (ids, slots) = payload.split_at(8 * block.rows as usize);
     let mut values = vec![0.0; slots.len() / 4];
     decode_values(slots, Encoding::F32 as i32, &mut values)?;
-    Ok(Rows { ids: decode_ids(ids), slots: values })
+    let slots = values.into_iter().map(f32::to_bits).collect();
+    Ok(Rows { ids: decode_ids(ids), slots, marks: Vec::new() })
 }

@@ -18,7 +18,7 @@ use super::writer::Writer;
 use crate::testing::{BUCKETS, job, lookup_of, placed, push_of};
 use crate::{EmbeddingService, datapath, storage};
 
-type Content = BTreeMap<(u32, u64), Vec<f32>>;
+type Content = BTreeMap<(u32, u64), Vec<u32>>;
 
 const IDS: u64 = 300;
 

@@ -43,9 +43,10 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(self.rows)
     }
 
-    fn block(&mut self, table: u32, stride: usize, ids: &[u64], slots: &[f32]) -> io::Result<()> {
+    fn block(&mut self, table: u32, stride: usize, ids: &[u64], slots: &[u32]) -> io::Result<()> {
         let head = BlockHead { table, buckets: [0, 0], rows: ids.len() as u32, stride: stride as u32 };
-        let slots = encode_values(slots, Encoding::F32 as i32).map_err(io::Error::other)?;
+        let values: Vec<f32> = slots.iter().copied().map(f32::from_bits).collect();
+        let slots = encode_values(&values, Encoding::F32 as i32).map_err(io::Error::other)?;
         write_with_crc(self.to, &[&head.to_bytes(), &encode_ids(ids), &slots])?;
         self.blocks += 1;
         self.rows += ids.len() as u64;

@@ -1,4 +1,5 @@
-//! Slots of one size in large blocks: no heap block per row, no copy when it grows.
+//! Slots of one size in large blocks: no heap block per row, no copy when it grows. A slot that is given back is given
+//! out again before the slab grows.
 
 use crate::memory::{HUGE_PAGE, Memory, Pages};
 
@@ -8,28 +9,41 @@ const FIRST_BLOCK: usize = 4;
 const BLOCKS_PER_LEVEL: usize = 4;
 /// Blocks grow up to this size and stay there.
 const BLOCK_BYTES: usize = HUGE_PAGE;
+/// No slot has this number.
+const NONE: u32 = u32::MAX;
 
-/// Slots of `stride` values each. A slot's number is its block, then its place there in `bits` bits; blocks below the
+/// Slots of `stride` words each. A slot's number is its block, then its place there in `bits` bits; blocks below the
 /// largest leave numbers unused.
+///
+/// Where marks are wanted, one word a slot lies behind the slots of each block: what is read of many slots that are
+/// not otherwise needed should not cost a cache line for each.
 #[derive(Debug)]
 pub(crate) struct Slab {
     stride: usize,
+    marks: bool,
     bits: u32,
     blocks: Vec<Memory>,
     /// The number given next, unless it is `end`.
     next: usize,
     end: usize,
+    /// The slot that was given back last; its first word is the number of the one before.
+    free: u32,
 }
 
 impl Slab {
-    pub(crate) fn new(stride: usize) -> Self {
-        let largest = BLOCK_BYTES / (stride.max(1) * size_of::<f32>());
-        Self { stride, bits: largest.max(FIRST_BLOCK).ilog2(), blocks: Vec::new(), next: 0, end: 0 }
+    /// Slots of `stride` words, at least one, and a mark for each if `marks`.
+    pub(crate) fn new(stride: usize, marks: bool) -> Self {
+        let largest = BLOCK_BYTES / ((stride + usize::from(marks)) * size_of::<u32>());
+        let bits = largest.max(FIRST_BLOCK).ilog2();
+        Self { stride, marks, bits, blocks: Vec::new(), next: 0, end: 0, free: NONE }
     }
 
     /// Adds one slot of zeros and answers its number.
     #[inline]
     pub(crate) fn add(&mut self) -> u32 {
+        if self.free != NONE {
+            return self.reuse();
+        }
         if self.next == self.end {
             self.grow();
         }
@@ -37,16 +51,43 @@ impl Slab {
         (self.next - 1) as u32
     }
 
-    #[inline(always)]
-    pub(crate) fn slot(&self, slot: u32) -> &[f32] {
-        let (block, start) = self.locate(slot);
-        &self.blocks[block].floats()[start..][..self.stride]
+    /// Gives back a slot that [`Self::add`] gave out.
+    #[cfg_attr(not(test), expect(dead_code, reason = "rows leave memory with the cold tier"))]
+    pub(crate) fn release(&mut self, slot: u32) {
+        self.words_mut(slot)[0] = self.free;
+        self.free = slot;
     }
 
     #[inline(always)]
-    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [f32] {
-        let (block, start) = self.locate(slot);
-        &mut self.blocks[block].floats_mut()[start..][..self.stride]
+    pub(crate) fn words(&self, slot: u32) -> &[u32] {
+        let (block, place) = self.locate(slot);
+        &self.blocks[block].words()[place * self.stride..][..self.stride]
+    }
+
+    #[inline(always)]
+    pub(crate) fn words_mut(&mut self, slot: u32) -> &mut [u32] {
+        let (block, place) = self.locate(slot);
+        &mut self.blocks[block].words_mut()[place * self.stride..][..self.stride]
+    }
+
+    /// A slot's mark.
+    ///
+    /// # Panics
+    /// When the slab was made without marks.
+    #[cfg_attr(not(test), expect(dead_code, reason = "rows leave memory with the cold tier"))]
+    #[inline(always)]
+    pub(crate) fn mark(&self, slot: u32) -> u32 {
+        let (block, place) = self.locate(slot);
+        let words = self.blocks[block].words();
+        words[self.marks_start(words.len()) + place]
+    }
+
+    /// A slot's mark; as [`Self::mark`].
+    #[inline(always)]
+    pub(crate) fn mark_mut(&mut self, slot: u32) -> &mut u32 {
+        let (block, place) = self.locate(slot);
+        let start = self.marks_start(self.blocks[block].words().len());
+        &mut self.blocks[block].words_mut()[start + place]
     }
 
     /// Bytes held, used or not.
@@ -58,7 +99,25 @@ impl Slab {
     #[inline(always)]
     fn locate(&self, slot: u32) -> (usize, usize) {
         let place = slot & ((1 << self.bits) - 1);
-        ((slot >> self.bits) as usize, place as usize * self.stride)
+        ((slot >> self.bits) as usize, place as usize)
+    }
+
+    /// Where the marks of a block of `len` words begin: behind the slots, of which there are `len / (stride + 1)`.
+    #[inline(always)]
+    fn marks_start(&self, len: usize) -> usize {
+        assert!(self.marks, "the slab has no marks");
+        len / (self.stride + 1) * self.stride
+    }
+
+    #[inline(never)]
+    fn reuse(&mut self) -> u32 {
+        let slot = self.free;
+        self.free = self.words(slot)[0];
+        self.words_mut(slot).fill(0);
+        if self.marks {
+            *self.mark_mut(slot) = 0;
+        }
+        slot
     }
 
     #[cold]
@@ -68,7 +127,7 @@ impl Slab {
         assert!(first < (u32::MAX >> 1) as usize, "a stripe is full: give the table more stripes");
         let level = (self.blocks.len() / BLOCKS_PER_LEVEL) as u32;
         let slots = 1 << self.bits.min(FIRST_BLOCK.ilog2() + level);
-        self.blocks.push(Memory::zeroed(slots * self.stride, Pages::Huge));
+        self.blocks.push(Memory::zeroed(slots * (self.stride + usize::from(self.marks)), Pages::Huge));
         (self.next, self.end) = (first, first + slots);
     }
 }
@@ -81,10 +140,10 @@ mod tests {
     use crate::memory::CACHE_LINE;
 
     fn filled(stride: usize, slots: usize) -> (Slab, Vec<u32>) {
-        let mut slab = Slab::new(stride);
+        let mut slab = Slab::new(stride, false);
         let numbers: Vec<u32> = (0..slots).map(|_| slab.add()).collect();
         for (value, slot) in numbers.iter().enumerate() {
-            slab.slot_mut(*slot).fill(value as f32);
+            slab.words_mut(*slot).fill(value as u32);
         }
         (slab, numbers)
     }
@@ -95,10 +154,46 @@ mod tests {
         fn slots_never_overlap(stride in 1_usize..3000, slots in 0_usize..2000) {
             let (slab, numbers) = filled(stride, slots);
             for (value, slot) in numbers.into_iter().enumerate() {
-                prop_assert_eq!(slab.slot(slot).len(), stride);
-                prop_assert!(slab.slot(slot).iter().all(|found| *found == value as f32), "slot {}", slot);
+                prop_assert_eq!(slab.words(slot).len(), stride);
+                prop_assert!(slab.words(slot).iter().all(|found| *found == value as u32), "slot {}", slot);
             }
         }
+    }
+
+    proptest! {
+        /// Slots in use keep their words and marks whatever else is given back and out; new ones are zero.
+        #[test]
+        fn slots_in_use_are_left_alone(
+            stride in 1_usize..40,
+            calls in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
+        ) {
+            let (mut slab, mut used) = (Slab::new(stride, true), Vec::<(u32, u32)>::new());
+            for (value, (release, which)) in calls.into_iter().enumerate() {
+                if release && !used.is_empty() {
+                    slab.release(used.swap_remove(which.index(used.len())).0);
+                } else {
+                    let slot = slab.add();
+                    prop_assert!(slab.mark(slot) == 0 && slab.words(slot).iter().all(|word| *word == 0));
+                    slab.words_mut(slot).fill(value as u32);
+                    *slab.mark_mut(slot) = value as u32;
+                    used.push((slot, value as u32));
+                }
+                for (slot, value) in &used {
+                    prop_assert_eq!(slab.mark(*slot), *value);
+                    prop_assert_eq!(slab.words(*slot), &vec![*value; stride]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slab_of_slots_given_back_does_not_grow() {
+        let (mut slab, numbers) = filled(32, 1000);
+        let bytes = slab.bytes();
+        numbers.iter().for_each(|slot| slab.release(*slot));
+        let again: std::collections::BTreeSet<u32> = numbers.iter().map(|_| slab.add()).collect();
+        assert_eq!(again, numbers.into_iter().collect());
+        assert_eq!(slab.bytes(), bytes);
     }
 
     #[test]
@@ -114,14 +209,14 @@ mod tests {
     fn a_slot_wider_than_a_block_still_fits() {
         let stride = BLOCK_BYTES / size_of::<f32>() + 1;
         let (slab, numbers) = filled(stride, 5);
-        assert_eq!(slab.slot(numbers[4])[stride - 1], 4.0);
+        assert_eq!(slab.words(numbers[4])[stride - 1], 4);
     }
 
     #[test]
     fn rows_of_whole_cache_lines_start_at_one() {
         let (slab, numbers) = filled(32, 5000);
         for slot in numbers {
-            assert_eq!(slab.slot(slot).as_ptr() as usize % CACHE_LINE, 0, "slot {slot}");
+            assert_eq!(slab.words(slot).as_ptr() as usize % CACHE_LINE, 0, "slot {slot}");
         }
     }
 
@@ -133,6 +228,6 @@ mod tests {
             let most = payload * 5 / 4 + 4096;
             assert!((payload..most).contains(&slab.bytes()), "{} bytes for {payload}", slab.bytes());
         }
-        assert_eq!(Slab::new(32).bytes(), 0);
+        assert_eq!(Slab::new(32, false).bytes(), 0);
     }
 }
