@@ -1,9 +1,13 @@
 //! The command line. Help texts teach: each command says what it does, and shows one call that works.
 
+mod bench;
+
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use bench::{BenchCommand, BenchEmbeddingArgs, BenchModel, BenchTrainArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,6 +30,9 @@ pub(crate) struct Arguments {
     /// Log lines as JSON objects, for a collector.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+    /// Log warnings and errors only.
+    #[arg(long, global = true)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -260,57 +267,6 @@ pub(crate) struct InspectArgs {
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Train on a fixed workload from memory and say where each microsecond goes.
-    Train(BenchTrainArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchTrainArgs {
-    /// The workload.
-    #[arg(long, value_enum, default_value_t = Workload::CritZipf)]
-    pub(crate) workload: Workload,
-    /// Folder with the workload's files; generated in memory when not given.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) data: Option<PathBuf>,
-    /// Dense network.
-    #[arg(long, value_enum, default_value_t = BenchModel::Dlrm)]
-    pub(crate) model: BenchModel,
-    /// Values per row.
-    #[arg(long, default_value_t = 16)]
-    pub(crate) dim: usize,
-    /// Torch threads.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) threads: usize,
-    /// Counted steps, after 20 that are not.
-    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
-    pub(crate) steps: u64,
-    /// Staleness τ.
-    #[arg(long, default_value_t = 4)]
-    pub(crate) staleness: usize,
-    /// A tiny run that only shows that it works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Workload {
-    /// Criteo-shaped, Zipf ids, one million rows in 26 tables, batch 4096.
-    CritZipf,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BenchModel {
-    /// Bottom 512-256, dot interactions, top 512-256.
-    Dlrm,
-    /// 1024-512-256.
-    Ffnn,
 }
 
 fn at_least_one() -> RangedU64ValueParser<u64> {
