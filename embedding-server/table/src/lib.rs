@@ -40,7 +40,7 @@ mod tend;
 mod update;
 pub mod wide;
 
-pub use admission::{Admission, Counter};
+pub use admission::{Admission, Counter, Sighted};
 pub use batch::{Access, LookupReport, PushReport};
 pub use capacity::Capacity;
 pub use clock::Moment;
