@@ -73,7 +73,7 @@ impl Table {
         if growth == 0 {
             return true;
         }
-        if stripe.rows() + stripe.vacant() < FLOOR {
+        if stripe.rows() + rows <= FLOOR {
             budget.force(growth);
         } else if !budget.reserve(growth) {
             return false;

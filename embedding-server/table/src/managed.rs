@@ -158,11 +158,13 @@ impl Table {
 
     /// Refuses rows that would have to come to memory when it is full beyond measure and none can leave it.
     fn check_room(&self, visit: &Visit) -> Result<(), TableError> {
-        let Some(first) = visit.missing().filter(|_| self.shared().budget.is_exhausted()) else {
+        let shared = self.shared();
+        let hopeless = || self.is_tiered() && shared.budget.is_exhausted() && shared.failure().is_some();
+        let Some(first) = visit.missing().filter(|_| hopeless()) else {
             return Ok(());
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
-        let (used, limit) = self.shared().budget.used();
+        let (used, limit) = shared.budget.used();
         match self.evict(&mut stripe, &mut [], 0, 1) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
