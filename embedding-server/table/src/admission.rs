@@ -1,10 +1,13 @@
 //! Which ids get a row. One that does not is answered with zeros; its gradients are counted and dropped.
 
+mod doorkeeper;
+mod restore;
 mod sightings;
 mod sketch;
 
+pub(crate) use doorkeeper::Doorkeeper;
 pub use sightings::Sighted;
-pub(crate) use sightings::Sightings;
+use sightings::Sightings;
 
 /// The largest count of a sketch.
 const MOST_SIGHTINGS: u32 = u16::MAX as u32;
