@@ -89,7 +89,7 @@ impl Places {
     fn at(&self, row: u32) -> usize {
         let hash = self.first.wrapping_add(row.wrapping_mul(self.second));
         // The hash as a fraction of the width.
-        let column = u64::from(hash) * u64::from(self.width) >> 32;
+        let column = (u64::from(hash) * u64::from(self.width)) >> 32;
         row as usize * self.width as usize + column as usize
     }
 }
