@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockWriteGuard};
 
 use crate::group::id_of;
 use crate::tend::cold_error;
@@ -65,25 +65,26 @@ impl TableSet {
         // From here on dropping the cut ends it.
         let mut cut = Cut { set: self, moment: Moment::default(), cold: None };
         self.iter().try_for_each(Table::pay_all).map_err(|error| CutError::Cold(cold_error(error)))?;
-        let busy = |whom| CutError::Busy { whom, waited: WAIT };
-        let moves = &self.shared().moves;
-        let _still = moves.try_write_for(WAIT).ok_or(busy("a write to the cold tier"))?;
-        cut.moment = self.take_instant(&busy)?;
+        let (moment, _still) = self.take_instant()?;
+        cut.moment = moment;
         if let Some(store) = &self.shared().capacity.cold {
             cut.cold = Some(Mutex::new(store.freeze().map_err(CutError::Cold)?));
         }
         Ok(cut)
     }
 
-    fn take_instant(&self, busy: &dyn Fn(&'static str) -> CutError) -> Result<Moment, CutError> {
-        let _alone = self.gate().try_write_for(WAIT).ok_or_else(|| busy("a lookup or a push"))?;
+    /// The instant, and a guard that keeps the cold tier as it was then: requests go on while it is being frozen.
+    fn take_instant(&self) -> Result<(Moment, RwLockWriteGuard<'_, ()>), CutError> {
+        let busy = |whom| CutError::Busy { whom, waited: WAIT };
+        let _alone = self.gate().try_write_for(WAIT).ok_or(busy("a lookup or a push"))?;
+        let still = self.shared().moves.try_write_for(WAIT).ok_or(busy("a write to the cold tier"))?;
         if self.iter().any(Table::is_indebted) {
-            return Err(busy("the cold tier"));
+            return Err(busy("a row of the cold tier that a gradient waits for"));
         }
         for table in self.iter() {
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).begin_capture());
         }
-        Ok(self.shared().clock.now())
+        Ok((self.shared().clock.now(), still))
     }
 }
 

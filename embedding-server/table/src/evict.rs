@@ -23,8 +23,10 @@ const BATCH: usize = 256;
 const SHARE: usize = 32;
 /// Times that a request makes room in vain, because others take it, before it takes memory beyond the budget.
 const ROUNDS: usize = 8;
-/// Longest wait for another thread that makes room in the same stripe.
-const DOOR_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait for a snapshot to be taken, before memory beyond the budget is used.
+const SHORT_WAIT: Duration = Duration::from_millis(10);
+/// Longest wait for another thread that makes room in the same stripe, or where such memory is used up.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Rows on their way out, and room to work on them; reused.
 #[derive(Debug, Default)]
@@ -62,9 +64,16 @@ impl Table {
             let count = missing.max((stripe.rows() / SHARE).min(BATCH));
             match self.evict(stripe, todo, now, count) {
                 Ok(Relief::Left(_) | Relief::Others) => {}
+                Ok(Relief::Frozen) if self.wait_for_thaw(stripe) => {}
                 Ok(Relief::Frozen) | Err(_) => return,
             }
         }
+    }
+
+    /// Whether rows may go to the cold tier again soon. Where memory still is, the wait is short.
+    fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>) -> bool {
+        let wait = if self.shared().budget.is_exhausted() { WAIT } else { SHORT_WAIT };
+        MutexGuard::unlocked(stripe, || self.shared().moves.try_read_for(wait).is_some())
     }
 
     /// Whether this many rows more fit in, with memory that the budget allows if need be.
@@ -125,7 +134,7 @@ impl Table {
         }
         let door = self.door(stripe.number);
         let Some(_inside) = door.try_lock() else {
-            MutexGuard::unlocked(stripe, || drop(door.try_lock_for(DOOR_WAIT)));
+            MutexGuard::unlocked(stripe, || drop(door.try_lock_for(WAIT)));
             return Ok(Relief::Others);
         };
         let Some(_moving) = self.shared().moves.try_read() else {

@@ -20,6 +20,11 @@ impl Table {
         let mut visit = scratch.visits.pop().unwrap_or_default();
         visit.clear();
         self.copy_hot(ids, access, out, scratch, &mut visit);
+        if access == Access::Read && !visit.todo.is_empty() && self.is_indebted() {
+            self.pay_all()?;
+            visit.clear();
+            self.copy_hot(ids, access, out, scratch, &mut visit);
+        }
         let done = match access {
             _ if visit.todo.is_empty() => Ok(LookupReport::default()),
             Access::Train => self.copy_brought(&mut visit, out),
@@ -70,7 +75,6 @@ impl Table {
 
     /// For reading: copies what the cold tier has of the rows to do, and leaves all where it is.
     fn copy_cold(&self, visit: &mut Visit, out: &mut [f32]) -> Result<LookupReport, TableError> {
-        self.pay_all()?;
         visit.read(self).map_err(|source| self.unreadable(source))?;
         let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
         for todo in &visit.todo {

@@ -97,7 +97,8 @@ impl Table {
         Ok(done(count, self.evict(stripe, &mut [], 0, count)?))
     }
 
-    /// Looks for rows of a stripe that are past their time to live or small, where the last sweep is long ago.
+    /// Looks for rows of a stripe that are past their time to live or small, where the last sweep is long ago. As rows
+    /// leave, others move within the index: a sweep may miss some, and the next one meets them.
     fn sweep(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<Tended, ColdError> {
         let tick = self.tick();
         let Some(place) = self.sweep_place(stripe, tick) else {

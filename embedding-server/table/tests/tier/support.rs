@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zagros_table::{
@@ -23,7 +24,11 @@ pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
 /// Tables with a budget, and the store behind them.
 pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
-    let store = Arc::new(HookedStore { inner: MemoryColdStore::new(&widths), hooks: Mutex::default() });
+    let store = Arc::new(HookedStore {
+        inner: MemoryColdStore::new(&widths),
+        hooks: Mutex::default(),
+        full: AtomicBool::new(false),
+    });
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
     let capacity = Capacity { budget: Some(budget), cold: Some(cold), ..Capacity::default() };
     (TableSet::new(0, configs, capacity).unwrap(), store)
@@ -74,9 +79,15 @@ type Hook = Box<dyn FnOnce() + Send>;
 pub(crate) struct HookedStore {
     pub(crate) inner: MemoryColdStore,
     hooks: Mutex<VecDeque<Hook>>,
+    full: AtomicBool,
 }
 
 impl HookedStore {
+    /// From now on only writes fail, or do not.
+    pub(crate) fn fail_writes(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
     /// After the next read that has no hook yet.
     pub(crate) fn after_read(&self, hook: impl FnOnce() + Send + 'static) {
         self.hooks.lock().unwrap().push_back(Box::new(hook));
@@ -104,6 +115,9 @@ impl ColdStore for HookedStore {
     }
 
     fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(ColdError { doing: "write", reason: "no space left on device".to_owned() });
+        }
         self.inner.write(table, places, rows)
     }
 
