@@ -17,7 +17,7 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
         width: config.stride(),
         state: config.optimizer.layout().to_owned(),
         marks: table.and_then(Table::marks_layout),
-        sightings: None,
+        sightings: table.and_then(Table::sightings),
     }
 }
 
