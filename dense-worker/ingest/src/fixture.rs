@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use zagros_job::{
     Categorical, Cluster, Data, Delimited, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric,
-    Output, Pooling, Standardise, Table, TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
+    Output, PoolAt, Pooling, Standardise, Table, TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -39,7 +39,7 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         missing: vec!["?".into()],
     };
     change(&mut format);
-    let bag = Values::Many { separator: "|".into(), pooling: Pooling::Mean };
+    let bag = Values::Many { separator: "|".into(), pooling: Pooling::Mean, pool_at: PoolAt::Worker };
     job(
         Format::Delimited(format),
         Features {
