@@ -23,6 +23,10 @@ pub(crate) struct ServerMetrics {
     pub(crate) updated: IntCounter,
     /// Gradients of an id that occurred before in the same push.
     pub(crate) repeated: IntCounter,
+    /// Gradients left out because they were not finite.
+    pub(crate) skipped: IntCounter,
+    /// Rows of ids that are not admitted: lookups answered with zeros, gradients dropped.
+    pub(crate) refused: IntCounter,
     /// Bags whose rows were summed for an answer.
     pub(crate) bags_summed: IntCounter,
     /// Bags whose gradient was spread over their rows.
@@ -67,6 +71,8 @@ impl ServerMetrics {
             created: row("created"),
             updated: row("updated"),
             repeated: row("repeated"),
+            skipped: row("skipped"),
+            refused: row("refused"),
             bags_summed: bags.with_label_values(&["lookup"]),
             bags_spread: bags.with_label_values(&["push"]),
             duplicates: of

@@ -26,6 +26,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     service.metrics.looked_up.inc_by(request.ids.len() as u64 / 8);
     service.metrics.created.inc_by(report.created);
     service.metrics.missing.inc_by(report.missing);
+    service.metrics.refused.inc_by(report.refused);
     service.metrics.bags_summed.inc_by(rows.sums());
     Ok(LookupResponse {
         rows: values_as_bytes(rows.pool(weights, wanted), request.encoding)?,

@@ -31,12 +31,14 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     };
     let gradients = rows.spread(gradients, count);
     // A refusal drops the ticket, which leaves the push as if it had never come.
-    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, scratch));
+    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
     service.metrics.updated.inc_by(report.updated);
     service.metrics.created.inc_by(report.created);
     service.metrics.repeated.inc_by(report.repeated);
+    service.metrics.skipped.inc_by(report.skipped);
+    service.metrics.refused.inc_by(report.refused);
     service.metrics.bags_spread.inc_by(rows.sums());
     Ok(PushResponse { duplicate: false })
 }

@@ -41,7 +41,13 @@ impl Entry<'_> {
     ///
     /// # Errors
     /// As [`TableSet::push`].
-    pub fn push(&self, parts: &[Part<'_>], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
-        self.set.push_inside(parts, gradients, scratch)
+    pub fn push(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        self.set.push_inside(parts, gradients, step, scratch)
     }
 }

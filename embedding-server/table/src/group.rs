@@ -15,6 +15,8 @@ pub struct Scratch {
     pub(crate) missing: Vec<u32>,
     /// Small hash set of the search for repeated ids.
     seen: Vec<u32>,
+    /// Weights of a narrow row while they change.
+    pub(crate) weights: Vec<f32>,
 }
 
 impl Scratch {

@@ -3,12 +3,11 @@
 use crate::group::{Group, Scratch};
 use crate::prefetch::prefetch;
 use crate::stripe::Stripe;
+use crate::update::Update;
 use crate::{PushReport, Table};
 
 /// Rows that go through one stage together: more than a core can wait for at once, few enough for its first cache.
 const AT_ONCE: usize = 64;
-/// Values of the widest vector that every x86-64 of the last ten years has.
-const LANES: usize = 8;
 /// No slot has this number.
 const NONE: u32 = u32::MAX;
 
@@ -32,10 +31,10 @@ impl Table {
                             made += u64::from(created);
                             group.slots.push(slot);
                         }
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
+                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.weights),
                         Stage::Touch => {
-                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
-                            copy(weights, row_mut(out, group.positions[index], layout.dim));
+                            let weights = row_mut(out, group.positions[index], layout.dim);
+                            layout.read(stripe.slot(group.slots[index]), weights);
                         }
                     },
                 );
@@ -67,10 +66,10 @@ impl Table {
                             group.slots.push(slot);
                         }
                         Stage::Fetch | Stage::Touch if group.slots[index] == NONE => {}
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
+                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.weights),
                         Stage::Touch => {
-                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
-                            copy(weights, row_mut(out, group.positions[index], layout.dim));
+                            let weights = row_mut(out, group.positions[index], layout.dim);
+                            layout.read(stripe.slot(group.slots[index]), weights);
                         }
                     },
                 );
@@ -83,8 +82,10 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn update_groups(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn update_groups(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
         let (layout, mut report) = (*self.layout(), PushReport::default());
+        let mut buffer = std::mem::take(&mut scratch.weights);
+        let mut update = Update::new(layout, step, &mut buffer);
         self.for_each_group(
             scratch,
             #[inline(always)]
@@ -106,13 +107,14 @@ impl Table {
                         }
                         Stage::Touch => {
                             let gradient = row(gradients, group.positions[index], layout.dim);
-                            layout.update(stripe.slot_mut(group.slots[index]), gradient);
+                            update.apply(stripe.slot_mut(group.slots[index]), group.keys[index], gradient);
                         }
                     },
                 );
                 report.updated += group.keys.len() as u64;
             },
         );
+        scratch.weights = buffer;
         report
     }
 
@@ -159,18 +161,6 @@ fn staged(count: usize, mut run: impl FnMut(Stage, usize)) {
         for index in start..end {
             run(Stage::Touch, index);
         }
-    }
-}
-
-/// Copies in vectors of known length: rows are too short for a call of `memcpy`.
-#[inline(always)]
-fn copy(from: &[f32], to: &mut [f32]) {
-    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
-    for (from, to) in std::iter::zip(from, to) {
-        *to = *from;
-    }
-    for (from, to) in std::iter::zip(from_rest, to_rest) {
-        *to = *from;
     }
 }
 

@@ -37,6 +37,7 @@ mod slab;
 mod stripe;
 mod table;
 mod tend;
+mod update;
 pub mod wide;
 
 pub use admission::{Admission, Counter};

@@ -94,12 +94,21 @@ impl TableSet {
         self.enter().lookup(parts, access, out, scratch)
     }
 
-    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`.
+    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the number of
+    /// the push, the same on every server that has a part of it, counted by its writer: schedules and rounding follow
+    /// it. Each of several writers is at a step of its own.
     ///
     /// # Errors
-    /// As [`Self::lookup`], and when a gradient is not finite; nothing of any part is applied then.
-    pub fn push(&self, parts: &[Part<'_>], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
-        self.enter().push(parts, gradients, scratch)
+    /// As [`Self::lookup`], and when a gradient is not finite and its table refuses such; nothing of any part is
+    /// applied then.
+    pub fn push(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        self.enter().push(parts, gradients, step, scratch)
     }
 
     pub(crate) fn lookup_inside(
@@ -118,6 +127,7 @@ impl TableSet {
             let report = self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch);
             total.created += report.created;
             total.missing += report.missing;
+            total.refused += report.refused;
         }
         Ok(total)
     }
@@ -126,6 +136,7 @@ impl TableSet {
         &self,
         parts: &[Part<'_>],
         gradients: &[f32],
+        step: u64,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
@@ -134,10 +145,12 @@ impl TableSet {
         }
         let mut total = PushReport::default();
         for (part, values) in self.divide(parts) {
-            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], scratch);
+            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], step, scratch);
             total.updated += report.updated;
             total.created += report.created;
             total.repeated += report.repeated;
+            total.skipped += report.skipped;
+            total.refused += report.refused;
         }
         Ok(total)
     }
@@ -193,8 +206,8 @@ mod tests {
         let mut first = [0.0; 7];
         let report = tables.lookup(&parts, Access::Train, &mut first, &mut scratch).unwrap();
         assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
-        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], &mut scratch).unwrap();
-        assert_eq!(pushed, PushReport { updated: 3, created: 0, repeated: 0 });
+        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0, &mut scratch).unwrap();
+        assert_eq!(pushed, PushReport { updated: 3, ..PushReport::default() });
         let mut after = [0.0; 7];
         tables.lookup(&parts, Access::Read, &mut after, &mut scratch).unwrap();
         for index in 0..7 {
@@ -217,7 +230,7 @@ mod tests {
         let mut scratch = Scratch::new();
         let good = part(0, 2, &[1]);
         let mut refused = |parts: &[Part<'_>], gradients: &[f32]| {
-            let pushed = tables.push(parts, gradients, &mut scratch).unwrap_err();
+            let pushed = tables.push(parts, gradients, 0, &mut scratch).unwrap_err();
             let looked_up = tables.lookup(parts, Access::Train, &mut vec![0.0; gradients.len()], &mut scratch);
             (pushed, looked_up.err())
         };
@@ -237,7 +250,7 @@ mod tests {
     fn a_refused_push_applies_no_part() {
         let tables = tables();
         let parts = [part(0, 2, &[1]), part(1, 3, &[6])];
-        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], &mut Scratch::new()).is_err());
+        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], 0, &mut Scratch::new()).is_err());
         assert_eq!(held(&tables), [0, 0]);
     }
 }

@@ -70,16 +70,6 @@ impl Slab {
         &mut self.blocks[block].words_mut()[place * self.stride..][..self.stride]
     }
 
-    #[inline(always)]
-    pub(crate) fn floats(&self, slot: u32) -> &[f32] {
-        bytemuck::cast_slice(self.words(slot))
-    }
-
-    #[inline(always)]
-    pub(crate) fn floats_mut(&mut self, slot: u32) -> &mut [f32] {
-        bytemuck::cast_slice_mut(self.words_mut(slot))
-    }
-
     /// A slot's mark.
     ///
     /// # Panics
@@ -153,7 +143,7 @@ mod tests {
         let mut slab = Slab::new(stride, false);
         let numbers: Vec<u32> = (0..slots).map(|_| slab.add()).collect();
         for (value, slot) in numbers.iter().enumerate() {
-            slab.floats_mut(*slot).fill(value as f32);
+            slab.words_mut(*slot).fill(value as u32);
         }
         (slab, numbers)
     }
@@ -164,8 +154,8 @@ mod tests {
         fn slots_never_overlap(stride in 1_usize..3000, slots in 0_usize..2000) {
             let (slab, numbers) = filled(stride, slots);
             for (value, slot) in numbers.into_iter().enumerate() {
-                prop_assert_eq!(slab.floats(slot).len(), stride);
-                prop_assert!(slab.floats(slot).iter().all(|found| *found == value as f32), "slot {}", slot);
+                prop_assert_eq!(slab.words(slot).len(), stride);
+                prop_assert!(slab.words(slot).iter().all(|found| *found == value as u32), "slot {}", slot);
             }
         }
     }
@@ -219,14 +209,14 @@ mod tests {
     fn a_slot_wider_than_a_block_still_fits() {
         let stride = BLOCK_BYTES / size_of::<f32>() + 1;
         let (slab, numbers) = filled(stride, 5);
-        assert_eq!(slab.floats(numbers[4])[stride - 1], 4.0);
+        assert_eq!(slab.words(numbers[4])[stride - 1], 4);
     }
 
     #[test]
     fn rows_of_whole_cache_lines_start_at_one() {
         let (slab, numbers) = filled(32, 5000);
         for slot in numbers {
-            assert_eq!(slab.floats(slot).as_ptr() as usize % CACHE_LINE, 0, "slot {slot}");
+            assert_eq!(slab.words(slot).as_ptr() as usize % CACHE_LINE, 0, "slot {slot}");
         }
     }
 

@@ -26,10 +26,10 @@ impl Stripe {
         self.index.prefetch(key);
     }
 
-    /// Asks for the first `values` of a slot.
+    /// Asks for the first `words` of a slot.
     #[inline(always)]
-    pub(crate) fn prefetch_slot(&self, slot: u32, values: usize) {
-        prefetch(&self.slot(slot)[..values]);
+    pub(crate) fn prefetch_slot(&self, slot: u32, words: usize) {
+        prefetch(&self.slot(slot)[..words]);
     }
 
     /// The slot of a key that has a row.
@@ -54,18 +54,18 @@ impl Stripe {
     fn create(&mut self, key: u64, place: usize, layout: &Layout) -> u32 {
         let slot = self.slab.add();
         self.index.add(key, place, slot);
-        layout.fill_slot(id_of(key), self.slab.floats_mut(slot));
+        layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         slot
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, slot: u32) -> &[f32] {
-        self.slab.floats(slot)
+    pub(crate) fn slot(&self, slot: u32) -> &[u32] {
+        self.slab.words(slot)
     }
 
     #[inline(always)]
-    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [f32] {
-        self.slab.floats_mut(slot)
+    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [u32] {
+        self.slab.words_mut(slot)
     }
 
     /// Ids and slots of all rows, in ascending order of ids: what is written of a table depends on its content alone.
@@ -114,7 +114,7 @@ mod tests {
             prop_assert_eq!(rows.len(), stripe.rows());
             prop_assert!(rows.is_sorted());
             for (id, slot) in rows {
-                let mut first = [f32::NAN; 3];
+                let mut first = [u32::MAX; 3];
                 layout.fill_slot(id, &mut first);
                 prop_assert_eq!(stripe.slot(slot), &first);
             }

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::config::Layout;
 use crate::shared::Shared;
 use crate::stripe::Stripe;
-use crate::{Capacity, TableConfig, TableCounts, TableError};
+use crate::{Capacity, Element, TableConfig, TableCounts, TableError};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,10 +59,16 @@ impl Table {
         self.layout.dim
     }
 
-    /// Values per slot: weights and optimiser state.
+    /// Words of 32 bits per slot: weights and optimiser state.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.layout.stride
+    }
+
+    /// How weights are stored.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.layout.element
     }
 
     /// Name of the optimiser's state layout.
@@ -106,7 +112,7 @@ impl Table {
         into.slots.reserve(stripe.rows() * self.stride());
         for (id, slot) in stripe.sorted() {
             into.ids.push(id);
-            into.slots.extend_from_slice(bytemuck::cast_slice(stripe.slot(slot)));
+            into.slots.extend_from_slice(stripe.slot(slot));
         }
     }
 

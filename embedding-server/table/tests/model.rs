@@ -108,7 +108,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
         Call::Push(rows) => {
             let (ids, gradients) = (ids_of(rows), values(rows, table.dim()));
             let before = model.rows.len();
-            let report = table.push(&ids, &gradients, scratch).unwrap();
+            let report = table.push(&ids, &gradients, 0, scratch).unwrap();
             model.push(&ids, &gradients);
             assert_eq!((report.updated + report.repeated) as usize, ids.len());
             assert_eq!(report.created as usize, model.rows.len() - before);
