@@ -157,7 +157,7 @@ mod tests {
     fn malformed_bags_are_refused_with_names_and_sizes() {
         let service = placed(1, 0);
         let good = lookup_of(&[(0, &[1, 2])], WireAccess::Train);
-        let mut of = |bags: Bytes| refused(&service, &LookupRequest { bags, ..good.clone() }).message;
+        let of = |bags: Bytes| refused(&service, &LookupRequest { bags, ..good.clone() }).message;
         let short = bags(0, &[&[0, 1]]);
         assert_eq!(of(short.slice(4..)), "bags: expected 4 bytes, found 28");
         assert!(of(short.slice(..short.len() - 4)).contains("bags: expected 32 bytes, found 28"));
