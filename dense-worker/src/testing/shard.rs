@@ -110,7 +110,7 @@ impl Shard for FakeShard {
     }
 
     fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let saved = SaveResponse { files: vec!["rows.zrows".to_owned()], rows: 1 };
+        let saved = SaveResponse { files: vec!["rows.zrows".to_owned()], rows: 1, ..SaveResponse::default() };
         let disk_full = Refusal::new(RefusalKind::Internal, "disk full");
         ready(if self.cannot_save { Err(disk_full) } else { Ok(saved) }).boxed()
     }

@@ -1,17 +1,8 @@
 //! A block as values: what the writer encodes and the reader decodes.
 
-use crate::format::{BlockHead, Kind, TableHeader};
+use zagros_table::Rows;
 
-/// Whole rows, column by column, in the same order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
-    /// Ids.
-    pub ids: Vec<u64>,
-    /// `[ids.len() * width]` words: weights and optimiser state.
-    pub slots: Vec<u32>,
-    /// One for each row, or none at all.
-    pub marks: Vec<u32>,
-}
+use crate::format::{BlockHead, Kind, TableHeader};
 
 /// What marks are told by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,21 +63,6 @@ impl Content {
                 Self::Clock(Clock { steps: number(0), seconds: number(1) })
             }
         }
-    }
-}
-
-impl Rows {
-    /// Memory held by them.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        8 * self.ids.len() + 4 * (self.slots.len() + self.marks.len())
-    }
-
-    /// Forgets them, keeping the memory.
-    pub fn clear(&mut self) {
-        self.ids.clear();
-        self.slots.clear();
-        self.marks.clear();
     }
 }
 

@@ -21,7 +21,7 @@ mod testing;
 mod verify;
 mod writer;
 
-pub use block::{Block, Clock, Content, Rows};
+pub use block::{Block, Clock, Content};
 pub use error::SnapshotError;
 pub use find::{Found, bucket, find, holds};
 pub use format::{BlockHead, Header, Kind, TableHeader, file_name};
@@ -30,3 +30,4 @@ pub use reader::Reader;
 pub use row::{Part, decode, parts};
 pub use verify::{Checked, verify};
 pub use writer::{Writer, Written};
+pub use zagros_table::Rows;

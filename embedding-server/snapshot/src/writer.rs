@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::block::{Clock, Rows};
+use zagros_table::Rows;
+
+use crate::block::Clock;
 use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
 use crate::run::{Cut, Order};
 
