@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
-use zagros_embedding_server::LocalShard;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
@@ -14,12 +13,12 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 pub(crate) struct Counting {
-    shard: LocalShard,
+    shard: Arc<dyn Shard>,
     bytes: Arc<AtomicU64>,
 }
 
 impl Counting {
-    pub(crate) fn new(shard: LocalShard, bytes: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(shard: Arc<dyn Shard>, bytes: Arc<AtomicU64>) -> Self {
         Self { shard, bytes }
     }
 

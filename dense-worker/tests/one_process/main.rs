@@ -110,7 +110,9 @@ impl Cluster {
         let map = Arc::new(map);
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
-        let shard = |service| Arc::new(Counting::new(LocalShard::new(service), Arc::clone(&traffic))) as Arc<dyn Shard>;
+        let shard = |service| {
+            Arc::new(Counting::new(Arc::new(LocalShard::new(service)), Arc::clone(&traffic))) as Arc<dyn Shard>
+        };
         let shards: Vec<Arc<dyn Shard>> = services.into_iter().map(shard).collect();
         let connect: Connect = Arc::new(move |entry| {
             let _alive = &members;
