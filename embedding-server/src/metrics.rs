@@ -1,13 +1,17 @@
 //! What an embedding server counts. Children are resolved once, here.
 
-use std::sync::{Arc, Weak};
+mod cold;
+mod tables;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use std::sync::Arc;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use zagros_plumbing::metrics::{Histogram, IntCounter, latency_buckets, register};
 use zagros_protocol::{Refusal, ServerIndex};
 use zagros_table::TableSet;
+
+pub(crate) use cold::ColdMetrics;
+use tables::TableCollector;
 
 /// Metric children of one server.
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ pub(crate) struct CallMetrics {
 
 impl ServerMetrics {
     pub(crate) fn new(registry: &Registry, index: ServerIndex, tables: &Arc<TableSet>, names: &Arc<[String]>) -> Self {
-        let of = Labelled { registry, server: index.to_string() };
+        let of = Labelled::new(registry, index);
         let requests = of.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = of.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
         let seconds = of.histograms("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
@@ -60,7 +64,7 @@ impl ServerMetrics {
         let bags =
             of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
-        register(registry, TableCollector::new(&of, tables, names));
+        TableCollector::register(&of, tables, names);
         Self {
             lookup: call("lookup"),
             push: call("push"),
@@ -108,7 +112,11 @@ struct Labelled<'a> {
     server: String,
 }
 
-impl Labelled<'_> {
+impl<'a> Labelled<'a> {
+    fn new(registry: &'a Registry, index: ServerIndex) -> Self {
+        Self { registry, server: index.to_string() }
+    }
+
     fn options(&self, name: &str, help: &str) -> Opts {
         Opts::new(format!("zagros_embedding_{name}"), help).const_label("server", &self.server)
     }
@@ -120,43 +128,6 @@ impl Labelled<'_> {
     fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
         let options = HistogramOpts::from(self.options(name, help)).buckets(latency_buckets());
         register(self.registry, HistogramVec::new(options, labels))
-    }
-}
-
-/// Rows and bytes per table, asked from the tables when someone looks.
-#[derive(Clone)]
-struct TableCollector {
-    /// Not kept alive by a registry that outlives the server.
-    tables: Weak<TableSet>,
-    names: Arc<[String]>,
-    rows: IntGaugeVec,
-    bytes: IntGaugeVec,
-}
-
-impl TableCollector {
-    fn new(of: &Labelled<'_>, tables: &Arc<TableSet>, names: &Arc<[String]>) -> prometheus::Result<Self> {
-        let bytes = "Bytes held by weights, optimiser state and index.";
-        Ok(Self {
-            tables: Arc::downgrade(tables),
-            names: Arc::clone(names),
-            rows: IntGaugeVec::new(of.options("table_rows", "Rows held."), &["table"])?,
-            bytes: IntGaugeVec::new(of.options("table_bytes", bytes), &["table"])?,
-        })
-    }
-}
-
-impl Collector for TableCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        [self.rows.desc(), self.bytes.desc()].concat()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let Some(tables) = self.tables.upgrade() else { return Vec::new() };
-        for (name, table) in self.names.iter().zip(tables.iter()) {
-            self.rows.with_label_values(&[name]).set(table.rows() as i64);
-            self.bytes.with_label_values(&[name]).set(table.bytes() as i64);
-        }
-        [self.rows.collect(), self.bytes.collect()].concat()
     }
 }
 
@@ -191,6 +162,8 @@ mod tests {
             r#"zagros_embedding_refusals_total{call="lookup",kind="moved",server="1"} 1"#,
             r#"zagros_embedding_table_rows{server="0",table="user"} 2"#,
             r#"zagros_embedding_table_rows{server="1",table="user"} 0"#,
+            r#"zagros_embedding_table_ids_total{server="0",table="user",what="evicted"} 0"#,
+            r#"zagros_embedding_table_lock_waits_total{server="0",table="user"} 0"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -19,6 +19,11 @@ pub(crate) const BUCKETS: u32 = 64;
 
 /// Two tables: `user` learns with Adagrad, `item` with SGD at a rate of 1.
 pub(crate) fn job(servers: u32) -> Job {
+    job_with(servers, "")
+}
+
+/// The same with more keys of `[cluster]`.
+pub(crate) fn job_with(servers: u32, cluster: &str) -> Job {
     let text = format!(
         r#"
         [data]
@@ -38,6 +43,7 @@ pub(crate) fn job(servers: u32) -> Job {
         [cluster]
         servers = {servers}
         buckets = {BUCKETS}
+        {cluster}
         "#
     );
     Job::parse(&text, Path::new("test.toml"), &Overrides::none()).unwrap()

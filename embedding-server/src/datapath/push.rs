@@ -29,6 +29,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
             return Ok(PushResponse { duplicate: true });
         }
     };
+    service.tables.tick(request.seq, 0);
     let gradients = rows.spread(gradients, count);
     // A refusal drops the ticket, which leaves the push as if it had never come.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
