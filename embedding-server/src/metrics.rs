@@ -35,6 +35,8 @@ pub(crate) struct ServerMetrics {
     pub(crate) bags_summed: IntCounter,
     /// Bags whose gradient was spread over their rows.
     pub(crate) bags_spread: IntCounter,
+    /// Of applied pushes: batches under way when their rows were looked up.
+    pub(crate) staleness: Histogram,
     /// Pushes answered as applied before.
     pub(crate) duplicates: IntCounter,
 }
@@ -45,6 +47,8 @@ pub(crate) struct CallMetrics {
     name: &'static str,
     requests: IntCounter,
     seconds: Histogram,
+    /// Rows per request that was served.
+    pub(crate) rows: Histogram,
     refusals: IntCounterVec,
 }
 
@@ -53,12 +57,16 @@ impl ServerMetrics {
         let of = Labelled::new(registry, index);
         let requests = of.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = of.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
-        let seconds = of.histograms("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
+        let seconds = of.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
+        let sizes = of.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
+        let staleness = "Batches that were under way when a pushed batch's rows were looked up.";
+        let staleness = of.histograms("push_staleness_batches", staleness, &[], powers(0..10));
         let rows = of.counters("rows_total", "Rows that requests met, by what became of them.", &["what"]);
         let call = |name: &'static str| CallMetrics {
             name,
             requests: requests.with_label_values(&[name]),
             seconds: seconds.with_label_values(&[name]),
+            rows: sizes.with_label_values(&[name]),
             refusals: refusals.clone(),
         };
         let bags =
@@ -79,6 +87,7 @@ impl ServerMetrics {
             refused: row("refused"),
             bags_summed: bags.with_label_values(&["lookup"]),
             bags_spread: bags.with_label_values(&["push"]),
+            staleness: staleness.with_label_values::<&str>(&[]),
             duplicates: of
                 .counters("duplicates_total", "Pushes that had been applied before.", &[])
                 .with_label_values::<&str>(&[]),
@@ -106,6 +115,11 @@ impl CallMetrics {
     }
 }
 
+/// Buckets for counts: 0 and powers of two.
+fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
+    std::iter::once(0.0).chain(of.map(|power| 2_f64.powi(power))).collect()
+}
+
 /// Makes metrics that carry the server's number, so that servers of one process can share a registry.
 struct Labelled<'a> {
     registry: &'a Registry,
@@ -125,8 +139,12 @@ impl<'a> Labelled<'a> {
         register(self.registry, IntCounterVec::new(self.options(name, help), labels))
     }
 
-    fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
-        let options = HistogramOpts::from(self.options(name, help)).buckets(latency_buckets());
+    fn seconds(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+        self.histograms(name, help, labels, latency_buckets())
+    }
+
+    fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: Vec<f64>) -> HistogramVec {
+        let options = HistogramOpts::from(self.options(name, help)).buckets(buckets);
         register(self.registry, HistogramVec::new(options, labels))
     }
 }
@@ -157,6 +175,8 @@ mod tests {
         for line in [
             r#"zagros_embedding_requests_total{call="lookup",server="0"} 1"#,
             r#"zagros_embedding_request_seconds_count{call="push",server="0"} 1"#,
+            r#"zagros_embedding_request_rows_sum{call="lookup",server="0"} 2"#,
+            r#"zagros_embedding_push_staleness_batches_bucket{server="0",le="0"} 1"#,
             r#"zagros_embedding_rows_total{server="0",what="created"} 2"#,
             r#"zagros_embedding_rows_total{server="0",what="updated"} 2"#,
             r#"zagros_embedding_refusals_total{call="lookup",kind="moved",server="1"} 1"#,

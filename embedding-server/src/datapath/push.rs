@@ -35,6 +35,8 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
+    service.metrics.push.rows.observe((request.ids.len() / 8) as f64);
+    service.metrics.staleness.observe(f64::from(request.staleness));
     service.metrics.updated.inc_by(report.updated);
     service.metrics.created.inc_by(report.created);
     service.metrics.repeated.inc_by(report.repeated);

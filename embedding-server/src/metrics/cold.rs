@@ -26,7 +26,7 @@ impl<'a> ColdMetrics<'a> {
 
     /// Those of reads and of writes.
     pub(crate) fn calls(&self) -> (Calls, Calls) {
-        let seconds = self.of.histograms("cold_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
+        let seconds = self.of.seconds("cold_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
         let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
         let calls = |call: &str| Calls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
         (calls("read"), calls("write"))
