@@ -5,8 +5,8 @@ use crate::prefetch::prefetch;
 use crate::stripe::Stripe;
 use crate::{PushReport, Table};
 
-/// Rows that go through one stage together: more than a core can wait for at once, few enough for its first cache.
-const AT_ONCE: usize = 64;
+/// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later.
+const STEP: usize = 16;
 /// Values of the widest vector that every x86-64 of the last ten years has.
 const LANES: usize = 8;
 /// No slot has this number.
@@ -21,18 +21,20 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
-                group.slots.clear();
-                staged(
+                group.slots.resize(group.keys.len(), NONE);
+                pipelined(
                     group.keys.len(),
                     #[inline(always)]
                     |stage, index| match stage {
                         Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
+                        Stage::Peek => group.slots[index] = ask_slot(stripe, group.keys[index], layout.dim),
+                        Stage::Settle if group.slots[index] != NONE => {}
+                        Stage::Settle => {
                             let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
                             made += u64::from(created);
-                            group.slots.push(slot);
+                            group.slots[index] = slot;
+                            stripe.prefetch_slot(slot, layout.dim);
                         }
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
                         Stage::Touch => {
                             let weights = &stripe.slot(group.slots[index])[..layout.dim];
                             copy(weights, row_mut(out, group.positions[index], layout.dim));
@@ -53,21 +55,22 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
-                group.slots.clear();
-                staged(
+                group.slots.resize(group.keys.len(), NONE);
+                pipelined(
                     group.keys.len(),
                     #[inline(always)]
                     |stage, index| match stage {
                         Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let slot = stripe.find(group.keys[index]).unwrap_or(NONE);
-                            if slot == NONE {
-                                group.missing.push(group.positions[index]);
+                        Stage::Peek => group.slots[index] = ask_slot(stripe, group.keys[index], layout.dim),
+                        Stage::Settle if group.slots[index] != NONE => {}
+                        Stage::Settle => match stripe.find(group.keys[index]) {
+                            Some(slot) => {
+                                group.slots[index] = slot;
+                                stripe.prefetch_slot(slot, layout.dim);
                             }
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch | Stage::Touch if group.slots[index] == NONE => {}
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.dim),
+                            None => group.missing.push(group.positions[index]),
+                        },
+                        Stage::Touch if group.slots[index] == NONE => {}
                         Stage::Touch => {
                             let weights = &stripe.slot(group.slots[index])[..layout.dim];
                             copy(weights, row_mut(out, group.positions[index], layout.dim));
@@ -89,20 +92,22 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
-                group.slots.clear();
-                staged(
+                group.slots.resize(group.keys.len(), NONE);
+                pipelined(
                     group.keys.len(),
                     #[inline(always)]
                     |stage, index| match stage {
                         Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
+                        Stage::Peek => {
+                            group.slots[index] = ask_slot(stripe, group.keys[index], layout.stride);
+                            prefetch(row(gradients, group.positions[index], layout.dim));
+                        }
+                        Stage::Settle if group.slots[index] != NONE => {}
+                        Stage::Settle => {
                             let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
                             report.created += u64::from(created);
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch => {
-                            stripe.prefetch_slot(group.slots[index], layout.stride);
-                            prefetch(row(gradients, group.positions[index], layout.dim));
+                            group.slots[index] = slot;
+                            stripe.prefetch_slot(slot, layout.stride);
                         }
                         Stage::Touch => {
                             let gradient = row(gradients, group.positions[index], layout.dim);
@@ -132,34 +137,53 @@ impl Table {
 enum Stage {
     /// Ask for its index entry.
     Ask,
-    /// Find its slot.
-    Find,
-    /// Ask for its slot.
-    Fetch,
+    /// Look where the entry should be, and ask for the slot.
+    Peek,
+    /// Find it, or make it, if it was not there.
+    Settle,
     /// Read or change it.
     Touch,
 }
 
-/// Takes `count` rows through all stages, some at a time. Each stage is a loop of its own and short: a request for
-/// memory waits for its page to be found, and only in a short loop do many of them wait together.
+/// Takes `count` rows through all stages, a few at a time, each few one stage behind the few after them: while memory
+/// is fetched for some rows, others are worked on.
 #[inline(always)]
-fn staged(count: usize, mut run: impl FnMut(Stage, usize)) {
-    for start in (0..count).step_by(AT_ONCE) {
-        let end = count.min(start + AT_ONCE);
+fn pipelined(count: usize, mut run: impl FnMut(Stage, usize)) {
+    let steps = count.div_ceil(STEP);
+    let rows = |step: usize| step * STEP..count.min(step * STEP + STEP);
+    for step in 0..steps + 3 {
         // Loops and not `for_each`, whose body would not be compiled for wide vectors.
-        for index in start..end {
-            run(Stage::Ask, index);
+        if step < steps {
+            for index in rows(step) {
+                run(Stage::Ask, index);
+            }
         }
-        for index in start..end {
-            run(Stage::Find, index);
+        if (1..=steps).contains(&step) {
+            for index in rows(step - 1) {
+                run(Stage::Peek, index);
+            }
         }
-        for index in start..end {
-            run(Stage::Fetch, index);
+        if (2..=steps + 1).contains(&step) {
+            for index in rows(step - 2) {
+                run(Stage::Settle, index);
+            }
         }
-        for index in start..end {
-            run(Stage::Touch, index);
+        if step >= 3 {
+            for index in rows(step - 3) {
+                run(Stage::Touch, index);
+            }
         }
     }
+}
+
+/// The slot of a key if it is found at once, and asks for the memory of its first `values`.
+#[inline(always)]
+fn ask_slot(stripe: &Stripe, key: u64, values: usize) -> u32 {
+    let slot = stripe.peek(key);
+    if let Some(slot) = slot {
+        stripe.prefetch_slot(slot, values);
+    }
+    slot.unwrap_or(NONE)
 }
 
 /// Copies in vectors of known length: rows are too short for a call of `memcpy`.

@@ -1,7 +1,9 @@
 //! Slots of one size in large blocks: no heap block per row, no copy when it grows. A slot that is given back is given
 //! out again before the slab grows.
 
-use crate::memory::{HUGE_PAGE, Memory, Pages};
+use std::sync::Arc;
+
+use crate::memory::{Arena, HUGE_PAGE, Memory};
 
 /// Slots of the first blocks: a stripe of a tiny table costs no more than these.
 const FIRST_BLOCK: usize = 4;
@@ -12,30 +14,31 @@ const BLOCK_BYTES: usize = HUGE_PAGE;
 /// No slot has this number.
 const NONE: u32 = u32::MAX;
 
-/// Slots of `stride` words each. A slot's number is its block, then its place there in `bits` bits; blocks below the
-/// largest leave numbers unused.
+/// Slots of `stride` words each, numbered in the order in which they were first given out.
 ///
 /// Where marks are wanted, one word a slot lies behind the slots of each block: what is read of many slots that are
 /// not otherwise needed should not cost a cache line for each.
 #[derive(Debug)]
 pub(crate) struct Slab {
+    arena: Arc<Arena>,
     stride: usize,
     marks: bool,
-    bits: u32,
+    /// The level from which on blocks have one size.
+    top: u32,
     blocks: Vec<Memory>,
     /// The number given next, unless it is `end`.
-    next: usize,
-    end: usize,
+    next: u32,
+    end: u32,
     /// The slot that was given back last; its first word is the number of the one before.
     free: u32,
 }
 
 impl Slab {
     /// Slots of `stride` words, at least one, and a mark for each if `marks`.
-    pub(crate) fn new(stride: usize, marks: bool) -> Self {
+    pub(crate) fn new(arena: &Arc<Arena>, stride: usize, marks: bool) -> Self {
         let largest = BLOCK_BYTES / ((stride + usize::from(marks)) * size_of::<u32>());
-        let bits = largest.max(FIRST_BLOCK).ilog2();
-        Self { stride, marks, bits, blocks: Vec::new(), next: 0, end: 0, free: NONE }
+        let top = (largest / FIRST_BLOCK).max(1).ilog2();
+        Self { arena: Arc::clone(arena), stride, marks, top, blocks: Vec::new(), next: 0, end: 0, free: NONE }
     }
 
     /// Adds one slot of zeros and answers its number.
@@ -48,7 +51,7 @@ impl Slab {
             self.grow();
         }
         self.next += 1;
-        (self.next - 1) as u32
+        self.next - 1
     }
 
     /// Gives back a slot that [`Self::add`] gave out.
@@ -88,15 +91,14 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn mark(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
-        let words = self.blocks[block].words();
-        words[self.marks_start(words.len()) + place]
+        self.blocks[block].words()[self.marks_start(block) + place]
     }
 
     /// A slot's mark; as [`Self::mark`].
     #[inline(always)]
     pub(crate) fn mark_mut(&mut self, slot: u32) -> &mut u32 {
         let (block, place) = self.locate(slot);
-        let start = self.marks_start(self.blocks[block].words().len());
+        let start = self.marks_start(block);
         &mut self.blocks[block].words_mut()[start + place]
     }
 
@@ -106,17 +108,27 @@ impl Slab {
         blocks + self.blocks.capacity() * size_of::<Memory>()
     }
 
+    /// Block of a slot, and its place there: `BLOCKS_PER_LEVEL` blocks of `FIRST_BLOCK` slots, as many of twice as
+    /// many, and so on up to `top`. Numbers are counted as if blocks of smaller levels went on below 0 without end.
     #[inline(always)]
     fn locate(&self, slot: u32) -> (usize, usize) {
-        let place = slot & ((1 << self.bits) - 1);
-        ((slot >> self.bits) as usize, place as usize)
+        let number = slot as usize + FIRST_BLOCK * BLOCKS_PER_LEVEL;
+        let level = (number / (FIRST_BLOCK * BLOCKS_PER_LEVEL)).ilog2().min(self.top);
+        let bits = level + FIRST_BLOCK.ilog2();
+        let block = (number >> bits) + level as usize * BLOCKS_PER_LEVEL - BLOCKS_PER_LEVEL;
+        (block, number & ((1 << bits) - 1))
     }
 
-    /// Where the marks of a block of `len` words begin: behind the slots, of which there are `len / (stride + 1)`.
+    /// Where the marks of a block begin: behind its slots.
     #[inline(always)]
-    fn marks_start(&self, len: usize) -> usize {
+    fn marks_start(&self, block: usize) -> usize {
         assert!(self.marks, "the slab has no marks");
-        len / (self.stride + 1) * self.stride
+        self.slots_of(block) * self.stride
+    }
+
+    #[inline(always)]
+    fn slots_of(&self, block: usize) -> usize {
+        FIRST_BLOCK << (block / BLOCKS_PER_LEVEL).min(self.top as usize)
     }
 
     #[inline(never)]
@@ -132,13 +144,11 @@ impl Slab {
 
     #[cold]
     fn grow(&mut self) {
-        let first = self.blocks.len() << self.bits;
-        // Slots are numbered in 32 bits: billions of rows in one stripe are terabytes in a whole table.
-        assert!(first < (u32::MAX >> 1) as usize, "a stripe is full: give the table more stripes");
-        let level = (self.blocks.len() / BLOCKS_PER_LEVEL) as u32;
-        let slots = 1 << self.bits.min(FIRST_BLOCK.ilog2() + level);
-        self.blocks.push(Memory::zeroed(slots * (self.stride + usize::from(self.marks)), Pages::Huge));
-        (self.next, self.end) = (first, first + slots);
+        let slots = self.slots_of(self.blocks.len());
+        // Billions of rows in one stripe are terabytes in a whole table.
+        assert!(self.end as usize + slots < NONE as usize, "a stripe is full: give the table more stripes");
+        self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.marks))));
+        self.end += slots as u32;
     }
 }
 
@@ -147,10 +157,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::CACHE_LINE;
+    use crate::memory::{CACHE_LINE, Pages};
+
+    fn empty(stride: usize, marks: bool) -> Slab {
+        Slab::new(&Arena::new(Pages::Huge), stride, marks)
+    }
 
     fn filled(stride: usize, slots: usize) -> (Slab, Vec<u32>) {
-        let mut slab = Slab::new(stride, false);
+        let mut slab = empty(stride, false);
         let numbers: Vec<u32> = (0..slots).map(|_| slab.add()).collect();
         for (value, slot) in numbers.iter().enumerate() {
             slab.floats_mut(*slot).fill(value as f32);
@@ -177,7 +191,7 @@ mod tests {
             stride in 1_usize..40,
             calls in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
         ) {
-            let (mut slab, mut used) = (Slab::new(stride, true), Vec::<(u32, u32)>::new());
+            let (mut slab, mut used) = (empty(stride, true), Vec::<(u32, u32)>::new());
             for (value, (release, which)) in calls.into_iter().enumerate() {
                 if release && !used.is_empty() {
                     slab.release(used.swap_remove(which.index(used.len())).0);
@@ -238,6 +252,6 @@ mod tests {
             let most = payload * 5 / 4 + 4096;
             assert!((payload..most).contains(&slab.bytes()), "{} bytes for {payload}", slab.bytes());
         }
-        assert_eq!(Slab::new(32, false).bytes(), 0);
+        assert_eq!(empty(32, false).bytes(), 0);
     }
 }

@@ -1,8 +1,11 @@
 //! One independently locked part of a table: an index and the slab it points into.
 
+use std::sync::Arc;
+
 use crate::config::Layout;
 use crate::group::id_of;
 use crate::index::{Found, Index};
+use crate::memory::Arena;
 use crate::prefetch::prefetch;
 use crate::slab::Slab;
 
@@ -14,8 +17,9 @@ pub(crate) struct Stripe {
 }
 
 impl Stripe {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { index: Index::new(), slab: Slab::new(layout.stride, false) }
+    /// An empty stripe of a table whose memory comes from `arena`.
+    pub(crate) fn new(layout: &Layout, arena: &Arc<Arena>) -> Self {
+        Self { index: Index::new(arena), slab: Slab::new(arena, layout.stride, false) }
     }
 
     /// Asks for the index entry of a key.
@@ -28,6 +32,12 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn prefetch_slot(&self, slot: u32, values: usize) {
         prefetch(&self.slot(slot)[..values]);
+    }
+
+    /// The slot of a key whose entry lies where it is looked for first; a key that is not found may have a row still.
+    #[inline(always)]
+    pub(crate) fn peek(&self, key: u64) -> Option<u32> {
+        self.index.peek(key)
     }
 
     /// The slot of a key that has a row.
@@ -89,6 +99,7 @@ mod tests {
 
     use super::*;
     use crate::group::key_of;
+    use crate::memory::Pages;
     use crate::{Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {
@@ -101,7 +112,7 @@ mod tests {
         #[test]
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
-            let mut stripe = Stripe::new(layout);
+            let mut stripe = Stripe::new(&layout, &Arena::new(Pages::Huge));
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);

@@ -3,6 +3,7 @@
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Layout;
+use crate::memory::{Arena, Pages};
 use crate::stripe::Stripe;
 use crate::{TableConfig, TableError};
 
@@ -31,7 +32,8 @@ impl Table {
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
         config.check(table)?;
         let layout = config.layout(seed, table);
-        let stripes = (0..config.stripes).map(|_| Mutex::new(Stripe::new(layout))).collect();
+        let arena = Arena::new(Pages::Huge);
+        let stripes = (0..config.stripes).map(|_| Mutex::new(Stripe::new(&layout, &arena))).collect();
         Ok(Self { table, layout, stripes })
     }
 
