@@ -10,8 +10,9 @@ pub(crate) use control::FakeControl;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Categorical, Cluster, Data, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric, Output,
-    Pooling, Standardise, Table, TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
+    Admission, Categorical, Cluster, Data, DenseOptimizer, Element, Features, Format, Init, Job, Label, Mode, Model,
+    NonFinite, Numeric, Output, Pooling, Retention, Schedule, Standardise, Table, TableLimits, TableOptimizer,
+    TestPart, Train, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -114,6 +115,11 @@ fn table(index: usize, dim: usize) -> Table {
         init: Init::Uniform { bound: 0.1 },
         optimizer: TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 },
         limits: TableLimits::default(),
+        non_finite: NonFinite::default(),
+        element: Element::default(),
+        schedule: Schedule::default(),
+        admission: Admission::default(),
+        retention: Retention::default(),
     }
 }
 
@@ -128,5 +134,7 @@ fn cluster() -> Cluster {
         patience: Duration::from_secs(5),
         lease: Duration::from_secs(2),
         wire: Wire::F32,
+        memory: None,
+        cold_folder: None,
     }
 }

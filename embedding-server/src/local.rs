@@ -13,7 +13,7 @@ use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::{EmbeddingService, datapath, storage};
 
-/// Bytes of ids up to which a request is served on the thread that took it. 32 Ki rows take a few milliseconds of
+/// Bytes of ids and bags up to which a request is served on the thread that took it. 32 Ki rows take a few milliseconds of
 /// memory work: handing them to another thread would cost more than it frees. Beyond that the runtime's thread
 /// would keep other connections waiting.
 const INLINE_ID_BYTES: usize = 32 * 1024 * size_of::<u64>();
@@ -35,11 +35,11 @@ impl LocalShard {
     /// Runs `work` here when the request is small, else on a thread that may block.
     async fn serve<Q: Send + 'static, T: Send + 'static>(
         &self,
-        id_bytes: usize,
+        bytes: usize,
         request: Q,
         work: impl FnOnce(&EmbeddingService, &Q) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        if id_bytes <= INLINE_ID_BYTES {
+        if bytes <= INLINE_ID_BYTES {
             return work(&self.service, &request);
         }
         self.offload(move |service| work(service, &request)).await
@@ -62,14 +62,14 @@ impl Shard for LocalShard {
     }
 
     fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.serve(request.ids.len(), request, |service, request| {
+        self.serve(request.ids.len() + request.bags.len(), request, |service, request| {
             service.metrics.lookup.observe(|| datapath::lookup(service, request))
         })
         .boxed()
     }
 
     fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.serve(request.ids.len(), request, |service, request| {
+        self.serve(request.ids.len() + request.bags.len(), request, |service, request| {
             service.metrics.push.observe(|| datapath::push(service, request))
         })
         .boxed()

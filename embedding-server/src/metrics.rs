@@ -23,6 +23,14 @@ pub(crate) struct ServerMetrics {
     pub(crate) updated: IntCounter,
     /// Gradients of an id that occurred before in the same push.
     pub(crate) repeated: IntCounter,
+    /// Gradients left out because they were not finite.
+    pub(crate) skipped: IntCounter,
+    /// Rows of ids that are not admitted: lookups answered with zeros, gradients dropped.
+    pub(crate) refused: IntCounter,
+    /// Bags whose rows were summed for an answer.
+    pub(crate) bags_summed: IntCounter,
+    /// Bags whose gradient was spread over their rows.
+    pub(crate) bags_spread: IntCounter,
     /// Pushes answered as applied before.
     pub(crate) duplicates: IntCounter,
 }
@@ -49,6 +57,8 @@ impl ServerMetrics {
             seconds: seconds.with_label_values(&[name]),
             refusals: refusals.clone(),
         };
+        let bags =
+            of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
         register(registry, TableCollector::new(&of, tables, names));
         Self {
@@ -61,6 +71,10 @@ impl ServerMetrics {
             created: row("created"),
             updated: row("updated"),
             repeated: row("repeated"),
+            skipped: row("skipped"),
+            refused: row("refused"),
+            bags_summed: bags.with_label_values(&["lookup"]),
+            bags_spread: bags.with_label_values(&["push"]),
             duplicates: of
                 .counters("duplicates_total", "Pushes that had been applied before.", &[])
                 .with_label_values::<&str>(&[]),

@@ -8,12 +8,13 @@ use prometheus::Registry;
 use zagros_job::Job;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
-use zagros_table::{Scratch, TableError, TableSet};
+use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 
 use crate::ServerError;
 use crate::datapath::{Owned, Windows};
 use crate::metrics::ServerMetrics;
-use crate::tables::make_tables;
+use crate::storage::Turns;
+use crate::tables::{make_tables, table_config};
 
 /// One embedding server's rows and everything needed to serve them.
 pub struct EmbeddingService {
@@ -23,6 +24,9 @@ pub struct EmbeddingService {
     pub(crate) tables: Arc<TableSet>,
     /// Names in the order of the tables.
     pub(crate) names: Arc<[String]>,
+    /// What each table was made from, in their order.
+    pub(crate) configs: Box<[TableConfig]>,
+    pub(crate) storage: Turns,
     pub(crate) windows: Windows,
     pub(crate) metrics: ServerMetrics,
     placement: ArcSwapOption<Owned>,
@@ -45,6 +49,8 @@ impl EmbeddingService {
             servers: job.cluster.servers,
             tables,
             names,
+            configs: job.tables.iter().map(table_config).collect(),
+            storage: Turns::default(),
             windows: Windows::default(),
             metrics,
             placement: ArcSwapOption::empty(),
@@ -111,10 +117,9 @@ impl EmbeddingService {
     /// What a table refused, with its name for a person.
     pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
         let name = error.table().and_then(|table| self.names.get(table as usize));
-        match name {
-            Some(name) => Refusal::invalid(format!("table `{name}`: {error}")),
-            None => Refusal::invalid(error),
-        }
+        let message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
+        let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
+        Refusal::new(kind, message)
     }
 }
 

@@ -1,7 +1,9 @@
 //! From the job's tables to the tables of a server.
 
+mod rows;
+
 use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
-use zagros_table::{Initializer, Limits, Optimizer, TableConfig, TableSet};
+use zagros_table::{Capacity, Initializer, Limits, Optimizer, TableConfig, TableSet};
 
 use crate::ServerError;
 
@@ -13,13 +15,18 @@ pub fn table_config(table: &Table) -> TableConfig {
         init: initializer(table.init),
         optimizer: optimizer(table.optimizer),
         limits: limits(table.limits),
+        non_finite: rows::non_finite(table.non_finite),
+        element: rows::element(table.element),
+        schedule: rows::schedule(table.schedule),
+        admission: rows::admission(table.admission),
+        retention: rows::retention(table.retention),
         ..TableConfig::default()
     }
 }
 
 pub(crate) fn make_tables(job: &Job) -> Result<TableSet, ServerError> {
     let configs: Vec<TableConfig> = job.tables.iter().map(table_config).collect();
-    TableSet::new(job.train.seed, &configs).map_err(|source| {
+    TableSet::new(job.train.seed, &configs, Capacity::default()).map_err(|source| {
         let table = source.table().and_then(|table| job.tables.get(table as usize));
         ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
     })

@@ -65,7 +65,8 @@ pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
 /// A lookup at generation 1 in f32.
 pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupRequest {
     let (segments, ids) = rows(parts);
-    LookupRequest { generation: 1, segments, ids, access: access as i32, encoding: Encoding::F32 as i32 }
+    let (access, encoding) = (access as i32, Encoding::F32 as i32);
+    LookupRequest { generation: 1, segments, ids, access, encoding, bags: Bytes::new() }
 }
 
 /// Push number `seq` of writer 9 at generation 1, every gradient the same.
@@ -73,7 +74,8 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
     let (segments, ids) = rows(parts);
     let values = vec![gradient; ids.len() / 8 * DIM as usize];
     let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();
-    PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding: Encoding::F32 as i32 }
+    let (encoding, bags) = (Encoding::F32 as i32, Bytes::new());
+    PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding, bags }
 }
 
 /// What a lookup answers, as numbers.

@@ -118,7 +118,9 @@ fn any_job() -> impl Strategy<Value = String> {
         "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
         "train": ["a b.txt", "/é"], "test": "t",
     });
-    let fixed_cluster = json!({ "coordinator": null, "admin": null, "server_addresses": null, "servers": 3, "workers": null, "buckets": 7 });
+    let fixed_cluster = json!({ "coordinator": null, "admin": null, "server_addresses": null, "servers": 3, "workers": null, "buckets": 7, "memory": "1.5 GiB" });
+    // Excludes the other time to live.
+    let fixed_rows = json!({ "ttl_seconds": null });
     let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
     let sections = ["data", "embedding", "model", "optimizer", "train", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
@@ -128,8 +130,8 @@ fn any_job() -> impl Strategy<Value = String> {
         let job = json!({
             "data": with(data, fixed_data.clone()),
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
-            "embedding": embedding,
-            "tables": if shared { json!({ "shared": with(table, json!({ "dim": null })) }) } else { json!({}) },
+            "embedding": with(embedding, fixed_rows.clone()),
+            "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
             "model": model,
             "optimizer": optimizer,
             "train": with(train, json!({ "staleness": null })),

@@ -9,6 +9,7 @@ mod data;
 mod embedding;
 mod features;
 mod model;
+mod rows;
 mod train;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub(crate) use features::{
     Categorical, CategoricalTable, Features, Label, LabelTable, Numeric, NumericTable, Pooling, Standardise,
 };
 pub(crate) use model::{DenseOptimizer, Model};
+pub(crate) use rows::{Admission, Counter, Element, Evict, NonFinite, SKETCH, Schedule, Victims};
 pub(crate) use train::{Mode, Output, Train};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.

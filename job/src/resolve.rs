@@ -5,6 +5,7 @@ mod cluster;
 mod data;
 mod features;
 mod model;
+mod rows;
 mod tables;
 
 use std::path::{Path as FilePath, PathBuf};

@@ -1,6 +1,7 @@
 //! What a validated job gives back: its resolved file, the fingerprint that all roles compare, its data files.
 
-use std::collections::BTreeMap;
+mod tables;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -8,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, Features, Format, Init, Job, Mode, Model, Numeric, Pooling, Standardise, Table,
-    TableOptimizer, TestPart, Values, Wire,
+    Categorical, Data, DenseOptimizer, Features, Format, Job, Mode, Model, Numeric, Pooling, Standardise, Table,
+    TestPart, Values, Wire,
 };
 
 impl Job {
@@ -57,12 +58,12 @@ impl Job {
 }
 
 fn raw_job(job: &Job) -> raw::Job {
-    let embedding = common(&job.tables);
+    let embedding = tables::common(&job.tables);
     raw::Job {
         name: Some(job.name.clone()),
         data: data(&job.data),
         features: features(&job.features, &job.tables),
-        tables: tables(job, &embedding),
+        tables: tables::own(job, &embedding),
         embedding,
         model: model(&job.model),
         optimizer: dense_optimizer(job.dense_optimizer),
@@ -149,88 +150,6 @@ fn categorical(feature: &Categorical, table: &str) -> raw::Categorical {
     })
 }
 
-/// Settings of the first table stand for all that equal it.
-fn common(tables: &[Table]) -> raw::Embedding {
-    let of = |table: &Table| raw::Embedding {
-        dim: table.dim,
-        init: init(table.init),
-        optimizer: table_optimizer(table.optimizer),
-        clip_value: limit(table.limits.clip_value),
-        clip_norm: limit(table.limits.clip_norm),
-        weight_bound: limit(table.limits.weight_bound),
-    };
-    tables.first().map(of).unwrap_or_default()
-}
-
-/// Tables that differ from the first, and those that no feature's column names.
-fn tables(job: &Job, common: &raw::Embedding) -> BTreeMap<String, raw::Table> {
-    let Some(first) = job.tables.first() else { return BTreeMap::new() };
-    let named_by_column = |table: &Table| {
-        let mut features = job.features.categorical.iter();
-        features.any(|feature| feature.column == table.name && job.tables[feature.table].name == table.name)
-    };
-    let own = |table: &Table| raw::Table {
-        dim: (table.dim != common.dim).then_some(table.dim),
-        init: (table.init != first.init).then(|| init(table.init)),
-        optimizer: (table.optimizer != first.optimizer).then(|| table_optimizer(table.optimizer)),
-        clip_value: differing(table.limits.clip_value, first.limits.clip_value),
-        clip_norm: differing(table.limits.clip_norm, first.limits.clip_norm),
-        weight_bound: differing(table.limits.weight_bound, first.limits.weight_bound),
-    };
-    let differs = |own: &raw::Table| *own != raw::Table::default();
-    let written = job.tables.iter().map(|table| (table, own(table)));
-    let written = written.filter(|(table, own)| differs(own) || !named_by_column(table));
-    written.map(|(table, own)| (table.name.clone(), own)).collect()
-}
-
-fn limit(limit: Option<f32>) -> f64 {
-    limit.map_or(0.0, shortest)
-}
-
-fn differing(own: Option<f32>, first: Option<f32>) -> Option<f64> {
-    (own != first).then(|| limit(own))
-}
-
-fn init(init: Init) -> raw::Init {
-    match init {
-        Init::Zero => raw::Init::Zero,
-        Init::Uniform { bound } => raw::Init::Uniform { bound: shortest(bound) },
-        Init::Normal { deviation } => raw::Init::Normal { deviation: shortest(deviation) },
-        Init::TruncatedNormal { deviation } => raw::Init::TruncatedNormal { deviation: shortest(deviation) },
-        Init::Xavier { rows } => raw::Init::Xavier { rows: shortest(rows) },
-        Init::Constant { value } => raw::Init::Constant { value: shortest(value) },
-    }
-}
-
-fn table_optimizer(optimizer: TableOptimizer) -> raw::TableOptimizer {
-    match optimizer {
-        TableOptimizer::Sgd { lr, momentum, l2 } => {
-            let [lr, momentum, l2] = [lr, momentum, l2].map(shortest);
-            raw::TableOptimizer::Sgd { lr, momentum, l2 }
-        }
-        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
-            let [lr, epsilon, initial_accumulator, l2] = [lr, epsilon, initial_accumulator, l2].map(shortest);
-            raw::TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
-        }
-        TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
-            let [lr, epsilon, initial_accumulator, l2] = [lr, epsilon, initial_accumulator, l2].map(shortest);
-            raw::TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 }
-        }
-        TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 } => {
-            let [lr, beta1, beta2, epsilon, l2] = [lr, beta1, beta2, epsilon, l2].map(shortest);
-            raw::TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 }
-        }
-        TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
-            let [lr, beta1, beta2, epsilon, weight_decay] = [lr, beta1, beta2, epsilon, weight_decay].map(shortest);
-            raw::TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay }
-        }
-        TableOptimizer::Ftrl { lr, beta, l1, l2 } => {
-            let [lr, beta, l1, l2] = [lr, beta, l1, l2].map(shortest);
-            raw::TableOptimizer::Ftrl { lr, beta, l1, l2 }
-        }
-    }
-}
-
 fn model(model: &Model) -> raw::Model {
     match model.clone() {
         Model::Dlrm { bottom, top, dropout } => raw::Model::Dlrm { bottom, top, dropout },
@@ -276,7 +195,16 @@ fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
             Wire::F16 => raw::Wire::F16,
             Wire::Bf16 => raw::Wire::Bf16,
         },
+        memory: cluster.memory.map(size),
+        cold_folder: cluster.cold_folder.as_deref().map(text),
     }
+}
+
+/// In the largest unit that a whole number of gives the size.
+fn size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.into_iter().find(|(_, bits)| bytes.trailing_zeros() >= *bits);
+    unit.map_or_else(|| format!("{bytes} B"), |(name, bits)| format!("{} {name}", bytes >> bits))
 }
 
 fn paths(paths: &[PathBuf]) -> raw::Paths {
@@ -314,6 +242,8 @@ mod tests {
             "cluster.admin='0.0.0.0:9'",
             "cluster.patience_seconds=5",
             "output.folder=other",
+            "cluster.memory=2GiB",
+            "cluster.cold_folder=other",
             "name=other",
         ];
         for set in same {
@@ -333,6 +263,15 @@ mod tests {
             "embedding.dim=8",
             "embedding.optimizer.lr=0.5",
             "embedding.init.bound=0.5",
+            "embedding.non_finite=skip",
+            "embedding.element=bf16",
+            "embedding.schedule={kind='linear', decay=5}",
+            "embedding.admission={kind='count'}",
+            "embedding.evict={kind='lfu'}",
+            "embedding.ttl_steps=7",
+            "embedding.ttl_seconds=7",
+            "embedding.small_norm=0.5",
+            "embedding.victims=drop",
             "features.categorical=['C1']",
             "features.numeric=['I1', 'I2']",
             "model.top=[1]",
@@ -357,6 +296,14 @@ mod tests {
         assert_eq!(paths(&[]), ["/jobs/a", "/b/c", "/jobs/d"]);
         let here = std::env::current_dir().unwrap();
         assert_eq!(paths(&["data.train=x/y"]), [text(&here.join("x/y")), "/jobs/d".to_owned()]);
+    }
+
+    #[test]
+    fn a_size_is_written_exactly() {
+        for (bytes, written) in [(2 << 30, "2 GiB"), (3 << 19, "1536 KiB"), (500_000_001, "500000001 B")] {
+            assert_eq!(size(bytes), written);
+            assert_eq!(job(&[&format!("cluster.memory='{written}'")]).cluster.memory, Some(bytes));
+        }
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The validated job: what every role works from. Made by the loader only; the resolved form is
 //! serialised into the run folder.
 
+mod table;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+
+pub use table::*;
 
 /// A whole job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -170,137 +174,6 @@ pub enum Pooling {
     Mean,
 }
 
-/// An embedding table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Table {
-    /// Unique name.
-    pub name: String,
-    /// Values per row.
-    pub dim: usize,
-    /// First value of a row.
-    pub init: Init,
-    /// How gradients are applied.
-    pub optimizer: TableOptimizer,
-    /// Limits on gradients and weights.
-    pub limits: TableLimits,
-}
-
-/// Limits on gradients and weights of a table; `None` for no limit, else above 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct TableLimits {
-    /// Largest magnitude of a gradient's value.
-    pub clip_value: Option<f32>,
-    /// Largest Euclidean norm of a row's gradient, after `clip_value`.
-    pub clip_norm: Option<f32>,
-    /// Largest magnitude of a weight.
-    pub weight_bound: Option<f32>,
-}
-
-/// First value of a row, a function of (seed, table, id) alone.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub enum Init {
-    /// All zero.
-    Zero,
-    /// Uniform in `[-bound, bound)`.
-    Uniform {
-        /// Half width.
-        bound: f32,
-    },
-    /// Normal around zero.
-    Normal {
-        /// Standard deviation.
-        deviation: f32,
-    },
-    /// Normal around zero, drawn again beyond two deviations.
-    TruncatedNormal {
-        /// Standard deviation before the cut.
-        deviation: f32,
-    },
-    /// Uniform with the bound √(6 / (rows + dim)).
-    Xavier {
-        /// Rows that the table is expected to hold.
-        rows: f32,
-    },
-    /// All one value.
-    Constant {
-        /// The value.
-        value: f32,
-    },
-}
-
-/// How an embedding row learns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub enum TableOptimizer {
-    /// v ← momentum·v + g; w ← w − lr·v
-    Sgd {
-        /// Learning rate.
-        lr: f32,
-        /// Share of the velocity kept; 0 keeps none.
-        momentum: f32,
-        /// L2 penalty added to the gradient.
-        l2: f32,
-    },
-    /// a ← a + g²; w ← w − lr·g / (√a + ε), element-wise (Duchi et al. 2011).
-    Adagrad {
-        /// Learning rate.
-        lr: f32,
-        /// Added to the root.
-        epsilon: f32,
-        /// First value of the accumulator.
-        initial_accumulator: f32,
-        /// L2 penalty added to the gradient.
-        l2: f32,
-    },
-    /// Adagrad with one accumulator a row: a ← a + mean(g²).
-    RowAdagrad {
-        /// Learning rate.
-        lr: f32,
-        /// Added to the root.
-        epsilon: f32,
-        /// First value of the accumulator.
-        initial_accumulator: f32,
-        /// L2 penalty added to the gradient.
-        l2: f32,
-    },
-    /// Kingma and Ba 2015, corrected by the row's own count of updates.
-    Adam {
-        /// Learning rate.
-        lr: f32,
-        /// Share of the mean kept.
-        beta1: f32,
-        /// Share of the mean square kept.
-        beta2: f32,
-        /// Added to the root.
-        epsilon: f32,
-        /// L2 penalty added to the gradient.
-        l2: f32,
-    },
-    /// Adam with decoupled decay, Loshchilov and Hutter 2019.
-    AdamW {
-        /// Learning rate.
-        lr: f32,
-        /// Share of the mean kept.
-        beta1: f32,
-        /// Share of the mean square kept.
-        beta2: f32,
-        /// Added to the root.
-        epsilon: f32,
-        /// Decoupled decay.
-        weight_decay: f32,
-    },
-    /// FTRL-proximal, McMahan et al. 2013.
-    Ftrl {
-        /// Learning rate.
-        lr: f32,
-        /// Added to the root.
-        beta: f32,
-        /// L1 penalty.
-        l1: f32,
-        /// L2 penalty.
-        l2: f32,
-    },
-}
-
 /// The dense network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Model {
@@ -394,6 +267,10 @@ pub struct Cluster {
     pub lease: Duration,
     /// Values of rows and gradients on the wire.
     pub wire: Wire,
+    /// Bytes that the rows of one server may take; `None` for no limit.
+    pub memory: Option<u64>,
+    /// Where a server keeps rows that its memory does not hold; `None` for a folder below the output folder.
+    pub cold_folder: Option<PathBuf>,
 }
 
 /// Values of rows and gradients on the wire.

@@ -29,6 +29,27 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Re
     })
 }
 
+/// As [`write_with`], for content that may turn out not to be there: an inner error leaves `path` unchanged too.
+///
+/// # Errors
+/// As [`write_with`].
+pub fn write_unless<T, E>(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<Result<T, E>>,
+) -> io::Result<Result<T, E>> {
+    let mut outcome = None;
+    let written = write_with(path, |file| match outcome.insert(fill(file)?) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(io::Error::other("there is nothing to write")),
+    });
+    match (outcome, written) {
+        (Some(Err(error)), _) => Ok(Err(error)),
+        (Some(Ok(done)), Ok(())) => Ok(Ok(done)),
+        (_, Err(error)) => Err(error),
+        (None, Ok(())) => Err(io::Error::other(format!("{} was not filled", path.display()))),
+    }
+}
+
 fn fill_and_sync(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create_new(path)?);
     fill(&mut file)?;
@@ -64,6 +85,20 @@ mod tests {
         });
         assert!(failed.unwrap_err().to_string().contains("manifest.json: disk full"));
         assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn content_that_is_not_there_is_no_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        let done = write_unless(&path, |file| file.write_all(b"all of it").map(|()| Ok::<_, &str>(9)));
+        assert_eq!(done.unwrap(), Ok(9));
+        let none = write_unless(&path, |file| file.write_all(b"a part").map(|()| Err::<u8, _>("damaged")));
+        assert_eq!(none.unwrap(), Err("damaged"));
+        let full = write_unless(&path, |_| Err::<Result<u8, &str>, _>(io::Error::other("disk full")));
+        assert!(full.unwrap_err().to_string().contains("rows: disk full"));
+        assert_eq!(fs::read(&path).unwrap(), b"all of it");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

@@ -1,7 +1,9 @@
 //! Flat payloads: how many rows of which table, and ids and values in little-endian bytes.
 
+mod bags;
 mod numbers;
 
+pub use bags::{Bags, SegmentBags, pack_bags};
 pub use numbers::{
     decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes, values_as_bytes, values_of,
 };
@@ -38,6 +40,26 @@ pub enum PackError {
     /// Sizes that overflow when multiplied.
     #[error("{0} is too large")]
     TooLarge(&'static str),
+    /// A position beyond what it counts.
+    #[error("{what} {found} is out of range, expected less than {below}")]
+    Range {
+        /// What is counted.
+        what: &'static str,
+        /// The position that came.
+        found: u32,
+        /// The first that is too large.
+        below: usize,
+    },
+    /// A list that is not in order.
+    #[error("{what} {found} comes after {after}, but they must ascend")]
+    Order {
+        /// What is listed.
+        what: &'static str,
+        /// The entry at fault.
+        found: u32,
+        /// The entry before it.
+        after: u32,
+    },
 }
 
 /// The segments of one message, checked.

@@ -69,6 +69,16 @@ fn only_the_dense_worker_and_what_stands_on_it_link_torch() {
 }
 
 #[test]
+fn rocksdb_is_named_by_the_cold_tier_alone() {
+    let named: Vec<String> = members()
+        .into_iter()
+        .filter(|member| member.dependencies.contains("rocksdb"))
+        .map(|member| member.folder)
+        .collect();
+    assert_eq!(named, ["embedding-server/cold"]);
+}
+
+#[test]
 fn plumbing_knows_no_word_of_recommenders() {
     for (path, text) in zagros_tests::sources("plumbing") {
         for word in ["embedding table", "gradient", "staleness", "bucket map"] {

@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
-use zagros_protocol::control::{LoadRequest, SaveRequest};
+use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse};
 
 use super::evaluate::blocking;
 use crate::datapath::dense::DenseThread;
@@ -45,6 +45,9 @@ pub struct Manifest {
     pub dense: String,
     /// Files of rows, relative to the folder.
     pub row_files: Vec<String>,
+    /// CRC-32 of each of them, in the same order; none in models of the first release.
+    #[serde(default)]
+    pub row_crcs: Vec<u32>,
     /// Rows in them.
     pub rows: u64,
     /// The last evaluation of the held-out part.
@@ -85,8 +88,9 @@ pub(crate) async fn save(
         steps: trained.steps,
         samples: trained.samples,
         dense: DENSE.to_owned(),
-        rows: saved.iter().map(|(_, rows)| rows).sum(),
-        row_files: saved.into_iter().flat_map(|(files, _)| files).collect(),
+        rows: saved.iter().map(|saved| saved.rows).sum(),
+        row_crcs: saved.iter().flat_map(|saved| &saved.crcs).copied().collect(),
+        row_files: saved.into_iter().flat_map(|saved| saved.files).collect(),
         evaluation: trained.evaluation,
     };
     let (path, content) = (folder.join(MANIFEST), to_json(&manifest));
@@ -111,10 +115,10 @@ async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
     blocking("model files", make).await?
 }
 
-async fn save_rows(server: &Arc<dyn Shard>, folder: &Path) -> Result<(Vec<String>, u64), WorkerError> {
+async fn save_rows(server: &Arc<dyn Shard>, folder: &Path) -> Result<SaveResponse, WorkerError> {
     let saved = server.save(SaveRequest { folder: folder.display().to_string() }).await;
     let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
-    saved.map(|saved| (saved.files, saved.rows)).map_err(refused)
+    saved.map_err(refused)
 }
 
 /// A model found on disk.

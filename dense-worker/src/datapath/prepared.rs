@@ -56,10 +56,10 @@ impl Prepared {
     }
 }
 
-/// Whether `rows` has a full row for each unique id.
+/// Whether `rows` has a full row for each row and sum that is wanted.
 pub(crate) fn fits(rows: &Rows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
-        && (rows.tables.iter().zip(&unique.tables)).all(|(rows, ids)| rows.len() == ids.ids.len() * ids.dim as usize)
+        && (rows.tables.iter().zip(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
 }
 
 fn check(batch: &Batch, columns: &Columns, numeric: usize) -> Result<(), String> {

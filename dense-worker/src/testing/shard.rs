@@ -10,7 +10,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::encode_values;
+use zagros_protocol::packed::{Bags, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
 /// Every value of every row is 0.5; gradients are thrown away. Holds one row.
@@ -81,7 +81,8 @@ impl Shard for FakeShard {
             if self.first_bad_lookup.is_some_and(|bad| call >= bad) {
                 return Err(broken());
             }
-            let values = Segments::unpack(&request.segments, &request.ids)?.total_values()?;
+            let segments = Segments::unpack(&request.segments, &request.ids)?;
+            let values = Bags::unpack(&request.bags, &segments)?.wanted_values(&segments)?;
             let rows = encode_values(&vec![0.5; values], request.encoding)?.into();
             Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
         }
@@ -109,7 +110,7 @@ impl Shard for FakeShard {
     }
 
     fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let saved = SaveResponse { files: vec!["rows.zrows".to_owned()], rows: 1 };
+        let saved = SaveResponse { files: vec!["rows.zrows".to_owned()], rows: 1, ..SaveResponse::default() };
         let disk_full = Refusal::new(RefusalKind::Internal, "disk full");
         ready(if self.cannot_save { Err(disk_full) } else { Ok(saved) }).boxed()
     }

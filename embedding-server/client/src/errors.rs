@@ -85,7 +85,7 @@ pub enum ClientError {
     GradientShape {
         /// Table id, or the number of tables when that differs.
         table: String,
-        /// Rows × dim.
+        /// Wanted rows × dim.
         expected: usize,
         /// Values that came.
         found: usize,

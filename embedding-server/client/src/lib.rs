@@ -11,7 +11,8 @@ pub mod shard;
 mod testing;
 
 pub use datapath::{
-    ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds, UniqueIds, Window,
+    Bags, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds, UniqueIds,
+    Window, bag_bytes,
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;

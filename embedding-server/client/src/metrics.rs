@@ -1,7 +1,11 @@
 //! What the client measures of its traffic.
 
-use prometheus::{HistogramOpts, IntCounterVec, Opts, Registry};
-use zagros_plumbing::metrics::{Histogram, IntCounter, latency_buckets, register};
+use prometheus::{GaugeVec, HistogramOpts, IntCounterVec, Opts, Registry};
+use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, latency_buckets, register};
+use zagros_protocol::datapath::Encoding;
+use zagros_protocol::packed::value_bytes;
+
+use crate::datapath::{Part, UniqueIds};
 
 /// Metric children, resolved once.
 #[derive(Clone, Debug)]
@@ -19,6 +23,10 @@ pub(crate) struct CallMetrics {
     pub(crate) retries: IntCounter,
     /// Bytes of rows or gradients.
     pub(crate) bytes: IntCounter,
+    /// Sums that servers made, or whose gradients they took.
+    bags: IntCounter,
+    /// Bytes that these sums spared.
+    spared: Gauge,
 }
 
 impl ClientMetrics {
@@ -26,15 +34,36 @@ impl ClientMetrics {
         let counter = |name, help| register(registry, IntCounterVec::new(Opts::new(name, help), &["call"]));
         let retries = counter("zagros_client_retries_total", "Requests to embedding servers that were sent again.");
         let bytes = counter("zagros_client_bytes_total", "Bytes of rows received (lookup) and gradients sent (push).");
+        let bags = counter("zagros_client_bags_total", "Sums of bags at embedding servers, or their gradients.");
+        let help = "Bytes that sums of bags spared on the wire; below 0 they cost some.";
+        let spared = Opts::new("zagros_client_bags_spared_bytes", help);
+        let spared = register(registry, GaugeVec::new(spared, &["call"]));
         let call = |name: &str, help: &str| CallMetrics {
             seconds: seconds(registry, name, help),
             retries: retries.with_label_values(&[name]),
             bytes: bytes.with_label_values(&[name]),
+            bags: bags.with_label_values(&[name]),
+            spared: spared.with_label_values(&[name]),
         };
         Self {
             lookup: call("lookup", "Seconds from asking for a batch's rows until every server has answered."),
             push: call("push", "Seconds from pushing a batch's gradients until every server has acknowledged."),
         }
+    }
+}
+
+impl CallMetrics {
+    /// Counts the bags of a batch: what their rows would have cost, less what was sent for them.
+    pub(crate) fn pooled(&self, unique: &UniqueIds, parts: &[Part], wire: Encoding) {
+        let Ok(width) = value_bytes(wire as i32) else { return };
+        let sums: usize = parts.iter().map(Part::sums).sum();
+        if sums == 0 {
+            return;
+        }
+        let rows: usize = unique.tables.iter().map(|table| table.ids.len() * table.dim as usize * width).sum();
+        let sent: usize = parts.iter().map(|part| part.values() * width + part.bags.len()).sum();
+        self.bags.inc_by(sums as u64);
+        self.spared.add(rows as f64 - sent as f64);
     }
 }
 

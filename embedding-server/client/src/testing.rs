@@ -251,7 +251,7 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
     let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
     prop::collection::vec(table, 0..5).prop_map(|tables| {
-        let table_ids = |(table, (dim, ids))| TableIds { table: TableId(table), dim, ids };
+        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table), dim, ids);
         UniqueIds { tables: (0..).zip(tables).map(table_ids).collect() }
     })
 }

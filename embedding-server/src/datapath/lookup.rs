@@ -5,7 +5,7 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::{value_bytes, values_as_bytes};
 use zagros_table::Access;
 
-use super::request::{Rows, refuse_oversize};
+use super::request::Rows;
 use crate::EmbeddingService;
 
 /// Checks a request whole, then reads (and for training creates) its rows.
@@ -14,10 +14,10 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     placement.check_generation(request.generation)?;
     let access = access(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;
-    let rows = Rows::unpack(&request.segments, &request.ids)?;
+    let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
-    refuse_oversize("the answer", values, value_bytes)?;
+    let wanted = rows.wanted("the answer", values, value_bytes)?;
     placement.check_rows(&parts)?;
 
     let mut weights = vec![0.0; values];
@@ -26,8 +26,10 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     service.metrics.looked_up.inc_by(request.ids.len() as u64 / 8);
     service.metrics.created.inc_by(report.created);
     service.metrics.missing.inc_by(report.missing);
+    service.metrics.refused.inc_by(report.refused);
+    service.metrics.bags_summed.inc_by(rows.sums());
     Ok(LookupResponse {
-        rows: values_as_bytes(weights, request.encoding)?,
+        rows: values_as_bytes(rows.pool(weights, wanted), request.encoding)?,
         encoding: request.encoding,
         created: u32::try_from(report.created).unwrap_or(u32::MAX),
     })

@@ -3,6 +3,7 @@
 //! Performance-critical: no I/O, no info log, no lock held across a request, no allocation per row. Everything a
 //! request says is checked before anything is touched, so a refused request has changed nothing (invariant DP-2).
 
+mod bags;
 mod lookup;
 mod placement;
 mod push;

@@ -1,5 +1,6 @@
 //! What this server owns under the map it was given.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
@@ -26,6 +27,29 @@ impl Owned {
     #[inline]
     pub(crate) fn owns(&self, table: u32, id: u64) -> bool {
         self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.buckets()) as usize]
+    }
+
+    /// Whether any bucket of a range is this server's.
+    pub(crate) fn owns_any(&self, buckets: Range<u32>) -> bool {
+        let end = (buckets.end as usize).min(self.buckets.len());
+        self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))
+    }
+
+    /// Buckets of the model.
+    pub(crate) fn buckets(&self) -> u32 {
+        self.map.buckets()
+    }
+
+    /// This server's buckets as ranges `[first, end)`.
+    pub(crate) fn ranges(&self) -> Vec<[u32; 2]> {
+        let mut ranges: Vec<[u32; 2]> = Vec::new();
+        for bucket in (0..self.buckets()).filter(|bucket| self.buckets[*bucket as usize]) {
+            match ranges.last_mut() {
+                Some(range) if range[1] == bucket => range[1] += 1,
+                _ => ranges.push([bucket, bucket + 1]),
+            }
+        }
+        ranges
     }
 
     /// Refuses a sender that routed by another map (invariant PL-2).
@@ -78,6 +102,19 @@ mod tests {
             let map = BucketMap::even(Generation(3), 64, servers);
             prop_assert_eq!(owners, vec![map.route(RowKey { table: TableId(table), id }).0]);
         }
+    }
+
+    #[test]
+    fn buckets_are_told_as_ranges() {
+        let owners = [0, 1, 1, 0, 1].map(zagros_protocol::ServerIndex);
+        let packed: Vec<u8> = owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect();
+        let map = Arc::new(BucketMap::unpack(Generation(1), &packed).unwrap());
+        let owned = Owned::new(map, ServerIndex(1));
+        assert_eq!((owned.buckets(), owned.ranges()), (5, vec![[1, 3], [4, 5]]));
+        assert_eq!(
+            [0..1, 0..2, 3..4, 3..99, 7..9].map(|range| owned.owns_any(range)),
+            [false, true, false, true, false]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
-use zagros_protocol::packed::values_of;
+use zagros_protocol::packed::{value_bytes, values_of};
 
 use super::request::Rows;
 use super::window::{Begun, Push};
@@ -12,12 +12,15 @@ use crate::EmbeddingService;
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
-    let rows = Rows::unpack(&request.segments, &request.ids)?;
+    let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
-    let gradients = values_of("gradients", &request.gradients, request.encoding, count)?;
+    let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
+    let gradients = values_of("gradients", &request.gradients, request.encoding, wanted)?;
 
+    // The push and the memory of it are in a snapshot both, or neither.
+    let entry = service.tables.enter();
     let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
     let ticket = match service.windows.begin(push)? {
         Begun::First(ticket) => ticket,
@@ -26,13 +29,17 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
             return Ok(PushResponse { duplicate: true });
         }
     };
+    let gradients = rows.spread(gradients, count);
     // A refusal drops the ticket, which leaves the push as if it had never come.
-    let pushed = service.with_scratch(|scratch| service.tables.push(&parts, &gradients, scratch));
+    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
     service.metrics.updated.inc_by(report.updated);
     service.metrics.created.inc_by(report.created);
     service.metrics.repeated.inc_by(report.repeated);
+    service.metrics.skipped.inc_by(report.skipped);
+    service.metrics.refused.inc_by(report.refused);
+    service.metrics.bags_spread.inc_by(rows.sums());
     Ok(PushResponse { duplicate: false })
 }
 

@@ -1,16 +1,19 @@
-//! The part that lookup and push requests share: which rows of which tables.
+//! The part that lookup and push requests share: which rows of which tables, and what is wanted of them.
 
 use std::borrow::Cow;
 
 use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
-use zagros_protocol::packed::ids_of;
+use zagros_protocol::packed::{Bags, ids_of};
 use zagros_protocol::{Refusal, Segments};
 use zagros_table::Part;
 
-/// Segments and ids of a request, their lengths checked against each other.
+use super::bags::{pool, spread};
+
+/// Segments, ids and bags of a request, their lengths checked against each other.
 pub(crate) struct Rows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
+    bags: Bags<'a>,
 }
 
 impl<'a> Rows<'a> {
@@ -18,8 +21,10 @@ impl<'a> Rows<'a> {
     ///
     /// # Errors
     /// When their lengths disagree (invariant DP-2).
-    pub(crate) fn unpack(segments: &[u8], ids: &'a [u8]) -> Result<Self, Refusal> {
-        Ok(Self { segments: Segments::unpack(segments, ids)?, ids: ids_of(ids) })
+    pub(crate) fn unpack(segments: &[u8], ids: &'a [u8], bags: &'a [u8]) -> Result<Self, Refusal> {
+        let segments = Segments::unpack(segments, ids)?;
+        let bags = Bags::unpack(bags, &segments)?;
+        Ok(Self { segments, ids: ids_of(ids), bags })
     }
 
     /// The ids table by table.
@@ -31,6 +36,34 @@ impl<'a> Rows<'a> {
             Part { table, dim, ids }
         };
         self.segments.iter().map(|segment| part(segment.table.0, segment.dim, segment.rows as usize)).collect()
+    }
+
+    /// How many sums are wanted.
+    pub(crate) fn sums(&self) -> u64 {
+        self.bags.count() as u64
+    }
+
+    /// Values of what is wanted: of an answer, or of the gradients pushed.
+    ///
+    /// # Errors
+    /// When they, or the `values` of all rows, would take more memory than a message may.
+    pub(crate) fn wanted(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
+        if !self.bags.is_empty() {
+            refuse_oversize("the rows of the bags", values, size_of::<f32>())?;
+        }
+        let wanted = self.bags.wanted_values(&self.segments)?;
+        refuse_oversize(what, wanted, value_bytes)?;
+        Ok(wanted)
+    }
+
+    /// What is wanted of all rows, `[rows, dim]` per table.
+    pub(crate) fn pool(&self, rows: Vec<f32>, wanted: usize) -> Vec<f32> {
+        pool(&self.bags, &self.segments, rows, wanted)
+    }
+
+    /// The gradients of what was wanted as gradients of all rows.
+    pub(crate) fn spread<'g>(&self, gradients: Cow<'g, [f32]>, values: usize) -> Cow<'g, [f32]> {
+        spread(&self.bags, &self.segments, gradients, values)
     }
 }
 
@@ -58,10 +91,10 @@ mod tests {
         let segment = |table, rows, dim| Segment { table: TableId(table), rows, dim };
         let segments = Segments::new(vec![segment(4, 2, 8), segment(1, 0, 3), segment(2, 1, 5)]).pack();
         let ids = encode_ids(&[7, 8, 9]);
-        let rows = Rows::unpack(&segments, &ids).unwrap();
+        let rows = Rows::unpack(&segments, &ids, &[]).unwrap();
         let part = |table, dim, ids| Part { table, dim, ids };
         assert_eq!(rows.parts(), [part(4, 8, &[7, 8]), part(1, 3, &[]), part(2, 5, &[9])]);
-        assert_eq!(Rows::unpack(&segments, &ids[8..]).err().unwrap().kind, RefusalKind::Invalid);
+        assert_eq!(Rows::unpack(&segments, &ids[8..], &[]).err().unwrap().kind, RefusalKind::Invalid);
     }
 
     #[test]

@@ -5,28 +5,28 @@ use std::path::{Path, PathBuf};
 use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
-use zagros_table::{Rows, Table};
+use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, Reader, TableHeader};
+use zagros_table::{Rows, Table, TableError};
 
 use super::StorageError;
-use super::format::TableHeader;
-use super::reader::Reader;
+use super::describe::{describe, difference};
 use crate::EmbeddingService;
 use crate::datapath::Owned;
 
-/// Reads every file twice: once to verify all of them, once to take rows. A file that turns out damaged leaves
-/// memory as it was.
+/// Reads what concerns this server twice: once to verify all of it, once to take it. A file that turns out damaged
+/// leaves memory as it was.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     let placement = service.placement()?;
+    let _turn = service.storage.take()?;
     let folder = Path::new(&request.folder);
-    let paths = request.files.iter().map(|file| path_of(folder, file)).collect::<Result<Vec<_>, _>>()?;
-    for path in &paths {
-        verify(service, path)?;
-    }
+    let open = |file: &String| Source::open(service, &placement, path_of(folder, file)?);
+    let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    sources.iter().try_for_each(Source::verify)?;
     let mut rows = 0;
-    for path in &paths {
-        rows += take_rows(service, &placement, path)?;
+    for source in &sources {
+        rows += source.take()?;
     }
-    info!(rows, files = paths.len(), folder = request.folder, "rows loaded");
+    info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
     Ok(LoadResponse { rows })
 }
 
@@ -38,61 +38,123 @@ fn path_of(folder: &Path, file: &str) -> Result<PathBuf, StorageError> {
     Ok(folder.join(file))
 }
 
-fn verify(service: &EmbeddingService, path: &Path) -> Result<(), StorageError> {
-    let mut reader = Reader::open(path)?;
-    own_tables(service, &reader)?;
-    while reader.next()?.is_some() {}
-    Ok(())
+/// A file whose tables are ours.
+struct Source<'a> {
+    service: &'a EmbeddingService,
+    placement: &'a Owned,
+    path: PathBuf,
+    /// In the order of the file's tables.
+    tables: Vec<Target<'a>>,
 }
 
-fn take_rows(service: &EmbeddingService, placement: &Owned, path: &Path) -> Result<u64, Refusal> {
-    let mut reader = Reader::open(path)?;
-    let tables = own_tables(service, &reader)?;
-    let mut taken = 0;
-    while let Some(block) = reader.next()? {
-        let (number, table) = tables[block.table];
-        let rows = owned_rows(placement, number, table, block.rows);
-        let inserted = service.with_scratch(|scratch| table.insert(&rows.ids, &rows.slots, scratch));
-        inserted.map_err(|error| service.refuse(&error))?;
-        taken += rows.ids.len() as u64;
-    }
-    Ok(taken)
+/// Where the rows of a saved table go.
+struct Target<'a> {
+    number: u32,
+    table: &'a Table,
+    /// The file's buckets are this model's, so that a block may be passed by what its head says.
+    same_buckets: bool,
+    /// The file's marks are told as ours are.
+    same_marks: bool,
 }
 
-fn owned_rows(placement: &Owned, number: u32, table: &Table, mut rows: Rows) -> Rows {
-    let mut kept = 0;
-    for row in 0..rows.ids.len() {
-        if placement.owns(number, rows.ids[row]) {
-            rows.ids[kept] = rows.ids[row];
-            rows.slots.copy_within(row * table.stride()..(row + 1) * table.stride(), kept * table.stride());
-            kept += 1;
+impl<'a> Source<'a> {
+    /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
+    fn open(service: &'a EmbeddingService, placement: &'a Owned, path: PathBuf) -> Result<Self, StorageError> {
+        let reader = Reader::open(&path)?;
+        let header = reader.header();
+        let target = |saved| Target::of(service, placement, header, saved);
+        let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
+        match tables {
+            Ok(tables) => Ok(Self { service, placement, path, tables }),
+            Err(problem) => Err(StorageError::OtherModel { path, problem }),
         }
     }
-    rows.ids.truncate(kept);
-    rows.slots.truncate(kept * table.stride());
-    rows
-}
 
-/// For each table of the file, ours of the same name. A model that has gained a table still loads.
-fn own_tables<'a>(service: &'a EmbeddingService, reader: &Reader) -> Result<Vec<(u32, &'a Table)>, StorageError> {
-    let other = |problem| StorageError::OtherModel { path: reader.path().to_owned(), problem };
-    let tables = &reader.header().tables;
-    tables.iter().map(|table| own_table(service, table).map_err(other)).collect()
-}
-
-fn own_table<'a>(service: &'a EmbeddingService, saved: &TableHeader) -> Result<(u32, &'a Table), String> {
-    let name = &saved.name;
-    let mut ours = service.names.iter().zip(service.tables.iter()).enumerate();
-    let Some((number, (_, table))) = ours.find(|(_, (own, _))| *own == name) else {
-        return Err(format!("this model has no table `{name}`"));
-    };
-    let here = (table.dim(), table.stride(), table.state_layout());
-    if (saved.dim, saved.stride, saved.state.as_str()) == here {
-        return Ok((number as u32, table));
+    fn verify(&self) -> Result<(), StorageError> {
+        let mut reader = Reader::open(&self.path)?;
+        while reader.next(|head| self.concerns(head))?.is_some() {}
+        Ok(())
     }
-    let (dim, stride, state) = here;
-    Err(format!(
-        "table `{name}` has dim {} with {} values of {} a row there, and dim {dim} with {stride} of {state} here",
-        saved.dim, saved.stride, saved.state
-    ))
+
+    /// Puts in what is ours; answers how many rows.
+    fn take(&self) -> Result<u64, StorageError> {
+        let mut reader = Reader::open(&self.path)?;
+        let mut rows = 0;
+        while let Some(block) = reader.next(|head| self.concerns(head))? {
+            rows += self.put(block)?;
+        }
+        Ok(rows)
+    }
+
+    /// Whether a block may hold something of this server's.
+    fn concerns(&self, head: &BlockHead) -> bool {
+        let by_bucket = matches!(head.kind, Kind::Rows | Kind::Counts);
+        let target = self.tables.get(head.table as usize);
+        !by_bucket || target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
+    }
+
+    fn put(&self, block: Block) -> Result<u64, StorageError> {
+        match block.content {
+            Content::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
+            Content::Clock(clock) => {
+                self.service.tables.tick(clock.steps, clock.seconds);
+                Ok(0)
+            }
+            Content::Counts { .. } | Content::Sketch { .. } => Ok(0),
+        }
+    }
+
+    fn put_rows(&self, target: &Target<'_>, rows: Rows) -> Result<u64, StorageError> {
+        let rows = target.owned(self.placement, rows);
+        let refused = |source: TableError| {
+            let name = self.service.names[target.number as usize].clone();
+            StorageError::Table { name, source }
+        };
+        let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
+        inserted.map_err(refused)?;
+        Ok(rows.ids.len() as u64)
+    }
+}
+
+impl<'a> Target<'a> {
+    fn of(
+        service: &'a EmbeddingService,
+        placement: &Owned,
+        header: &Header,
+        saved: &TableHeader,
+    ) -> Result<Self, String> {
+        let name = &saved.name;
+        let Some(number) = service.names.iter().position(|own| own == name) else {
+            return Err(format!("this model has no table `{name}`"));
+        };
+        let here = describe(service, number);
+        if let Some(difference) = difference(saved, &here) {
+            return Err(difference);
+        }
+        let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
+        let same_buckets = header.buckets == placement.buckets() && saved.number == here.number;
+        Ok(Self { number: here.number, table, same_buckets, same_marks: saved.marks == here.marks })
+    }
+
+    /// Only the rows that are this server's. Marks that mean something else are left out: the rows count as used now.
+    fn owned(&self, placement: &Owned, mut rows: Rows) -> Rows {
+        let (width, mut kept) = (self.table.stride(), 0);
+        if !self.same_marks {
+            rows.marks.clear();
+        }
+        for row in 0..rows.ids.len() {
+            if placement.owns(self.number, rows.ids[row]) {
+                rows.ids[kept] = rows.ids[row];
+                rows.slots.copy_within(row * width..(row + 1) * width, kept * width);
+                if let Some(mark) = rows.marks.get(row).copied() {
+                    rows.marks[kept] = mark;
+                }
+                kept += 1;
+            }
+        }
+        rows.ids.truncate(kept);
+        rows.slots.truncate(kept * width);
+        rows.marks.truncate(kept);
+        rows
+    }
 }

@@ -1,14 +1,14 @@
-//! Rows as files: describe, save, load. Blocking file work, called on threads that may block.
+//! Rows as files: save, load. Blocking file work, called on threads that may block.
 
+mod describe;
 mod error;
-mod format;
 mod load;
-mod reader;
 mod save;
 #[cfg(test)]
 mod tests;
-mod writer;
+mod turn;
 
 pub(crate) use error::StorageError;
 pub(crate) use load::load;
 pub(crate) use save::save;
+pub(crate) use turn::Turns;

@@ -1,37 +1,39 @@
-//! Writes all rows of this server, weights and optimiser state, as one file.
+//! Writes all rows of this server, in memory and beyond, as one file: one instant, while lookups and pushes go on.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use tracing::info;
 use zagros_plumbing::durable;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{SaveRequest, SaveResponse};
-use zagros_table::{Rows, Table};
+use zagros_snapshot::format::RUN_BYTES;
+use zagros_snapshot::{Clock, Header, Writer, Written, file_name};
+use zagros_table::{Cut, Rows, Table};
 
 use super::StorageError;
-use super::format::{BLOCK_BYTES, Header, TableHeader, file_name};
-use super::writer::Writer;
+use super::describe::describe;
 use crate::EmbeddingService;
+use crate::datapath::Owned;
 
-/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Each stripe is read at a moment
-/// of its own: pushes that arrive meanwhile are in the file or not.
+/// Writes the file below the request's folder, whole or not at all (invariant CK-1).
 pub(crate) fn save(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
+    let placement = service.placement()?;
+    let _turn = service.storage.take()?;
+    let started = Instant::now();
     let folder = Path::new(&request.folder);
     let name = file_name(service.index.0, service.servers);
     let path = folder.join(&name);
-    let mut rows = 0;
-    make_folder(folder)
-        .and_then(|()| {
-            durable::write_with(&path, |file| {
-                rows = write_rows(service, file)?;
-                Ok(())
-            })
-        })
-        .map_err(StorageError::Write)?;
-    info!(rows, path = %path.display(), "rows saved");
-    Ok(SaveResponse { files: vec![name], rows })
+    make_folder(folder).map_err(StorageError::Write)?;
+    let cut = service.tables.cut().map_err(StorageError::Cut)?;
+    let pause = started.elapsed();
+    let Written { rows, bytes, crc } = write_file(service, &placement, &cut, &path)?;
+    let seconds = started.elapsed().as_secs_f64();
+    info!(rows, bytes, seconds, path = %path.display(), "rows saved");
+    let pause_seconds = pause.as_secs_f64();
+    Ok(SaveResponse { files: vec![name], rows, bytes, crcs: vec![crc], seconds, pause_seconds })
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
@@ -39,40 +41,62 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder).map_err(named)
 }
 
-fn write_rows(service: &EmbeddingService, to: &mut impl Write) -> io::Result<u64> {
-    let mut writer = Writer::start(to, &header(service))?;
-    for (number, table) in service.tables.iter().enumerate() {
-        write_table(&mut writer, number as u32, table)?;
-    }
-    writer.finish()
+fn write_file(
+    service: &EmbeddingService,
+    placement: &Owned,
+    cut: &Cut<'_>,
+    path: &Path,
+) -> Result<Written, StorageError> {
+    durable::write_unless(path, |file| match write_tables(service, placement, cut, file) {
+        Err(StorageError::Write(error)) => Err(error),
+        written => Ok(written),
+    })?
 }
 
-/// Stripe after stripe through a buffer of about a block, so that a save needs little memory besides the table.
-fn write_table<W: Write>(writer: &mut Writer<'_, W>, number: u32, table: &Table) -> io::Result<()> {
+fn write_tables(
+    service: &EmbeddingService,
+    placement: &Owned,
+    cut: &Cut<'_>,
+    file: &mut BufWriter<File>,
+) -> Result<Written, StorageError> {
+    let mut writer = Writer::start(file, header(service, placement))?;
+    let moment = cut.moment();
+    writer.clock(Clock { steps: moment.steps, seconds: moment.seconds })?;
+    for (number, table) in service.tables.iter().enumerate() {
+        let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
+        write_table(&mut writer, cut, number as u32, table, &refused)?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// Stripe after stripe through a buffer of [`RUN_BYTES`], so that a save needs little memory besides the tables.
+fn write_table<W: Write>(
+    writer: &mut Writer<W>,
+    cut: &Cut<'_>,
+    number: u32,
+    table: &Table,
+    refused: &dyn Fn(zagros_table::TableError) -> StorageError,
+) -> Result<(), StorageError> {
     let mut rows = Rows::default();
     for stripe in 0..table.stripes() {
-        table.read_stripe(stripe, &mut rows);
-        if size_of_val(&rows.slots[..]) >= BLOCK_BYTES || stripe + 1 == table.stripes() {
-            writer.rows(number, table.stride(), &rows)?;
+        cut.read_stripe(number, stripe, &mut rows).map_err(refused)?;
+        if size_of_val(&rows.slots[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
+            writer.rows(number, &rows)?;
             rows.ids.clear();
             rows.slots.clear();
+            rows.marks.clear();
         }
     }
     Ok(())
 }
 
-fn header(service: &EmbeddingService) -> Header {
-    let table = |(name, table): (&String, &Table)| TableHeader {
-        name: name.clone(),
-        dim: table.dim(),
-        stride: table.stride(),
-        state: table.state_layout().to_owned(),
-    };
+fn header(service: &EmbeddingService, placement: &Owned) -> Header {
     Header {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,
         servers: service.servers,
-        // One name per table, by construction of the service.
-        tables: service.names.iter().zip(service.tables.iter()).map(table).collect(),
+        buckets: placement.buckets(),
+        owned: placement.ranges(),
+        tables: (0..service.names.len()).map(|number| describe(service, number)).collect(),
     }
 }

@@ -1,4 +1,4 @@
-//! Save and load: between any numbers of servers, and with files that are damaged.
+//! Save and load: between any numbers of servers, under traffic, and with files that are damaged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,19 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use proptest::prelude::*;
 use zagros_protocol::control::{LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
-use zagros_protocol::{Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
 use zagros_table::Rows;
 
-use super::format::{BlockHead, Header};
-use super::reader::Reader;
-use super::writer::Writer;
-use crate::testing::{BUCKETS, job, lookup_of, placed, push_of};
+use crate::testing::{BUCKETS, DIM, job, lookup_of, placed, push_of, read};
 use crate::{EmbeddingService, datapath, storage};
 
-type Content = BTreeMap<(u32, u64), Vec<f32>>;
+/// Slot and mark of each row.
+type Content = BTreeMap<(u32, u64), (Vec<u32>, Option<u32>)>;
 
 const IDS: u64 = 300;
 
@@ -44,9 +41,12 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
     for service in services {
         for (number, table) in service.tables.iter().enumerate() {
             let mut rows = Rows::default();
-            (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
-            for (id, slot) in rows.ids.iter().zip(rows.slots.chunks(table.stride())) {
-                assert!(content.insert((number as u32, *id), slot.to_vec()).is_none(), "a row is held twice");
+            let cut = service.tables.cut().unwrap();
+            (0..table.stripes()).for_each(|stripe| cut.read_stripe(number as u32, stripe, &mut rows).unwrap());
+            for (row, id) in rows.ids.iter().enumerate() {
+                let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
+                let twice = content.insert((number as u32, *id), (slot, rows.marks.get(row).copied()));
+                assert!(twice.is_none(), "a row is held twice");
             }
         }
     }
@@ -65,7 +65,7 @@ fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u
 
 #[test]
 fn a_save_of_any_number_of_servers_loads_into_any() {
-    for (before, after) in [(1, 1), (1, 3), (3, 1), (2, 5)] {
+    for (before, after) in [(1, 1), (1, 2), (1, 5), (3, 1), (2, 5)] {
         let folder = tempfile::tempdir().unwrap();
         let saved = trained(before);
         let files = save(&saved, folder.path());
@@ -98,39 +98,89 @@ fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
 
 /// Invariant CK-1, from the reader's side.
 #[test]
-fn any_flipped_bit_and_any_cut_is_noticed_and_leaves_memory_as_it_was() {
+fn a_damaged_file_is_told_and_leaves_memory_as_it_was() {
     let (folder, files, service) = small();
     let path = folder.path().join(&files[0]);
     let good = fs::read(&path).unwrap();
     let refused = |bytes: &[u8], what: &str| {
         fs::write(&path, bytes).unwrap();
         let refusal = load(&service, folder.path(), &files).expect_err(what);
+        assert_eq!(refusal.kind, RefusalKind::Invalid);
         assert!(refusal.message.contains(&files[0]), "{what}: {refusal}");
         assert_eq!(service.held().rows, 0, "{what}");
     };
-    for position in 0..good.len() {
+    for position in (0..good.len()).step_by(7) {
         let mut bytes = good.clone();
         bytes[position] ^= 1 << (position % 8);
         refused(&bytes, &format!("bit flipped in byte {position}"));
         refused(&good[..position], &format!("cut to {position} bytes"));
     }
-    refused(&[&good[..], &[0]].concat(), "a byte too many");
     fs::write(&path, &good).unwrap();
     assert_eq!(load(&service, folder.path(), &files), Ok(4));
 }
 
 #[test]
-fn a_damaged_block_is_named_with_both_checksums() {
+fn a_file_of_version_1_still_loads() {
+    let mut job = job(1);
+    (job.tables[0].dim, job.tables[1].dim) = (2, 3);
+    let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
+    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/snapshot/tests/fixtures"));
+    assert_eq!(load(&service, folder, &["v1.zrows".to_owned()]), Ok(5));
+    let slot = [0.5_f32, -0.25, 1.0, 2.0].map(f32::to_bits).to_vec();
+    assert_eq!(content(&[service])[&(0, 3)], (slot, None));
+}
+
+#[test]
+fn one_save_or_load_runs_at_a_time() {
     let (folder, files, service) = small();
-    let path = folder.path().join(&files[0]);
-    let mut bytes = fs::read(&path).unwrap();
-    // The last block's last value lies before its CRC and the 24 bytes of the end.
-    let last = bytes.len() - 24 - 4 - 1;
-    bytes[last] ^= 1;
-    fs::write(&path, &bytes).unwrap();
+    let turn = service.storage.take().unwrap();
     let refusal = load(&service, folder.path(), &files).unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Invalid);
-    assert!(refusal.message.contains("block 1 (table `item`) should have CRC-32"), "{refusal}");
+    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    assert!(refusal.message.contains("being saved or loaded already"), "{refusal}");
+    let request = SaveRequest { folder: folder.path().display().to_string() };
+    assert_eq!(storage::save(&service, &request).unwrap_err(), refusal);
+    drop(turn);
+    assert_eq!(load(&service, folder.path(), &files), Ok(4));
+}
+
+#[test]
+fn a_save_tells_size_checksum_and_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = SaveRequest { folder: folder.path().display().to_string() };
+    let saved = storage::save(&trained(1)[0], &request).unwrap();
+    let bytes = fs::read(folder.path().join(&saved.files[0])).unwrap();
+    assert_eq!((saved.rows, saved.bytes, saved.crcs), (2 * IDS, bytes.len() as u64, vec![crc32fast::hash(&bytes)]));
+    assert!(saved.pause_seconds <= saved.seconds);
+}
+
+/// Every push moves every row by as much, so in each save they have all moved equally far.
+#[test]
+fn a_save_under_traffic_is_of_one_instant() {
+    let service = placed(1, 0);
+    let ids: Vec<u64> = (0..50).collect();
+    let pushed = |seq| datapath::push(&service, &push_of(&[(1, &ids)], seq, 1.0)).unwrap();
+    pushed(1);
+    let folder = tempfile::tempdir().unwrap();
+    let saves: Vec<Content> = std::thread::scope(|scope| {
+        let pushes = scope.spawn(|| (2..400).for_each(|seq| assert!(!pushed(seq).duplicate)));
+        let mut saves = Vec::new();
+        while !pushes.is_finished() || saves.is_empty() {
+            let files = save(std::slice::from_ref(&service), folder.path());
+            let loaded = placed(1, 0);
+            load(&loaded, folder.path(), &files).unwrap();
+            saves.push(content(&[loaded]));
+        }
+        saves
+    });
+    let first = read(&placed(1, 0), &[(1, &ids)]);
+    for content in saves {
+        let moved = |id: &u64| {
+            let first = first[*id as usize * DIM as usize];
+            (first - f32::from_bits(content[&(1, *id)].0[0])).round()
+        };
+        assert!(ids.iter().all(|id| moved(id) == moved(&0)), "{content:?}");
+    }
 }
 
 #[test]
@@ -154,13 +204,13 @@ fn another_model_is_refused_by_what_differs() {
         let mut job = job(1);
         change(&mut job.tables[0]);
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(zagros_protocol::BucketMap::even(zagros_protocol::Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         load(&service, folder.path(), &files).unwrap_err().message
     };
     let dim = refused(|table| table.dim = 5);
-    assert!(dim.contains("table `user` has dim 4 with 8 values of adagrad a row there, and dim 5"), "{dim}");
+    assert!(dim.contains("table `user` has dim 4 of f32 with 8 words of adagrad a row there, and dim 5"), "{dim}");
     let state = refused(|table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 });
-    assert!(state.contains("dim 4 with 4 of sgd here"), "{state}");
+    assert!(state.contains("dim 4 of f32 with 4 words of sgd a row here"), "{state}");
     assert!(refused(|table| table.name = "users".to_owned()).contains("this model has no table `user`"));
 }
 
@@ -185,23 +235,4 @@ fn a_folder_that_cannot_be_made_is_named() {
     let request = SaveRequest { folder: folder.path().join(&files[0]).join("below").display().to_string() };
     let refusal = storage::save(&service, &request).unwrap_err();
     assert!(refusal.message.contains("cannot make") && refusal.message.contains("below"), "{refusal}");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Bytes that are no file never panic and never take much memory.
-    #[test]
-    fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, rows: u32, stride in 0_u32..3) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("junk.zrows");
-        let mut bytes = Vec::new();
-        let table = super::format::TableHeader { name: "user".to_owned(), dim: 1, stride: 1, state: "sgd".to_owned() };
-        let header = Header { release: String::new(), server: 0, servers: 1, tables: vec![table] };
-        Writer::start(&mut bytes, &header).unwrap();
-        bytes.extend(BlockHead { table: 0, buckets: [0, 0], rows, stride }.to_bytes());
-        bytes.extend(junk);
-        fs::write(&path, &bytes).unwrap();
-        let mut reader = Reader::open(&path).unwrap();
-        prop_assert!(reader.next().is_err());
-    }
 }

@@ -3,7 +3,7 @@
 use crate::group::Scratch;
 use crate::hot::row;
 use crate::wide::wide;
-use crate::{Table, TableError, repeats};
+use crate::{NonFinite, Rows, Table, TableError, repeats};
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,10 @@ pub enum Access {
 pub struct LookupReport {
     /// Rows made now.
     pub created: u64,
-    /// Rows that do not exist and were answered with their first value.
+    /// Rows that do not exist and were answered with their first value, or with zeros where not every id gets a row.
     pub missing: u64,
+    /// Ids that are not admitted yet, or never will be, and were answered with zeros.
+    pub refused: u64,
 }
 
 /// What a push did.
@@ -32,6 +34,10 @@ pub struct PushReport {
     pub created: u64,
     /// Gradients that were added to another of the same id first.
     pub repeated: u64,
+    /// Gradients that were left out because they are not finite ([`crate::NonFinite::Skip`]).
+    pub skipped: u64,
+    /// Gradients that were dropped because their id has no row ([`crate::Admission`]).
+    pub refused: u64,
 }
 
 impl Table {
@@ -51,22 +57,31 @@ impl Table {
     }
 
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
-    /// does not exist is made and then updated.
+    /// does not exist is made and then updated. `step` is the number of the push: it sets the rate of learning where
+    /// there is a schedule, and the rounding of narrow weights.
     ///
     /// # Errors
-    /// When lengths disagree or a gradient is not finite; nothing is applied then.
-    pub fn push(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
+    /// When lengths disagree or a gradient is not finite and the table refuses such; nothing is applied then.
+    pub fn push(
+        &self,
+        ids: &[u64],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
         self.check_gradients(ids, gradients)?;
-        Ok(self.push_checked(ids, gradients, scratch))
+        Ok(self.push_checked(ids, gradients, step, scratch))
     }
 
-    /// Puts whole slots in, row-major `[ids.len(), stride]`, replacing rows that exist; of equal ids the last one
-    /// stays. Answers how many rows are new.
+    /// Puts whole rows in, replacing those that exist; of equal ids the last one stays. Answers how many rows are new.
+    /// Without marks they count as used now.
     ///
     /// # Errors
     /// When lengths disagree; nothing is put in then.
-    pub fn insert(&self, ids: &[u64], slots: &[f32], scratch: &mut Scratch) -> Result<u64, TableError> {
+    pub fn insert(&self, rows: &Rows, scratch: &mut Scratch) -> Result<u64, TableError> {
+        let Rows { ids, slots, marks } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
+        self.check_rows("marks", ids, usize::from(!marks.is_empty()), marks.len())?;
         let (layout, mut new) = (*self.layout(), 0);
         scratch.group(ids, self.stripes());
         self.for_each_group(
@@ -94,34 +109,47 @@ impl Table {
         wide(
             #[inline(always)]
             || match access {
-                Access::Train => LookupReport { created: self.lookup_for_training(ids, out, scratch), missing: 0 },
-                Access::Read => LookupReport { created: 0, missing: self.lookup_for_reading(ids, out, scratch) },
+                Access::Train => {
+                    LookupReport { created: self.lookup_for_training(ids, out, scratch), ..LookupReport::default() }
+                }
+                Access::Read => {
+                    LookupReport { missing: self.lookup_for_reading(ids, out, scratch), ..LookupReport::default() }
+                }
             },
         )
     }
 
-    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+        if self.layout().non_finite == NonFinite::Refuse || all_finite(gradients) {
+            return self.push_finite(ids, gradients, step, scratch);
+        }
+        let (kept, finite) = finite_rows(ids, gradients, self.dim());
+        let skipped = (ids.len() - kept.len()) as u64;
+        PushReport { skipped, ..self.push_finite(&kept, &finite, step, scratch) }
+    }
+
+    fn push_finite(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
         scratch.group(ids, self.stripes());
         if !repeats::may_exist(self.stripes(), scratch) {
-            return self.push_grouped(gradients, scratch);
+            return self.push_grouped(gradients, step, scratch);
         }
         let (unique, sums) = repeats::summed(ids, gradients, self.dim());
         scratch.group(&unique, self.stripes());
         let repeated = (ids.len() - unique.len()) as u64;
-        PushReport { repeated, ..self.push_grouped(&sums, scratch) }
+        PushReport { repeated, ..self.push_grouped(&sums, step, scratch) }
     }
 
-    fn push_grouped(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
+    fn push_grouped(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
         wide(
             #[inline(always)]
-            || self.update_groups(gradients, scratch),
+            || self.update_groups(gradients, step, scratch),
         )
     }
 
-    /// Lengths and finiteness of a push.
+    /// Lengths of a push, and finiteness where it is asked for.
     pub(crate) fn check_gradients(&self, ids: &[u64], gradients: &[f32]) -> Result<(), TableError> {
         self.check_rows("gradients", ids, self.dim(), gradients.len())?;
-        if all_finite(gradients) {
+        if self.layout().non_finite == NonFinite::Skip || all_finite(gradients) {
             return Ok(());
         }
         let worst = gradients.iter().position(|value| !value.is_finite()).unwrap_or(0);
@@ -147,6 +175,19 @@ impl Table {
     }
 }
 
+/// The rows whose gradients are finite, and these.
+fn finite_rows(ids: &[u64], gradients: &[f32], dim: usize) -> (Vec<u64>, Vec<f32>) {
+    let (mut kept, mut finite) = (Vec::with_capacity(ids.len()), Vec::with_capacity(gradients.len()));
+    for (position, id) in ids.iter().enumerate() {
+        let gradient = row(gradients, position as u32, dim);
+        if all_finite(gradient) {
+            kept.push(*id);
+            finite.extend_from_slice(gradient);
+        }
+    }
+    (kept, finite)
+}
+
 /// Without a branch per value, so that it vectorises: the exponent of infinities and NaN is all ones.
 fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
@@ -158,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Initializer, Optimizer, Rows, TableConfig};
+    use crate::{Initializer, Optimizer, TableConfig};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
     const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -185,11 +226,11 @@ mod tests {
         let table = table(SGD);
         let first = read(&table, &[9, 4]);
         assert_eq!(table.rows(), 0);
-        assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, missing: 0 });
+        assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
         assert_eq!(read(&table, &[9, 4]), first);
         let mut out = [0.0; 4];
         let report = table.lookup(&[4, 5], Access::Read, &mut out, &mut Scratch::new()).unwrap();
-        assert_eq!(report, LookupReport { created: 0, missing: 1 });
+        assert_eq!(report, LookupReport { missing: 1, ..LookupReport::default() });
     }
 
     #[test]
@@ -197,8 +238,8 @@ mod tests {
         let table = table(SGD);
         train(&table, &[1, 3]);
         let first = read(&table, &[1, 2, 3]);
-        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], &mut Scratch::new()).unwrap();
-        assert_eq!(report, PushReport { updated: 3, created: 1, repeated: 0 });
+        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 0, &mut Scratch::new()).unwrap();
+        assert_eq!(report, PushReport { updated: 3, created: 1, ..PushReport::default() });
         let after = read(&table, &[1, 2, 3]);
         for (position, push) in [1.0, 1.0, 2.0, 2.0, 3.0, 3.0].into_iter().enumerate() {
             assert_eq!(after[position], first[position] - push);
@@ -210,9 +251,9 @@ mod tests {
         let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
         let (twice, once) = (table(adagrad), table(adagrad));
         let mut scratch = Scratch::new();
-        let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], &mut scratch).unwrap();
-        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1 });
-        once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], &mut scratch).unwrap();
+        let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], 0, &mut scratch).unwrap();
+        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, ..PushReport::default() });
+        once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], 0, &mut scratch).unwrap();
         assert_eq!(read(&twice, &[7, 8]), read(&once, &[7, 8]));
     }
 
@@ -220,12 +261,15 @@ mod tests {
     fn a_refused_request_changes_nothing() {
         let table = table(SGD);
         let mut scratch = Scratch::new();
-        let bad = table.push(&[1, 2], &[1.0, 1.0, f32::NEG_INFINITY, 1.0], &mut scratch).unwrap_err();
+        let bad = table.push(&[1, 2], &[1.0, 1.0, f32::NEG_INFINITY, 1.0], 0, &mut scratch).unwrap_err();
         assert_eq!(bad, TableError::NotFinite { table: 2, id: 2, position: 0, value: f32::NEG_INFINITY });
-        let short = table.push(&[1, 2], &[1.0; 3], &mut scratch).unwrap_err();
+        let short = table.push(&[1, 2], &[1.0; 3], 0, &mut scratch).unwrap_err();
         assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
         assert!(table.lookup(&[1], Access::Train, &mut [0.0; 3], &mut scratch).is_err());
-        assert!(table.insert(&[1], &[0.0; 3], &mut scratch).is_err());
+        let rows = Rows { ids: vec![1], slots: vec![0; 3], marks: Vec::new() };
+        assert!(table.insert(&rows, &mut scratch).is_err());
+        let rows = Rows { slots: vec![0; 2], marks: vec![0; 2], ..rows };
+        assert!(table.insert(&rows, &mut scratch).is_err());
         assert_eq!(table.rows(), 0);
     }
 
@@ -233,7 +277,7 @@ mod tests {
     fn no_ids_is_a_request_like_any_other() {
         let table = table(SGD);
         assert_eq!(train(&table, &[]).1, LookupReport::default());
-        assert_eq!(table.push(&[], &[], &mut Scratch::new()).unwrap(), PushReport::default());
+        assert_eq!(table.push(&[], &[], 0, &mut Scratch::new()).unwrap(), PushReport::default());
     }
 
     #[test]
@@ -241,11 +285,12 @@ mod tests {
         let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
         let table = table(adagrad);
         train(&table, &[5]);
-        let slots = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
-        assert_eq!(table.insert(&[5, 6], &slots, &mut Scratch::new()).unwrap(), 1);
+        let slots = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(f32::to_bits);
+        let rows = Rows { ids: vec![5, 6], slots: slots.to_vec(), marks: Vec::new() };
+        assert_eq!(table.insert(&rows, &mut Scratch::new()).unwrap(), 1);
         let mut rows = Rows::default();
         (0..4).for_each(|stripe| table.read_stripe(stripe, &mut rows));
-        let found: Vec<&[f32]> = [5, 6]
+        let found: Vec<&[u32]> = [5, 6]
             .map(|id| rows.ids.iter().position(|other| *other == id).unwrap())
             .map(|row| &rows.slots[4 * row..4 * row + 4])
             .into();

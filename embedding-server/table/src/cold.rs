@@ -7,8 +7,12 @@
 //! The copy of a row in memory is the row. While there is one, a copy in the store is void: never read, never saved,
 //! and overwritten when the row leaves memory again.
 
+mod memory;
+
 use std::fmt;
 use std::ops::RangeInclusive;
+
+pub use memory::MemoryColdStore;
 
 /// Rows in a slower and larger place than memory. Calls block; they come from several threads at once.
 pub trait ColdStore: Send + Sync + fmt::Debug {

@@ -24,6 +24,8 @@ pub struct TableConfig {
     pub optimizer: Optimizer,
     /// Clipping of gradients and bound of weights.
     pub limits: Limits,
+    /// What becomes of gradients that are not finite.
+    pub non_finite: NonFinite,
     /// How weights are stored.
     pub element: Element,
     /// Factor on the learning rate by step.
@@ -36,6 +38,16 @@ pub struct TableConfig {
     pub stripes: usize,
 }
 
+/// What becomes of a gradient that is infinite or not a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonFinite {
+    /// Its whole push is refused; nothing is applied.
+    #[default]
+    Refuse,
+    /// Its row is left out and counted; the other rows of the push are updated.
+    Skip,
+}
+
 impl Default for TableConfig {
     fn default() -> Self {
         Self {
@@ -43,6 +55,7 @@ impl Default for TableConfig {
             init: Initializer::Zero,
             optimizer: Optimizer::Sgd { lr: 0.1, l2: 0.0 },
             limits: Limits::default(),
+            non_finite: NonFinite::Refuse,
             element: Element::F32,
             schedule: Schedule::Constant,
             admission: Admission::Always,
@@ -55,13 +68,20 @@ impl Default for TableConfig {
 /// Sizes and rules of one table's slots; copied to where they are needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
+    /// Weights per row.
     pub(crate) dim: usize,
+    /// Words that a row's weights take.
+    pub(crate) weights: usize,
+    /// Words of a slot.
     pub(crate) stride: usize,
+    pub(crate) element: Element,
     pub(crate) optimizer: Optimizer,
-    limits: Limits,
+    pub(crate) limits: Limits,
+    pub(crate) schedule: Schedule,
+    pub(crate) non_finite: NonFinite,
+    pub(crate) seed: u64,
+    pub(crate) table: u32,
     init: Initializer,
-    seed: u64,
-    table: u32,
 }
 
 impl TableConfig {
@@ -81,38 +101,65 @@ impl TableConfig {
         problem.map_or(Ok(()), |problem| Err(TableError::Config { table, problem }))
     }
 
-    /// Values per slot: weights and optimiser state.
+    /// Words of 32 bits per slot: weights and optimiser state.
     #[must_use]
     pub fn stride(&self) -> usize {
-        self.dim + self.optimizer.state_len(self.dim)
+        self.element.words(self.dim) + self.optimizer.state_len(self.dim)
+    }
+
+    /// Words of 32 bits of a row in the cold tier: its slot and its mark.
+    #[must_use]
+    pub fn cold_words(&self) -> usize {
+        self.stride() + 1
     }
 
     pub(crate) fn layout(&self, seed: u64, table: u32) -> Layout {
-        let Self { dim, init, optimizer, limits, .. } = *self;
-        Layout { dim, stride: self.stride(), optimizer, limits, init, seed, table }
+        let Self { dim, init, optimizer, limits, element, schedule, non_finite, .. } = *self;
+        let (weights, stride) = (element.words(dim), self.stride());
+        Layout { dim, weights, stride, element, optimizer, limits, schedule, non_finite, seed, table, init }
     }
 }
 
 impl Layout {
-    /// First weights of a row.
+    /// Weights that a row starts from, as its slot would hold them.
     #[inline]
     pub(crate) fn fill_weights(&self, id: u64, weights: &mut [f32]) {
         self.init.fill(RowSeed { seed: self.seed, table: self.table, id }, weights);
+        if self.element != Element::F32 {
+            weights.iter_mut().for_each(|weight| *weight = self.element.nearest(*weight));
+        }
     }
 
     /// First content of a whole slot.
     #[inline]
-    pub(crate) fn fill_slot(&self, id: u64, slot: &mut [f32]) {
-        let (weights, state) = slot.split_at_mut(self.dim);
-        self.fill_weights(id, weights);
-        self.optimizer.init_state(weights, state);
+    pub(crate) fn fill_slot(&self, id: u64, slot: &mut [u32]) {
+        let (words, state) = slot.split_at_mut(self.weights);
+        let state = bytemuck::cast_slice_mut(state);
+        if self.element == Element::F32 {
+            let weights = bytemuck::cast_slice_mut(words);
+            self.fill_weights(id, weights);
+            self.optimizer.init_state(weights, state);
+        } else {
+            with_buffer(self.dim, |weights| {
+                self.fill_weights(id, weights);
+                self.element.encode(weights, words);
+                self.optimizer.init_state(weights, state);
+            });
+        }
     }
 
-    /// Applies one gradient to one slot.
+    /// Weights of a row.
     #[inline(always)]
-    pub(crate) fn update(&self, slot: &mut [f32], gradient: &[f32]) {
-        self.optimizer.update(slot, gradient, &self.limits);
+    pub(crate) fn read(&self, slot: &[u32], weights: &mut [f32]) {
+        self.element.decode(&slot[..self.weights], weights);
     }
+}
+
+/// Lends a buffer of `dim` values: no allocation for a row of usual width.
+#[inline]
+fn with_buffer(dim: usize, work: impl FnOnce(&mut [f32])) {
+    const USUAL: usize = 256;
+    if dim <= USUAL { work(&mut [0.0; USUAL][..dim]) } else { work(&mut vec![0.0; dim]) }
 }
 
 #[cfg(test)]
@@ -153,9 +200,34 @@ mod tests {
     fn a_slot_holds_weights_and_state() {
         let layout = good().layout(1, 2);
         assert_eq!((layout.dim, layout.stride), (16, 32));
-        let mut slot = [f32::NAN; 32];
+        let mut slot = [u32::MAX; 32];
         layout.fill_slot(9, &mut slot);
-        assert!(slot[..16].iter().any(|weight| *weight != 0.0));
-        assert_eq!(slot[16..], [0.0; 16]);
+        let mut weights = [0.0; 16];
+        layout.fill_weights(9, &mut weights);
+        assert!(weights.iter().any(|weight| *weight != 0.0));
+        assert_eq!((&slot[..16], &slot[16..]), (&weights.map(f32::to_bits)[..], &[0; 16][..]));
+    }
+
+    /// What reading answers before there is a row is what its slot will hold.
+    #[test]
+    fn a_narrow_row_starts_from_the_nearest_values() {
+        let ftrl = Optimizer::Ftrl { lr: 0.1, beta: 1.0, l1: 0.5, l2: 0.0 };
+        for (element, dim, error) in [(Element::F16, 5, 2.0_f32.powi(-11)), (Element::Bf16, 300, 2.0_f32.powi(-8))] {
+            let config = TableConfig { dim, element, optimizer: ftrl, ..good() };
+            let (layout, exact) = (config.layout(1, 2), TableConfig { element: Element::F32, ..config }.layout(1, 2));
+            assert_eq!(layout.stride, dim.div_ceil(2) + 2 * dim);
+            let mut slot = vec![u32::MAX; layout.stride];
+            layout.fill_slot(9, &mut slot);
+            let [mut stored, mut told, mut unrounded] = [(); 3].map(|()| vec![f32::NAN; dim]);
+            layout.read(&slot, &mut stored);
+            layout.fill_weights(9, &mut told);
+            exact.fill_weights(9, &mut unrounded);
+            assert_eq!(stored, told);
+            let z: &[f32] = bytemuck::cast_slice(&slot[layout.weights..][..dim]);
+            for index in 0..dim {
+                assert!((stored[index] - unrounded[index]).abs() <= error * unrounded[index].abs());
+                assert_eq!(z[index], -(stored[index] * 10.0) - 0.5 * stored[index].signum());
+            }
+        }
     }
 }

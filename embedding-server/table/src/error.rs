@@ -1,5 +1,7 @@
 //! What a table refuses. Whatever is refused has changed nothing.
 
+use crate::ColdError;
+
 /// A request or a configuration that a table does not accept.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TableError {
@@ -68,9 +70,37 @@ pub enum TableError {
         /// The offending value.
         value: f32,
     },
+    /// No room for a row that would have to come to memory, because none can leave it.
+    #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
+    Full {
+        /// The table.
+        table: u32,
+        /// Bytes in use.
+        used: usize,
+        /// The budget, of which a quarter more may be used while rows cannot leave.
+        limit: usize,
+        /// Why rows cannot leave.
+        #[source]
+        source: ColdError,
+    },
+    /// Rows of the cold tier cannot be read.
+    #[error("table {table}: {source}; try again later")]
+    Cold {
+        /// The table.
+        table: u32,
+        /// What went wrong.
+        #[source]
+        source: ColdError,
+    },
 }
 
 impl TableError {
+    /// Whether the same request may succeed later; else it is wrong in itself.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Cold { .. })
+    }
+
     /// Position of the table that is meant, where there is one.
     #[must_use]
     pub fn table(&self) -> Option<u32> {
@@ -79,7 +109,9 @@ impl TableError {
             | Self::RepeatedTable { table }
             | Self::Dim { table, .. }
             | Self::TooManyRows { table, .. }
-            | Self::NotFinite { table, .. } => Some(*table),
+            | Self::NotFinite { table, .. }
+            | Self::Full { table, .. }
+            | Self::Cold { table, .. } => Some(*table),
             Self::UnknownTable { .. } | Self::Length { .. } => None,
         }
     }

@@ -1,44 +1,45 @@
 //! The loops over the rows of a request, stripe by stripe: where a server's time goes.
 
+use crate::config::Layout;
 use crate::group::{Group, Scratch};
 use crate::prefetch::prefetch;
+use crate::slab::Place;
 use crate::stripe::Stripe;
-use crate::{PushReport, Table};
+use crate::update::Update;
+use crate::{Element, PushReport, Table};
 
-/// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later.
+/// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later: as
+/// many misses as a core waits for at once.
 const STEP: usize = 16;
-/// Values of the widest vector that every x86-64 of the last ten years has.
-const LANES: usize = 8;
-/// No slot has this number.
-const NONE: u32 = u32::MAX;
 
 impl Table {
     #[inline(always)]
     pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
-        let (layout, mut made) = (*self.layout(), 0);
+        let mut made = 0;
         scratch.group(ids, self.stripes());
-        self.for_each_group(
-            scratch,
+        with_known_width(
+            *self.layout(),
             #[inline(always)]
-            |stripe, group| {
-                group.slots.resize(group.keys.len(), NONE);
-                pipelined(
-                    group.keys.len(),
+            |layout| {
+                self.for_each_group(
+                    scratch,
                     #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Peek => group.slots[index] = ask_slot(stripe, group.keys[index], layout.dim),
-                        Stage::Settle if group.slots[index] != NONE => {}
-                        Stage::Settle => {
-                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
+                    |stripe, group| {
+                        let mut settle = |stripe: &mut Stripe, key, _| {
+                            let (slot, created) = stripe.find_or_create(key, self.layout());
                             made += u64::from(created);
-                            group.slots[index] = slot;
-                            stripe.prefetch_slot(slot, layout.dim);
-                        }
-                        Stage::Touch => {
-                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
-                            copy(weights, row_mut(out, group.positions[index], layout.dim));
-                        }
+                            Some(slot)
+                        };
+                        visit(
+                            stripe,
+                            group,
+                            Fetch { words: layout.weights, with: &[], width: 0 },
+                            &mut settle,
+                            #[inline(always)]
+                            |stripe, place, _, position| {
+                                layout.read(stripe.at(place), row_mut(out, position, layout.dim));
+                            },
+                        );
                     },
                 );
             },
@@ -49,75 +50,73 @@ impl Table {
     #[inline(always)]
     pub(crate) fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
         let layout = *self.layout();
-        scratch.missing.clear();
+        let mut missing = std::mem::take(&mut scratch.missing);
+        missing.clear();
         scratch.group(ids, self.stripes());
         self.for_each_group(
             scratch,
             #[inline(always)]
             |stripe, group| {
-                group.slots.resize(group.keys.len(), NONE);
-                pipelined(
-                    group.keys.len(),
+                let mut settle = |stripe: &mut Stripe, key, position| {
+                    let slot = stripe.find(key);
+                    if slot.is_none() {
+                        missing.push(position);
+                    }
+                    slot
+                };
+                visit(
+                    stripe,
+                    group,
+                    Fetch { words: layout.weights, with: &[], width: 0 },
+                    &mut settle,
                     #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Peek => group.slots[index] = ask_slot(stripe, group.keys[index], layout.dim),
-                        Stage::Settle if group.slots[index] != NONE => {}
-                        Stage::Settle => match stripe.find(group.keys[index]) {
-                            Some(slot) => {
-                                group.slots[index] = slot;
-                                stripe.prefetch_slot(slot, layout.dim);
-                            }
-                            None => group.missing.push(group.positions[index]),
-                        },
-                        Stage::Touch if group.slots[index] == NONE => {}
-                        Stage::Touch => {
-                            let weights = &stripe.slot(group.slots[index])[..layout.dim];
-                            copy(weights, row_mut(out, group.positions[index], layout.dim));
-                        }
+                    |stripe, place, _, position| {
+                        layout.read(stripe.at(place), row_mut(out, position, layout.dim));
                     },
                 );
             },
         );
-        for position in &scratch.missing {
+        for position in &missing {
             layout.fill_weights(ids[*position as usize], row_mut(out, *position, layout.dim));
         }
+        scratch.missing = missing;
         scratch.missing.len() as u64
     }
 
     #[inline(always)]
-    pub(crate) fn update_groups(&self, gradients: &[f32], scratch: &mut Scratch) -> PushReport {
-        let (layout, mut report) = (*self.layout(), PushReport::default());
-        self.for_each_group(
-            scratch,
+    pub(crate) fn update_groups(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+        let mut report = PushReport::default();
+        let mut buffer = std::mem::take(&mut scratch.weights);
+        with_known_width(
+            *self.layout(),
             #[inline(always)]
-            |stripe, group| {
-                group.slots.resize(group.keys.len(), NONE);
-                pipelined(
-                    group.keys.len(),
+            |layout| {
+                let mut update = Update::new(layout, step, &mut buffer);
+                self.for_each_group(
+                    scratch,
                     #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Peek => {
-                            group.slots[index] = ask_slot(stripe, group.keys[index], layout.stride);
-                            prefetch(row(gradients, group.positions[index], layout.dim));
-                        }
-                        Stage::Settle if group.slots[index] != NONE => {}
-                        Stage::Settle => {
-                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
+                    |stripe, group| {
+                        report.updated += group.keys.len() as u64;
+                        let mut settle = |stripe: &mut Stripe, key, _| {
+                            let (slot, created) = stripe.find_or_create(key, self.layout());
                             report.created += u64::from(created);
-                            group.slots[index] = slot;
-                            stripe.prefetch_slot(slot, layout.stride);
-                        }
-                        Stage::Touch => {
-                            let gradient = row(gradients, group.positions[index], layout.dim);
-                            layout.update(stripe.slot_mut(group.slots[index]), gradient);
-                        }
+                            Some(slot)
+                        };
+                        visit(
+                            stripe,
+                            group,
+                            Fetch { words: layout.stride, with: gradients, width: layout.dim },
+                            &mut settle,
+                            #[inline(always)]
+                            |stripe, place, key, position| {
+                                update.apply(stripe.at_mut(place), key, row(gradients, position, layout.dim));
+                            },
+                        );
                     },
                 );
-                report.updated += group.keys.len() as u64;
             },
         );
+        scratch.weights = buffer;
         report
     }
 
@@ -132,74 +131,92 @@ impl Table {
     }
 }
 
-/// What is done for a row.
-#[derive(Clone, Copy)]
-enum Stage {
-    /// Ask for its index entry.
-    Ask,
-    /// Look where the entry should be, and ask for the slot.
-    Peek,
-    /// Find it, or make it, if it was not there.
-    Settle,
-    /// Read or change it.
-    Touch,
+/// Calls `work` with the layout, as a constant where it is one of the commonest: loops over rows of known width need no
+/// counting.
+#[inline(always)]
+fn with_known_width(layout: Layout, mut work: impl FnMut(Layout)) {
+    match (layout.element, layout.dim) {
+        (Element::F32, 16) => work(known::<16>(layout)),
+        (Element::F32, 32) => work(known::<32>(layout)),
+        (Element::F32, 64) => work(known::<64>(layout)),
+        (Element::F32, 128) => work(known::<128>(layout)),
+        _ => work(layout),
+    }
 }
 
-/// Takes `count` rows through all stages, a few at a time, each few one stage behind the few after them: while memory
-/// is fetched for some rows, others are worked on.
+/// The layout of a table of `DIM` weights of f32, which it is.
 #[inline(always)]
-fn pipelined(count: usize, mut run: impl FnMut(Stage, usize)) {
+fn known<const DIM: usize>(mut layout: Layout) -> Layout {
+    (layout.element, layout.dim, layout.weights) = (Element::F32, DIM, DIM);
+    layout
+}
+
+/// What is needed for a row besides its index entry.
+#[derive(Clone, Copy)]
+struct Fetch<'a> {
+    /// So many words of its slot.
+    words: usize,
+    /// And of these, the `width` values that stand at its position.
+    with: &'a [f32],
+    width: usize,
+}
+
+/// Takes the rows of a group through four stages, a few at a time, each few one stage behind the few after them: while
+/// memory is fetched for some rows, others are worked on.
+///
+/// 1. Ask for the index entry.
+/// 2. Look where the entry should be, and ask for the slot.
+/// 3. `settle(stripe, key, position)` for rows that were not found there: their slot, if they have one.
+/// 4. `touch(stripe, place, key, position)` for rows that have one.
+#[inline(always)]
+fn visit(
+    stripe: &mut Stripe,
+    group: &mut Group<'_>,
+    fetch: Fetch<'_>,
+    settle: &mut impl FnMut(&mut Stripe, u64, u32) -> Option<u32>,
+    mut touch: impl FnMut(&mut Stripe, Place, u64, u32),
+) {
+    let count = group.keys.len();
+    group.places.resize(count, Place::NONE);
+    let (keys, positions, places) = (group.keys, &group.positions[..count], &mut group.places[..count]);
     let steps = count.div_ceil(STEP);
     let rows = |step: usize| step * STEP..count.min(step * STEP + STEP);
+    // Loops and not `for_each`, whose body would not be compiled for wide vectors.
     for step in 0..steps + 3 {
-        // Loops and not `for_each`, whose body would not be compiled for wide vectors.
         if step < steps {
             for index in rows(step) {
-                run(Stage::Ask, index);
+                stripe.prefetch_entry(keys[index]);
             }
         }
         if (1..=steps).contains(&step) {
             for index in rows(step - 1) {
-                run(Stage::Peek, index);
+                places[index] = stripe.peek(keys[index], fetch.words);
+                if fetch.width > 0 {
+                    prefetch(row(fetch.with, positions[index], fetch.width));
+                }
             }
         }
         if (2..=steps + 1).contains(&step) {
             for index in rows(step - 2) {
-                run(Stage::Settle, index);
+                if places[index].is_none() {
+                    if let Some(slot) = settle(stripe, keys[index], positions[index]) {
+                        places[index] = stripe.place(slot, fetch.words);
+                    }
+                }
             }
         }
         if step >= 3 {
             for index in rows(step - 3) {
-                run(Stage::Touch, index);
+                if !places[index].is_none() {
+                    touch(stripe, places[index], keys[index], positions[index]);
+                }
             }
         }
     }
 }
 
-/// The slot of a key if it is found at once, and asks for the memory of its first `values`.
 #[inline(always)]
-fn ask_slot(stripe: &Stripe, key: u64, values: usize) -> u32 {
-    let slot = stripe.peek(key);
-    if let Some(slot) = slot {
-        stripe.prefetch_slot(slot, values);
-    }
-    slot.unwrap_or(NONE)
-}
-
-/// Copies in vectors of known length: rows are too short for a call of `memcpy`.
-#[inline(always)]
-fn copy(from: &[f32], to: &mut [f32]) {
-    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
-    for (from, to) in std::iter::zip(from, to) {
-        *to = *from;
-    }
-    for (from, to) in std::iter::zip(from_rest, to_rest) {
-        *to = *from;
-    }
-}
-
-#[inline(always)]
-pub(crate) fn row(values: &[f32], position: u32, width: usize) -> &[f32] {
+pub(crate) fn row<T>(values: &[T], position: u32, width: usize) -> &[T] {
     &values[position as usize * width..][..width]
 }
 

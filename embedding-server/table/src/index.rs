@@ -80,13 +80,15 @@ impl Index {
     #[inline(always)]
     pub(crate) fn peek(&self, key: u64) -> Option<u32> {
         let home = self.home(key);
-        let slot = self.bucket(home).and_then(|bucket| self.slot_in(bucket, key));
-        if slot.is_none()
-            && let Some(bucket) = self.bucket(home + 1)
+        if let Some(bucket) = self.bucket(home)
+            && let Some(slot) = self.slot_in(bucket, key)
         {
+            return Some(slot);
+        }
+        if let Some(bucket) = self.bucket(home + 1) {
             prefetch(bucket);
         }
-        slot
+        None
     }
 
     #[inline(always)]
@@ -266,7 +268,8 @@ impl Index {
 
     #[inline(always)]
     fn slot_in(&self, bucket: &Bucket, key: u64) -> Option<u32> {
-        self.way_of(bucket, key).map(|way| (word(bucket, 1 + way) & ((1 << self.slot_bits) - 1)) as u32)
+        let way = self.way_of(bucket, key)?;
+        Some((word(bucket, 1 + way) & ((1 << self.slot_bits) - 1)) as u32)
     }
 
     /// Looks at the entries whose fingerprint is the key's. A byte that equals is the lowest to borrow when one is taken

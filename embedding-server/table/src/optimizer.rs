@@ -79,7 +79,8 @@ pub enum Optimizer {
     /// σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²;
     /// w = 0 where |z| ≤ l1, else (sign(z)·l1 − z) / ((β+√n) / lr + l2) (McMahan et al. 2013, algorithm 1).
     ///
-    /// z starts so that w is the row's first value, which a gradient of zero leaves alone.
+    /// z starts so that w is the row's first value, which a gradient of zero leaves alone. Under a schedule σ is the
+    /// difference of (β+√n) / lr, each at its own rate, as the paper defines it.
     Ftrl {
         /// Learning rate, α in the paper, above 0.
         lr: f32,
@@ -90,6 +91,18 @@ pub enum Optimizer {
         /// L2 penalty.
         l2: f32,
     },
+}
+
+/// A learning rate of FTRL's that moves nothing; it divides by it.
+const STILL: f32 = 1e-20;
+
+/// The learning rate of a push beside the optimiser's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// The same at every step.
+    Constant,
+    /// This factor now, another one at other steps.
+    Times(f32),
 }
 
 /// Settings of Adam for one update, bias corrections included.
@@ -161,6 +174,26 @@ impl Optimizer {
     #[inline(always)]
     pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &Limits) {
         let (weights, state) = slot.split_at_mut(gradient.len());
+        self.apply(weights, state, gradient, limits, Rate::Constant);
+    }
+
+    /// The optimiser as it is at a rate.
+    pub(crate) fn at(mut self, rate: Rate) -> Self {
+        let Rate::Times(factor) = rate else { return self };
+        match &mut self {
+            Self::Sgd { lr, .. }
+            | Self::Momentum { lr, .. }
+            | Self::Adagrad { lr, .. }
+            | Self::RowAdagrad { lr, .. }
+            | Self::Adam { lr, .. }
+            | Self::Ftrl { lr, .. } => *lr *= factor,
+        }
+        self
+    }
+
+    /// As [`Self::update`], by an optimiser that is [`Self::at`] this rate.
+    #[inline(always)]
+    pub(crate) fn apply(&self, weights: &mut [f32], state: &mut [f32], gradient: &[f32], limits: &Limits, rate: Rate) {
         let shaping = limits.shaping(gradient);
         match *self {
             Self::Sgd { lr, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
@@ -177,7 +210,12 @@ impl Optimizer {
                 let step = AdamStep { beta1, beta2, epsilon, l2, kept, lr, root_correction };
                 adam(weights, moments, gradient, shaping, &step);
             }
-            Self::Ftrl { lr, beta, l1, l2 } => ftrl(weights, state, gradient, shaping, [lr, beta, l1, l2]),
+            Self::Ftrl { lr, beta, l1, l2 } if rate == Rate::Constant => {
+                ftrl(weights, state, gradient, shaping, [lr, beta, l1, l2]);
+            }
+            // At a rate of nothing a row rests.
+            Self::Ftrl { lr: ..STILL, .. } => {}
+            Self::Ftrl { lr, beta, l1, l2 } => ftrl_anew(weights, state, gradient, shaping, [lr, beta, l1, l2]),
         }
     }
 
@@ -327,6 +365,28 @@ fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shapi
             let z = z + gradient - sigma * weight;
             let dense = (l1.copysign(z) - z) / ((beta + sum.sqrt()) / lr + l2);
             let new = if z.abs() <= l1 { 0.0 } else { dense };
+            (if gradient == 0.0 { weight } else { new }, [z, sum])
+        },
+    );
+}
+
+/// FTRL at a rate other than that of the row's last update. In the paper's σ = 1/η − 1/η′, with η = lr / (β+√n), the
+/// old 1/η′ follows from w, whose formula it is in; put in, the z that was drops out of rows with w ≠ 0.
+#[inline(always)]
+fn ftrl_anew(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: Shaping, [lr, beta, l1, l2]: [f32; 4]) {
+    let (z, n) = state.split_at_mut(weights.len());
+    each(
+        weights,
+        [z, n],
+        gradient,
+        shaping,
+        #[inline(always)]
+        |weight, [z, n], gradient| {
+            let sum = n + gradient * gradient;
+            let steepness = (beta + sum.sqrt()) / lr + l2;
+            let now = -(weight * steepness) - l1.copysign(weight);
+            let z = if weight == 0.0 { z } else { now } + gradient;
+            let new = if z.abs() <= l1 { 0.0 } else { (l1.copysign(z) - z) / steepness };
             (if gradient == 0.0 { weight } else { new }, [z, sum])
         },
     );

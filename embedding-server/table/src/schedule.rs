@@ -2,6 +2,8 @@
 
 use std::f64::consts::PI;
 
+use crate::optimizer::Rate;
+
 /// Factor on the learning rate by step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Schedule {
@@ -39,6 +41,14 @@ pub enum Schedule {
 }
 
 impl Schedule {
+    /// The rate of a push.
+    pub(crate) fn rate(&self, step: u64) -> Rate {
+        match self {
+            Self::Constant => Rate::Constant,
+            _ => Rate::Times(self.factor(step)),
+        }
+    }
+
     /// The factor at a step; steps are counted from 0.
     #[must_use]
     pub fn factor(&self, step: u64) -> f32 {

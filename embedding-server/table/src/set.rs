@@ -1,13 +1,20 @@
 //! All tables of a model on one server, and requests that touch several of them: checked whole, then done.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::{Access, LookupReport, PushReport, Scratch, Table, TableConfig, TableError};
+use parking_lot::RwLock;
+
+use crate::shared::Shared;
+use crate::{Access, Capacity, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
 
 /// The tables of a model; a table's number is its position.
 #[derive(Debug)]
 pub struct TableSet {
     tables: Vec<Table>,
+    shared: Arc<Shared>,
+    /// Held shared by what changes rows, alone for the instant of a snapshot.
+    gate: RwLock<()>,
 }
 
 /// The part of a request that concerns one table. Its values follow those of the part before.
@@ -22,13 +29,21 @@ pub struct Part<'a> {
 }
 
 impl TableSet {
-    /// Empty tables. Rows start from `seed`.
+    /// Empty tables. Rows start from `seed`; together they keep within `capacity`.
     ///
     /// # Errors
-    /// When a setting is out of range.
-    pub fn new(seed: u64, configs: &[TableConfig]) -> Result<Self, TableError> {
-        let make = |(number, config)| Table::new(seed, number as u32, config);
-        Ok(Self { tables: configs.iter().enumerate().map(make).collect::<Result<_, _>>()? })
+    /// When a setting is out of range, or rows are to go to a cold tier that is not there.
+    pub fn new(seed: u64, configs: &[TableConfig], capacity: Capacity) -> Result<Self, TableError> {
+        let shared = Arc::new(Shared::new(capacity));
+        let make = |(number, config)| Table::within(seed, number as u32, config, &shared);
+        let tables = configs.iter().enumerate().map(make).collect::<Result<_, _>>()?;
+        Ok(Self { tables, shared, gate: RwLock::default() })
+    }
+
+    /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since some moment.
+    /// Times before the present one are ignored.
+    pub fn tick(&self, steps: u64, seconds: u64) {
+        self.shared.clock.advance(Moment { steps, seconds });
     }
 
     /// The tables in order.
@@ -68,7 +83,35 @@ impl TableSet {
     ///
     /// # Errors
     /// When a part names no table, a table twice or a wrong dim, or `out` has another length; nothing is created then.
+    /// When rows of the cold tier cannot be read, or there is no room for new ones.
     pub fn lookup(
+        &self,
+        parts: &[Part<'_>],
+        access: Access,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<LookupReport, TableError> {
+        self.enter().lookup(parts, access, out, scratch)
+    }
+
+    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the number of
+    /// the push, the same on every server that has a part of it, counted by its writer: schedules and rounding follow
+    /// it. Each of several writers is at a step of its own.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`], and when a gradient is not finite and its table refuses such; nothing of any part is
+    /// applied then.
+    pub fn push(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        self.enter().push(parts, gradients, step, scratch)
+    }
+
+    pub(crate) fn lookup_inside(
         &self,
         parts: &[Part<'_>],
         access: Access,
@@ -84,27 +127,40 @@ impl TableSet {
             let report = self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch);
             total.created += report.created;
             total.missing += report.missing;
+            total.refused += report.refused;
         }
         Ok(total)
     }
 
-    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`], and when a gradient is not finite; nothing of any part is applied then.
-    pub fn push(&self, parts: &[Part<'_>], gradients: &[f32], scratch: &mut Scratch) -> Result<PushReport, TableError> {
+    pub(crate) fn push_inside(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
         for (part, values) in self.divide(parts) {
             self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
         }
         let mut total = PushReport::default();
         for (part, values) in self.divide(parts) {
-            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], scratch);
+            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], step, scratch);
             total.updated += report.updated;
             total.created += report.created;
             total.repeated += report.repeated;
+            total.skipped += report.skipped;
+            total.refused += report.refused;
         }
         Ok(total)
+    }
+
+    pub(crate) fn gate(&self) -> &RwLock<()> {
+        &self.gate
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.shared.clock.now()
     }
 
     fn check_values(&self, what: &'static str, parts: &[Part<'_>], found: usize) -> Result<(), TableError> {
@@ -131,7 +187,7 @@ mod tests {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
         let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
         let config = |dim| TableConfig { dim, init, optimizer, limits, stripes: 2, ..TableConfig::default() };
-        TableSet::new(1, &[config(2), config(3)]).unwrap()
+        TableSet::new(1, &[config(2), config(3)], Capacity::default()).unwrap()
     }
 
     fn part(table: u32, dim: u32, ids: &[u64]) -> Part<'_> {
@@ -150,8 +206,8 @@ mod tests {
         let mut first = [0.0; 7];
         let report = tables.lookup(&parts, Access::Train, &mut first, &mut scratch).unwrap();
         assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
-        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], &mut scratch).unwrap();
-        assert_eq!(pushed, PushReport { updated: 3, created: 0, repeated: 0 });
+        let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0, &mut scratch).unwrap();
+        assert_eq!(pushed, PushReport { updated: 3, ..PushReport::default() });
         let mut after = [0.0; 7];
         tables.lookup(&parts, Access::Read, &mut after, &mut scratch).unwrap();
         for index in 0..7 {
@@ -174,7 +230,7 @@ mod tests {
         let mut scratch = Scratch::new();
         let good = part(0, 2, &[1]);
         let mut refused = |parts: &[Part<'_>], gradients: &[f32]| {
-            let pushed = tables.push(parts, gradients, &mut scratch).unwrap_err();
+            let pushed = tables.push(parts, gradients, 0, &mut scratch).unwrap_err();
             let looked_up = tables.lookup(parts, Access::Train, &mut vec![0.0; gradients.len()], &mut scratch);
             (pushed, looked_up.err())
         };
@@ -194,7 +250,7 @@ mod tests {
     fn a_refused_push_applies_no_part() {
         let tables = tables();
         let parts = [part(0, 2, &[1]), part(1, 3, &[6])];
-        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], &mut Scratch::new()).is_err());
+        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], 0, &mut Scratch::new()).is_err());
         assert_eq!(held(&tables), [0, 0]);
     }
 }

@@ -33,6 +33,25 @@ pub(crate) struct Slab {
     free: u32,
 }
 
+/// Where a slot lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: u32,
+    block: u32,
+    /// Its first word in the block.
+    start: u32,
+}
+
+impl Place {
+    /// That of no slot.
+    pub(crate) const NONE: Self = Self { slot: NONE, block: 0, start: 0 };
+
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self.slot == NONE
+    }
+}
+
 impl Slab {
     /// Slots of `stride` words, at least one, and a mark for each if `marks`.
     pub(crate) fn new(arena: &Arc<Arena>, stride: usize, marks: bool) -> Self {
@@ -61,26 +80,31 @@ impl Slab {
         self.free = slot;
     }
 
+    /// Where a slot lies: for those that reach for it more than once.
     #[inline(always)]
+    pub(crate) fn place(&self, slot: u32) -> Place {
+        let (block, index) = self.locate(slot);
+        Place { slot, block: block as u32, start: (index * self.stride) as u32 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self, place: Place) -> &[u32] {
+        &self.blocks[place.block as usize].words()[place.start as usize..][..self.stride]
+    }
+
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+        &mut self.blocks[place.block as usize].words_mut()[place.start as usize..][..self.stride]
+    }
+
+    #[inline]
     pub(crate) fn words(&self, slot: u32) -> &[u32] {
-        let (block, place) = self.locate(slot);
-        &self.blocks[block].words()[place * self.stride..][..self.stride]
+        self.at(self.place(slot))
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn words_mut(&mut self, slot: u32) -> &mut [u32] {
-        let (block, place) = self.locate(slot);
-        &mut self.blocks[block].words_mut()[place * self.stride..][..self.stride]
-    }
-
-    #[inline(always)]
-    pub(crate) fn floats(&self, slot: u32) -> &[f32] {
-        bytemuck::cast_slice(self.words(slot))
-    }
-
-    #[inline(always)]
-    pub(crate) fn floats_mut(&mut self, slot: u32) -> &mut [f32] {
-        bytemuck::cast_slice_mut(self.words_mut(slot))
+        self.at_mut(self.place(slot))
     }
 
     /// A slot's mark.
@@ -167,7 +191,7 @@ mod tests {
         let mut slab = empty(stride, false);
         let numbers: Vec<u32> = (0..slots).map(|_| slab.add()).collect();
         for (value, slot) in numbers.iter().enumerate() {
-            slab.floats_mut(*slot).fill(value as f32);
+            slab.words_mut(*slot).fill(value as u32);
         }
         (slab, numbers)
     }
@@ -178,8 +202,8 @@ mod tests {
         fn slots_never_overlap(stride in 1_usize..3000, slots in 0_usize..2000) {
             let (slab, numbers) = filled(stride, slots);
             for (value, slot) in numbers.into_iter().enumerate() {
-                prop_assert_eq!(slab.floats(slot).len(), stride);
-                prop_assert!(slab.floats(slot).iter().all(|found| *found == value as f32), "slot {}", slot);
+                prop_assert_eq!(slab.words(slot).len(), stride);
+                prop_assert!(slab.words(slot).iter().all(|found| *found == value as u32), "slot {}", slot);
             }
         }
     }
@@ -233,14 +257,14 @@ mod tests {
     fn a_slot_wider_than_a_block_still_fits() {
         let stride = BLOCK_BYTES / size_of::<f32>() + 1;
         let (slab, numbers) = filled(stride, 5);
-        assert_eq!(slab.floats(numbers[4])[stride - 1], 4.0);
+        assert_eq!(slab.words(numbers[4])[stride - 1], 4);
     }
 
     #[test]
     fn rows_of_whole_cache_lines_start_at_one() {
         let (slab, numbers) = filled(32, 5000);
         for slot in numbers {
-            assert_eq!(slab.floats(slot).as_ptr() as usize % CACHE_LINE, 0, "slot {slot}");
+            assert_eq!(slab.words(slot).as_ptr() as usize % CACHE_LINE, 0, "slot {slot}");
         }
     }
 

@@ -2,24 +2,27 @@
 
 use std::sync::Arc;
 
+use crate::TableCounts;
 use crate::config::Layout;
 use crate::group::id_of;
 use crate::index::{Found, Index};
 use crate::memory::Arena;
 use crate::prefetch::prefetch;
-use crate::slab::Slab;
+use crate::slab::{Place, Slab};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
 pub(crate) struct Stripe {
     index: Index,
     slab: Slab,
+    pub(crate) counts: TableCounts,
 }
 
 impl Stripe {
     /// An empty stripe of a table whose memory comes from `arena`.
     pub(crate) fn new(layout: &Layout, arena: &Arc<Arena>) -> Self {
-        Self { index: Index::new(arena), slab: Slab::new(arena, layout.stride, false) }
+        let (index, slab) = (Index::new(arena), Slab::new(arena, layout.stride, false));
+        Self { index, slab, counts: TableCounts::default() }
     }
 
     /// Asks for the index entry of a key.
@@ -28,16 +31,23 @@ impl Stripe {
         self.index.prefetch(key);
     }
 
-    /// Asks for the first `values` of a slot.
+    /// Where the row of a key lies, whose entry is where it is looked for first, and asks for its first `words`. A key
+    /// that is not found may have a row still.
     #[inline(always)]
-    pub(crate) fn prefetch_slot(&self, slot: u32, values: usize) {
-        prefetch(&self.slot(slot)[..values]);
+    pub(crate) fn peek(&self, key: u64, words: usize) -> Place {
+        // No closure: it would be called.
+        match self.index.peek(key) {
+            Some(slot) => self.place(slot, words),
+            None => Place::NONE,
+        }
     }
 
-    /// The slot of a key whose entry lies where it is looked for first; a key that is not found may have a row still.
+    /// Where a slot lies, and asks for its first `words`.
     #[inline(always)]
-    pub(crate) fn peek(&self, key: u64) -> Option<u32> {
-        self.index.peek(key)
+    pub(crate) fn place(&self, slot: u32, words: usize) -> Place {
+        let place = self.slab.place(slot);
+        prefetch(&self.slab.at(place)[..words]);
+        place
     }
 
     /// The slot of a key that has a row.
@@ -62,18 +72,28 @@ impl Stripe {
     fn create(&mut self, key: u64, place: usize, layout: &Layout) -> u32 {
         let slot = self.slab.add();
         self.index.add(key, place, slot);
-        layout.fill_slot(id_of(key), self.slab.floats_mut(slot));
+        layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         slot
     }
 
     #[inline(always)]
-    pub(crate) fn slot(&self, slot: u32) -> &[f32] {
-        self.slab.floats(slot)
+    pub(crate) fn at(&self, place: Place) -> &[u32] {
+        self.slab.at(place)
     }
 
     #[inline(always)]
-    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [f32] {
-        self.slab.floats_mut(slot)
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+        self.slab.at_mut(place)
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, slot: u32) -> &[u32] {
+        self.slab.words(slot)
+    }
+
+    #[inline]
+    pub(crate) fn slot_mut(&mut self, slot: u32) -> &mut [u32] {
+        self.slab.words_mut(slot)
     }
 
     /// Ids and slots of all rows, in ascending order of ids: what is written of a table depends on its content alone.
@@ -123,7 +143,7 @@ mod tests {
             prop_assert_eq!(rows.len(), stripe.rows());
             prop_assert!(rows.is_sorted());
             for (id, slot) in rows {
-                let mut first = [f32::NAN; 3];
+                let mut first = [u32::MAX; 3];
                 layout.fill_slot(id, &mut first);
                 prop_assert_eq!(stripe.slot(slot), &first);
             }

@@ -1,19 +1,23 @@
 //! One table: its stripes behind their locks, what it holds, and reading all of it.
 
+use std::sync::Arc;
+
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Layout;
-use crate::memory::{Arena, Pages};
+use crate::shared::Shared;
 use crate::stripe::Stripe;
-use crate::{TableConfig, TableError};
+use crate::{Capacity, Element, TableConfig, TableCounts, TableError};
 
-/// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]`.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Ids.
     pub ids: Vec<u64>,
-    /// `[ids.len() * stride]`.
-    pub slots: Vec<f32>,
+    /// Words of 32 bits, `[ids.len() * stride]`: packed weights, and state as f32.
+    pub slots: Vec<u32>,
+    /// When each row was last used, as its table writes it down; empty for a table whose rows never leave.
+    pub marks: Vec<u32>,
 }
 
 /// One embedding table. All calls take `&self` and may run on any number of threads at once.
@@ -22,19 +26,31 @@ pub struct Table {
     table: u32,
     layout: Layout,
     stripes: Vec<Mutex<Stripe>>,
+    #[expect(dead_code, reason = "eviction is under way")]
+    shared: Arc<Shared>,
 }
 
 impl Table {
-    /// An empty table. `seed` and `table`, its position in the model, decide first values.
+    /// An empty table of its own, with memory without end. `seed` and `table`, its position in the model, decide first
+    /// values.
     ///
     /// # Errors
     /// When a setting is out of range.
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
+        Self::within(seed, table, config, &Arc::new(Shared::new(Capacity::default())))
+    }
+
+    /// An empty table that shares memory with others.
+    pub(crate) fn within(
+        seed: u64,
+        table: u32,
+        config: &TableConfig,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, TableError> {
         config.check(table)?;
         let layout = config.layout(seed, table);
-        let arena = Arena::new(Pages::Huge);
-        let stripes = (0..config.stripes).map(|_| Mutex::new(Stripe::new(&layout, &arena))).collect();
-        Ok(Self { table, layout, stripes })
+        let stripes = (0..config.stripes).map(|_| Mutex::new(Stripe::new(&layout, &shared.arena))).collect();
+        Ok(Self { table, layout, stripes, shared: Arc::clone(shared) })
     }
 
     /// Weights per row.
@@ -43,10 +59,16 @@ impl Table {
         self.layout.dim
     }
 
-    /// Values per slot: weights and optimiser state.
+    /// Words of 32 bits per slot: weights and optimiser state.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.layout.stride
+    }
+
+    /// How weights are stored.
+    #[must_use]
+    pub fn element(&self) -> Element {
+        self.layout.element
     }
 
     /// Name of the optimiser's state layout.
@@ -74,7 +96,13 @@ impl Table {
         fixed + self.stripes.iter().map(|stripe| stripe.lock().bytes()).sum::<usize>()
     }
 
-    /// Appends all rows of one stripe to `into`, in ascending order of ids.
+    /// What happened to its rows.
+    #[must_use]
+    pub fn counts(&self) -> TableCounts {
+        self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
+    }
+
+    /// Appends all rows of one stripe that are in memory to `into`, in ascending order of ids.
     ///
     /// # Panics
     /// When there is no such stripe.
@@ -130,7 +158,7 @@ mod tests {
         let rows = read_all(&forwards);
         assert_eq!((rows.ids.len(), rows.slots.len()), (300, 300 * 8));
         assert_eq!(rows, read_all(&backwards));
-        assert!(rows.slots.chunks(8).all(|slot| slot[4..] == [0.5; 4]));
+        assert!(rows.slots.chunks(8).all(|slot| slot[4..] == [0.5_f32.to_bits(); 4]));
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn work(table: &Table, thread: u64) {
         // All values of a row move together: a row that is read half updated would differ within itself.
         assert!(rows.chunks(DIM).all(|row| row.iter().all(|value| *value == row[0])), "a torn row");
         let gradients: Vec<f32> = ids.iter().flat_map(|id| [gradient(thread, round, *id); DIM]).collect();
-        table.push(&ids, &gradients, &mut scratch).unwrap();
+        table.push(&ids, &gradients, round, &mut scratch).unwrap();
     }
 }
 

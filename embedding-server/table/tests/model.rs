@@ -108,7 +108,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
         Call::Push(rows) => {
             let (ids, gradients) = (ids_of(rows), values(rows, table.dim()));
             let before = model.rows.len();
-            let report = table.push(&ids, &gradients, scratch).unwrap();
+            let report = table.push(&ids, &gradients, 0, scratch).unwrap();
             model.push(&ids, &gradients);
             assert_eq!((report.updated + report.repeated) as usize, ids.len());
             assert_eq!(report.created as usize, model.rows.len() - before);
@@ -117,7 +117,8 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
             // Sums of squares are not negative, powers of a share below one: any state may hold these.
             let state = |value: f32| value.abs() / (1.0 + value.abs());
             let slots: Vec<f32> = values(rows, table.stride()).into_iter().map(state).collect();
-            table.insert(&ids_of(rows), &slots, scratch).unwrap();
+            let words = slots.iter().map(|value| value.to_bits()).collect();
+            table.insert(&Rows { ids: ids_of(rows), slots: words, marks: Vec::new() }, scratch).unwrap();
             for (row, slot) in rows.iter().zip(slots.chunks(table.stride())) {
                 model.rows.insert(row.0, slot.to_vec());
             }
@@ -130,7 +131,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
 fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
     let mut all = Rows::default();
     (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut all));
-    let slots = all.slots.chunks(table.stride()).map(<[f32]>::to_vec);
+    let slots = all.slots.chunks(table.stride()).map(|slot| slot.iter().map(|word| f32::from_bits(*word)).collect());
     let mut rows: Vec<_> = all.ids.into_iter().zip(slots).collect();
     rows.sort_by_key(|row| row.0);
     rows

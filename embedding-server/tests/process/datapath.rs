@@ -17,13 +17,14 @@ fn lookup() -> LookupRequest {
         ids: encode_ids(&IDS).into(),
         access: Access::Train as i32,
         encoding: Encoding::F32 as i32,
+        ..LookupRequest::default()
     }
 }
 
 fn push(seq: u64) -> PushRequest {
-    let LookupRequest { generation, segments, ids, encoding, .. } = lookup();
+    let LookupRequest { generation, segments, ids, encoding, bags, .. } = lookup();
     let gradients = encode_values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], encoding).unwrap().into();
-    PushRequest { generation, writer: 3, epoch: 1, seq, segments, ids, gradients, encoding }
+    PushRequest { generation, writer: 3, epoch: 1, seq, segments, ids, gradients, encoding, bags }
 }
 
 async fn rows(client: &mut EmbeddingClient<Channel>) -> Vec<f32> {

@@ -32,6 +32,13 @@ pub(crate) struct Cluster {
     pub(crate) lease_seconds: f64,
     /// Form of rows and gradients on the wire between processes.
     pub(crate) wire: Wire,
+    /// Memory that the rows of one embedding server may take, a number with a unit such as `"2GiB"` or `"500 MB"`;
+    /// at least 64 KiB. Rows beyond it leave as `embedding.evict` and `embedding.victims` say. Default: no limit.
+    #[schemars(length(min = 1))]
+    pub(crate) memory: Option<String>,
+    /// Folder for the rows that a server's memory does not hold. Default: one below `output.folder`.
+    #[schemars(length(min = 1))]
+    pub(crate) cold_folder: Option<String>,
 }
 
 impl Default for Cluster {
@@ -46,6 +53,8 @@ impl Default for Cluster {
             patience_seconds: 30.0,
             lease_seconds: 10.0,
             wire: Wire::F32,
+            memory: None,
+            cold_folder: None,
         }
     }
 }

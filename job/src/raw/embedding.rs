@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rows::{Admission, Element, Evict, NonFinite, Schedule, Victims};
+
 /// What all embedding tables have in common.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -23,6 +25,29 @@ pub(crate) struct Embedding {
     /// Weights are cut to this, above and below zero, after each update; 0 for no limit.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) weight_bound: f64,
+    /// What becomes of a gradient that is infinite or not a number.
+    pub(crate) non_finite: NonFinite,
+    /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
+    pub(crate) element: Element,
+    /// Factor on the optimiser's learning rate by step. A step is a push: its number is that of the batch that it belongs
+    /// to, counted by each worker from the start of its run.
+    pub(crate) schedule: Schedule,
+    /// Which ids get a row. One without a row is answered with zeros, its gradients are counted and dropped.
+    pub(crate) admission: Admission,
+    /// Which rows leave memory first once `cluster.memory` is used up.
+    pub(crate) evict: Evict,
+    /// Steps without a use after which a row is forgotten: it starts again from its first value. 0 for never; excludes
+    /// `ttl_seconds`.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub(crate) ttl_steps: u32,
+    /// Seconds without a use after which a row is forgotten. 0 for never; excludes `ttl_steps`.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub(crate) ttl_seconds: u32,
+    /// Rows whose weights have a smaller Euclidean norm leave memory, now and then; 0 for none.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) small_norm: f64,
+    /// Where rows go that leave memory for want of space or for their small norm.
+    pub(crate) victims: Victims,
 }
 
 impl Default for Embedding {
@@ -30,7 +55,23 @@ impl Default for Embedding {
         let init = Init::Uniform { bound: bound() };
         let optimizer =
             TableOptimizer::Adagrad { lr: adagrad_lr(), epsilon: epsilon(), initial_accumulator: 0.0, l2: 0.0 };
-        Self { dim: 16, init, optimizer, clip_value: 0.0, clip_norm: 0.0, weight_bound: 0.0 }
+        Self {
+            dim: 16,
+            init,
+            optimizer,
+            clip_value: 0.0,
+            clip_norm: 0.0,
+            weight_bound: 0.0,
+            non_finite: NonFinite::Refuse,
+            element: Element::F32,
+            schedule: Schedule::Constant,
+            admission: Admission::Always,
+            evict: Evict::Lru,
+            ttl_steps: 0,
+            ttl_seconds: 0,
+            small_norm: 0.0,
+            victims: Victims::Cold,
+        }
     }
 }
 
@@ -54,6 +95,29 @@ pub(crate) struct Table {
     /// Weights are cut to this; 0 for no limit. Default: `embedding.weight_bound`.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) weight_bound: Option<f64>,
+    /// What becomes of a gradient that is not finite. Default: `embedding.non_finite`.
+    pub(crate) non_finite: Option<NonFinite>,
+    /// How weights are stored. Default: `embedding.element`.
+    pub(crate) element: Option<Element>,
+    /// Factor on the learning rate by step. Default: `embedding.schedule`.
+    pub(crate) schedule: Option<Schedule>,
+    /// Which ids get a row. Default: `embedding.admission`.
+    pub(crate) admission: Option<Admission>,
+    /// Which rows leave memory first. Default: `embedding.evict`.
+    pub(crate) evict: Option<Evict>,
+    /// Steps without a use after which a row is forgotten; 0 for never. Default: that of `[embedding]`, unless
+    /// `ttl_seconds` stands here.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub(crate) ttl_steps: Option<u32>,
+    /// Seconds without a use after which a row is forgotten; 0 for never. Default: that of `[embedding]`, unless
+    /// `ttl_steps` stands here.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub(crate) ttl_seconds: Option<u32>,
+    /// Rows whose weights have a smaller norm leave memory; 0 for none. Default: `embedding.small_norm`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) small_norm: Option<f64>,
+    /// Where rows go that leave memory. Default: `embedding.victims`.
+    pub(crate) victims: Option<Victims>,
 }
 
 /// First value of a row.

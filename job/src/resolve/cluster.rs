@@ -1,12 +1,18 @@
 //! `[cluster]`: addresses that can be bound, a bucket for each server.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use bytesize::ByteSize;
 
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
 use crate::spec::{Cluster, Wire};
+
+/// Less would not hold the rows of a single batch.
+const LEAST_MEMORY: u64 = 64 << 10;
 
 impl Resolver<'_> {
     pub(super) fn cluster(&mut self, raw: raw::Cluster) -> Cluster {
@@ -23,6 +29,7 @@ impl Resolver<'_> {
         self.address(&Path::from("cluster.coordinator"), &raw.coordinator);
         self.address(&Path::from("cluster.admin"), &raw.admin);
         self.server_addresses(&raw);
+        let memory = raw.memory.as_deref().and_then(|text| self.memory(text));
         Cluster {
             servers: raw.servers,
             workers: raw.workers,
@@ -37,7 +44,26 @@ impl Resolver<'_> {
                 raw::Wire::F16 => Wire::F16,
                 raw::Wire::Bf16 => Wire::Bf16,
             },
+            memory,
+            cold_folder: raw.cold_folder.map(PathBuf::from),
         }
+    }
+
+    /// Bytes of a size with a unit.
+    fn memory(&mut self, text: &str) -> Option<u64> {
+        let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
+        match text.trim().parse() {
+            // Sizes are signed in job files and pointers alike.
+            Ok(ByteSize(bytes)) if (LEAST_MEMORY..=i64::MAX as u64).contains(&bytes) => return Some(bytes),
+            Ok(_) => {
+                let message = format!("`cluster.memory` is \"{text}\", expected at least {LEAST_MEMORY} bytes");
+                self.problem("cluster.memory", message, "out of range", help);
+            }
+            Err(_) => {
+                self.problem("cluster.memory", format!("`cluster.memory` is no size: \"{text}\""), "not a size", help);
+            }
+        }
+        None
     }
 
     fn server_addresses(&mut self, raw: &raw::Cluster) {
@@ -94,6 +120,23 @@ mod tests {
         let found = problems(CRITEO, "[cluster]\nworkers = 2\n");
         assert_eq!(found, ["`cluster.workers` is 2, but this release trains with one dense worker"]);
         assert_eq!(job(CRITEO, "[cluster]\nworkers = 1\n").cluster.workers, 1);
+    }
+
+    #[test]
+    fn memory_is_a_number_with_a_unit() {
+        let memory = |text: &str| job(CRITEO, &format!("[cluster]\nmemory = '{text}'\n")).cluster.memory;
+        assert_eq!(job(CRITEO, "").cluster.memory, None);
+        for (text, bytes) in [("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("500 MB", 500_000_000), ("65536", 65536)] {
+            assert_eq!(memory(text), Some(bytes), "{text}");
+        }
+        for (text, problem) in [
+            ("much", "`cluster.memory` is no size: \"much\""),
+            ("-2GiB", "`cluster.memory` is no size: \"-2GiB\""),
+            ("2 GiB each", "`cluster.memory` is no size: \"2 GiB each\""),
+            ("3KiB", "`cluster.memory` is \"3KiB\", expected at least 65536 bytes"),
+        ] {
+            assert_eq!(problems(CRITEO, &format!("[cluster]\nmemory = '{text}'\n")), [problem]);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Resolver;
+use super::{Resolver, rows};
 use crate::document::Path;
 use crate::raw::{self, CategoricalTable};
 use crate::spec::{Categorical, Init, Table, TableLimits, TableOptimizer};
@@ -16,6 +16,7 @@ impl Resolver<'_> {
         embedding: &raw::Embedding,
         settings: &BTreeMap<String, raw::Table>,
     ) -> (Vec<Table>, Vec<Categorical>) {
+        self.one_ttl(embedding, settings);
         let mut made = Made { tables: Vec::new(), index: HashMap::new() };
         let mut categorical = Vec::new();
         for (position, feature) in features.iter().enumerate() {
@@ -98,6 +99,11 @@ fn table(name: &str, common: &raw::Embedding, own: Option<&raw::Table>, dim: Opt
             clip_norm: limit(own.clip_norm.unwrap_or(common.clip_norm)),
             weight_bound: limit(own.weight_bound.unwrap_or(common.weight_bound)),
         },
+        non_finite: rows::non_finite(own.non_finite.unwrap_or(common.non_finite)),
+        element: rows::element(own.element.unwrap_or(common.element)),
+        schedule: rows::schedule(own.schedule.unwrap_or(common.schedule)),
+        admission: rows::admission(own.admission.unwrap_or(common.admission)),
+        retention: rows::retention(common, &own),
     }
 }
 

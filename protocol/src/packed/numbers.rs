@@ -109,6 +109,24 @@ pub fn ids_of(bytes: &[u8]) -> Cow<'_, [u64]> {
     }
 }
 
+/// Little-endian words, borrowed where they can be; a trailing part of a word is ignored.
+#[must_use]
+pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(words) if cfg!(target_endian = "little") => Cow::Borrowed(words),
+        _ => Cow::Owned(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()),
+    }
+}
+
+/// The reverse of [`words_of`], without a copy where the machine is little-endian.
+#[must_use]
+pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
+    if cfg!(target_endian = "little") {
+        return Bytes::from_owner(Flat(words));
+    }
+    words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into()
+}
+
 /// Exactly `count` values of a payload, borrowed where they can be. `what` names the payload in an error.
 ///
 /// # Errors

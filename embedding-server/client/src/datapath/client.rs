@@ -32,10 +32,11 @@ pub struct ClientConfig {
     pub patience: Duration,
 }
 
-/// Values aligned with [`UniqueIds::tables`]: rows or gradients.
+/// Values aligned with [`UniqueIds::tables`]: rows and sums, or their gradients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    /// Per table, row-major `[ids, dim]`.
+    /// Per table, row-major `[wanted, dim]`: a row per id, or where there are bags the rows wanted themselves and then
+    /// one per bag ([`super::TableIds::wanted`]).
     pub tables: Vec<Vec<f32>>,
 }
 
@@ -61,7 +62,7 @@ impl Rows {
     /// Zeros for every value of `unique`.
     #[must_use]
     pub fn zeroed(unique: &UniqueIds) -> Self {
-        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.ids.len() * table.dim as usize]).collect() }
+        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.wanted() * table.dim as usize]).collect() }
     }
 
     /// Bytes in memory.
@@ -97,13 +98,15 @@ impl EmbeddingClient {
         self.directory.refresh().await
     }
 
-    /// Rows of `unique`, aligned with its tables.
+    /// Rows and sums of `unique`, aligned with its tables. The sum of a bag is that of its parts, one per server, in
+    /// the order of the servers.
     ///
     /// # Errors
     /// When a server does not serve in time, refuses, was restarted, or answers in the wrong shape.
     pub async fn lookup(&self, unique: &UniqueIds, access: Access) -> Result<Rows, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
         let parts = self.split(unique).await?;
+        self.metrics.lookup.pooled(unique, &parts, self.config.wire);
         let answers = try_join_all(parts.iter().map(|part| self.lookup_part(part, access))).await?;
         let mut rows = Rows::zeroed(unique);
         for (part, (server, answer)) in parts.iter().zip(answers) {
@@ -113,7 +116,7 @@ impl EmbeddingClient {
         Ok(rows)
     }
 
-    /// Pushes `gradients` (aligned with `unique`, one full row per id) and waits until every server has
+    /// Pushes `gradients` (aligned with `unique`, one full row per row and sum of its lookup) and waits until every server has
     /// acknowledged them. `seq` is new for each batch of this writer and epoch.
     ///
     /// # Errors
@@ -123,6 +126,7 @@ impl EmbeddingClient {
         let _timer = self.metrics.push.seconds.start_timer();
         check_shape(unique, gradients)?;
         let parts = self.split(unique).await?;
+        self.metrics.push.pooled(unique, &parts, self.config.wire);
         let answers = try_join_all(parts.iter().map(|part| self.push_part(part, seq, gradients))).await?;
         let mut report = PushReport { servers: answers.len() as u32, ..PushReport::default() };
         for (bytes, answer) in answers {
@@ -151,6 +155,7 @@ impl EmbeddingClient {
             ids: part.ids.clone(),
             access: access as i32,
             encoding: self.config.wire as i32,
+            bags: part.bags.clone(),
         };
         self.call(part.server, &request, &self.metrics.lookup).await
     }
@@ -165,6 +170,7 @@ impl EmbeddingClient {
             ids: part.ids.clone(),
             gradients: values_as_bytes(part.gather(gradients), self.config.wire as i32)?,
             encoding: self.config.wire as i32,
+            bags: part.bags.clone(),
         };
         let (_, answer) = self.call(part.server, &request, &self.metrics.push).await?;
         Ok((request.gradients.len() as u64, answer))
@@ -249,7 +255,7 @@ fn check_shape(unique: &UniqueIds, gradients: &Rows) -> Result<(), ClientError> 
         return Err(ClientError::GradientShape { table: "number of tables".to_owned(), expected, found });
     }
     for (table, values) in unique.tables.iter().zip(&gradients.tables) {
-        let expected = table.ids.len() * table.dim as usize;
+        let expected = table.wanted() * table.dim as usize;
         if values.len() != expected {
             let table = table.table.to_string();
             return Err(ClientError::GradientShape { table, expected, found: values.len() });

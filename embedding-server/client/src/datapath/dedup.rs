@@ -4,6 +4,8 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use zagros_protocol::TableId;
 
+use super::bags::Bags;
+
 /// The ids of one feature in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureIds<'a> {
@@ -15,7 +17,7 @@ pub struct FeatureIds<'a> {
     pub ids: &'a [u64],
 }
 
-/// Distinct ids of one table.
+/// Distinct ids of one table, and what is wanted of their rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableIds {
     /// The table.
@@ -24,6 +26,22 @@ pub struct TableIds {
     pub dim: u32,
     /// Each id once, in order of first appearance.
     pub ids: Vec<u64>,
+    /// Sums that are wanted in place of rows; `None` when every row is wanted itself.
+    pub bags: Option<Bags>,
+}
+
+impl TableIds {
+    /// Every row of distinct `ids` itself.
+    #[must_use]
+    pub fn rows(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
+        Self { table, dim, ids, bags: None }
+    }
+
+    /// Rows of an answer: one per id, or what the bags leave of them and one per bag.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.bags.as_ref().map_or(self.ids.len(), Bags::wanted)
+    }
 }
 
 /// Distinct ids of a batch, tables in order of first appearance. The order depends on the batch alone.
@@ -80,7 +98,7 @@ fn slot_of(tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> usize {
         debug_assert_eq!(tables[slot].dim, feature.dim, "features of table {} disagree on its dim", feature.table);
         return slot;
     }
-    tables.push(TableIds { table: feature.table, dim: feature.dim, ids: Vec::new() });
+    tables.push(TableIds::rows(feature.table, feature.dim, Vec::new()));
     tables.len() - 1
 }
 
@@ -123,10 +141,7 @@ mod tests {
     fn order_is_that_of_first_appearance() {
         let features = [feature(3, &[9, 7, 9]), feature(1, &[5]), feature(3, &[7, 2])];
         let (unique, inverse) = Deduplicator::new().dedup(&features);
-        let expected = [
-            TableIds { table: TableId(3), dim: 7, ids: vec![9, 7, 2] },
-            TableIds { table: TableId(1), dim: 5, ids: vec![5] },
-        ];
+        let expected = [TableIds::rows(TableId(3), 7, vec![9, 7, 2]), TableIds::rows(TableId(1), 5, vec![5])];
         assert_eq!(unique.tables, expected);
         assert_eq!(inverse, [vec![0, 1, 0], vec![0], vec![1, 2]]);
         assert_eq!(unique.rows(), 4);

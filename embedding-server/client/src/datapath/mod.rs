@@ -1,11 +1,14 @@
 //! What runs once per batch over every id of it. No I/O besides the calls themselves, no info log, no allocation
 //! per row.
 
+mod bags;
 mod client;
 mod dedup;
 mod route;
 mod window;
 
+pub use bags::{Bags, bag_bytes};
 pub use client::{ClientConfig, EmbeddingClient, PushReport, Rows};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
+pub(crate) use route::Part;
 pub use window::{Permit, Window};

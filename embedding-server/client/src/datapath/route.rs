@@ -2,9 +2,12 @@
 
 use bytes::Bytes;
 use zagros_protocol::datapath::Encoding;
-use zagros_protocol::packed::{PackError, decode_values, expect_length, ids_as_bytes, value_bytes};
+use zagros_protocol::packed::{
+    PackError, decode_values, expect_length, ids_as_bytes, pack_bags, value_bytes, values_of,
+};
 use zagros_protocol::{BucketMap, RowKey, Segment, Segments};
 
+use super::bags::{Bags, Share};
 use super::client::Rows;
 use super::dedup::{TableIds, UniqueIds};
 
@@ -17,18 +20,23 @@ pub(crate) struct Part {
     pub(crate) segments: Bytes,
     /// As the wire has them, segment after segment.
     pub(crate) ids: Bytes,
+    /// As the wire has them; empty without bags.
+    pub(crate) bags: Bytes,
     places: Vec<Place>,
 }
 
-/// Where the rows of one segment are in the batch.
+/// Where the answer to one segment belongs in the batch: rows first, then sums.
 #[derive(Debug)]
 struct Place {
     /// Index into [`UniqueIds::tables`].
     table: usize,
     dim: usize,
+    /// Rows that are answered themselves.
     rows: usize,
-    /// Ascending indices into the table's ids; `None` when the segment is the whole table.
+    /// Ascending indices into the table's ids, of those rows; `None` when they are the first ones.
     positions: Option<Vec<u32>>,
+    /// The row of the batch that each sum is a part of.
+    sums: Vec<u32>,
 }
 
 /// A part while ids are added.
@@ -36,6 +44,8 @@ struct Place {
 struct Draft {
     ids: Vec<u64>,
     segments: Vec<Segment>,
+    /// One per segment.
+    shares: Vec<Option<Share>>,
     places: Vec<Place>,
 }
 
@@ -45,7 +55,7 @@ pub(crate) fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<
     for (index, table) in unique.tables.iter().enumerate() {
         match &mut drafts[..] {
             // One server owns everything: nothing to hash, nothing to scatter.
-            [only] => only.add(index, table, table.ids.iter().copied(), None),
+            [only] => only.add(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(Bags::whole)),
             _ => add_by_owner(&mut drafts, index, table, map),
         }
     }
@@ -61,10 +71,12 @@ fn add_by_owner(drafts: &mut [Draft], index: usize, table: &TableIds, map: &Buck
         let owner = map.route(RowKey { table: table.table, id: *id });
         positions[owner.0 as usize].push(position as u32);
     }
+    let mut shares = table.bags.as_ref().map(|bags| bags.split(&positions)).unwrap_or_default().into_iter();
     for (draft, positions) in drafts.iter_mut().zip(positions) {
+        let share = shares.next();
         if !positions.is_empty() {
             let ids: Vec<u64> = positions.iter().map(|position| table.ids[*position as usize]).collect();
-            draft.add(index, table, ids.into_iter(), Some(positions));
+            draft.add(index, table, ids.into_iter(), Some(positions), share);
         }
     }
 }
@@ -76,21 +88,32 @@ impl Draft {
         table: &TableIds,
         ids: impl ExactSizeIterator<Item = u64>,
         positions: Option<Vec<u32>>,
+        share: Option<Share>,
     ) {
         let rows = ids.len();
         self.segments.push(Segment { table: table.table, rows: rows as u32, dim: table.dim });
-        self.places.push(Place { table: index, dim: table.dim as usize, rows, positions });
+        self.shares.push(share);
+        self.places.push(Place { table: index, dim: table.dim as usize, rows, positions, sums: Vec::new() });
         self.ids.extend(ids);
     }
 
-    fn finish(self, server: u32) -> Part {
+    fn finish(mut self, server: u32) -> Part {
+        let shares = (0..).zip(&self.shares);
+        let bags: Vec<_> =
+            shares.filter_map(|(segment, share)| share.as_ref().map(|share| share.of(segment))).collect();
+        let bags = pack_bags(&bags);
+        for (place, share) in self.places.iter_mut().zip(self.shares) {
+            if let Some(share) = share {
+                place.sum(share);
+            }
+        }
         let segments = Segments::new(self.segments).pack().into();
-        Part { server, segments, ids: ids_as_bytes(self.ids), places: self.places }
+        Part { server, segments, ids: ids_as_bytes(self.ids), bags, places: self.places }
     }
 }
 
 impl Part {
-    /// Writes a server's answer to where its rows belong in `rows`.
+    /// Writes a server's answer to where its rows belong in `rows`; sums are added to what other servers answered.
     ///
     /// # Errors
     /// When the payload is longer or shorter than the request implies; `rows` is untouched then.
@@ -99,14 +122,14 @@ impl Part {
         expect_length("rows", self.values().checked_mul(width), payload.len())?;
         let mut rest = payload;
         for place in &self.places {
-            let (bytes, after) = rest.split_at(place.rows * place.dim * width);
+            let (bytes, after) = rest.split_at(place.values() * width);
             place.scatter(bytes, encoding, &mut rows.tables[place.table])?;
             rest = after;
         }
         Ok(())
     }
 
-    /// The gradients of this part's rows, in the order of its ids.
+    /// The gradients of this part's rows and sums, in the order of its answer.
     pub(crate) fn gather(&self, gradients: &Rows) -> Vec<f32> {
         let mut values = Vec::with_capacity(self.values());
         for place in &self.places {
@@ -115,32 +138,69 @@ impl Part {
         values
     }
 
-    fn values(&self) -> usize {
-        self.places.iter().map(|place| place.rows * place.dim).sum()
+    /// Sums that the server makes.
+    pub(crate) fn sums(&self) -> usize {
+        self.places.iter().map(|place| place.sums.len()).sum()
+    }
+
+    /// Values of the answer.
+    pub(crate) fn values(&self) -> usize {
+        self.places.iter().map(Place::values).sum()
     }
 }
 
 impl Place {
+    /// Of its rows, some are wanted themselves and the others only in sums.
+    fn sum(&mut self, share: Share) {
+        (self.rows, self.sums) = share.into_places();
+        if let Some(positions) = &mut self.positions {
+            positions.truncate(self.rows);
+        }
+    }
+
+    fn values(&self) -> usize {
+        (self.rows + self.sums.len()) * self.dim
+    }
+
     fn scatter(&self, bytes: &[u8], encoding: Encoding, table: &mut [f32]) -> Result<(), PackError> {
-        let Some(positions) = &self.positions else {
-            return decode_values(bytes, encoding as i32, table);
-        };
-        let row_bytes = bytes.len() / positions.len();
-        for (row, position) in bytes.chunks_exact(row_bytes).zip(positions) {
-            let start = *position as usize * self.dim;
-            decode_values(row, encoding as i32, &mut table[start..start + self.dim])?;
+        let row_bytes = self.dim * value_bytes(encoding as i32)?;
+        let (rows, sums) = bytes.split_at(self.rows * row_bytes);
+        match &self.positions {
+            None => decode_values(rows, encoding as i32, &mut table[..self.rows * self.dim])?,
+            Some(positions) => {
+                for (row, position) in rows.chunks_exact(row_bytes).zip(positions) {
+                    decode_values(row, encoding as i32, self.row(table, *position))?;
+                }
+            }
+        }
+        let sums = values_of("sums", sums, encoding as i32, self.sums.len() * self.dim)?;
+        for (sum, row) in sums.chunks_exact(self.dim).zip(&self.sums) {
+            add(self.row(table, *row), sum);
         }
         Ok(())
     }
 
     fn gather(&self, table: &[f32], values: &mut Vec<f32>) {
-        let Some(positions) = &self.positions else {
-            return values.extend_from_slice(table);
-        };
-        for position in positions {
-            let start = *position as usize * self.dim;
-            values.extend_from_slice(&table[start..start + self.dim]);
+        match &self.positions {
+            None => values.extend_from_slice(&table[..self.rows * self.dim]),
+            Some(positions) => positions.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row))),
         }
+        self.sums.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+    }
+
+    fn row<'a>(&self, table: &'a mut [f32], row: u32) -> &'a mut [f32] {
+        &mut table[row as usize * self.dim..][..self.dim]
+    }
+
+    fn row_of<'a>(&self, table: &'a [f32], row: u32) -> &'a [f32] {
+        &table[row as usize * self.dim..][..self.dim]
+    }
+}
+
+/// Both sides have a row's values.
+fn add(into: &mut [f32], values: &[f32]) {
+    for (sum, value) in into.iter_mut().zip(values) {
+        *sum += value;
     }
 }
 
@@ -205,7 +265,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_the_wrong_length_changes_nothing() {
-        let unique = UniqueIds { tables: vec![TableIds { table: TableId(0), dim: 2, ids: (0..50).collect() }] };
+        let unique = UniqueIds { tables: vec![TableIds::rows(TableId(0), 2, (0..50).collect())] };
         let map = BucketMap::even(Generation(1), 64, 2);
         let parts = split(&unique, &map, 2);
         assert_eq!(parts.len(), 2);
@@ -222,7 +282,7 @@ mod tests {
     #[test]
     fn no_ids_make_no_requests() {
         let map = BucketMap::even(Generation(1), 64, 3);
-        let empty = UniqueIds { tables: vec![TableIds { table: TableId(0), dim: 2, ids: vec![] }] };
+        let empty = UniqueIds { tables: vec![TableIds::rows(TableId(0), 2, vec![])] };
         assert!(split(&empty, &map, 3).is_empty());
         assert!(split(&UniqueIds::default(), &map, 1).is_empty());
     }

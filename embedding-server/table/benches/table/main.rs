@@ -91,7 +91,7 @@ fn measure_table(plan: &Plan, dim: usize, requests: &Requests, gradients: &[f32]
     let gather = best(plan.passes, &ids, &mut lookup);
     let mut push_scratch = Scratch::new();
     let update = best(plan.passes, &ids, |ids| {
-        table.push(ids, gradients, &mut push_scratch).expect("lengths agree");
+        table.push(ids, gradients, 0, &mut push_scratch).expect("lengths agree");
     });
     ids.iter().for_each(lookup);
     assert_eq!(table.rows(), plan.rows);

@@ -16,7 +16,7 @@ fn client(cluster: &Cluster) -> EmbeddingClient {
 }
 
 fn some_ids() -> UniqueIds {
-    let table = |table, dim| TableIds { table: TableId(table), dim, ids: (0..60).collect() };
+    let table = |table, dim| TableIds::rows(TableId(table), dim, (0..60).collect());
     UniqueIds { tables: vec![table(0, 2), table(4, 3)] }
 }
 

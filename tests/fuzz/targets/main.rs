@@ -1,11 +1,12 @@
 //! Bytes from strangers: whatever decodes something that another process or a person wrote is fed with noise and with
 //! nearly good input, and must answer or refuse, never fall over.
 //!
-//! `cargo test -p zagros-tests --test fuzz` tries some thousand inputs a target. The same targets run for hours under a
-//! fuzzer that looks for new paths: `cargo bolero test --engine libfuzzer <target>` (cargo-bolero; see CONTRIBUTING.md).
+//! `cargo test -p zagros-fuzz` tries some thousand inputs a target. The same targets run for hours under a
+//! fuzzer that looks for new paths: the line for it is in CONTRIBUTING.md.
 //! `BOLERO_RANDOM_SEED`, printed with a failure, repeats it.
 
 mod data;
 mod job;
 mod messages;
 mod packed;
+mod rows;

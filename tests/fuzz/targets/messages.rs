@@ -82,13 +82,13 @@ fn noise_is_answered_or_refused_whole() {
 }
 
 /// What a request says of itself, in small numbers, so that many requests are good and most others nearly so.
-type Claims = (Vec<(u8, u8)>, u8, u8, u8, u8, Vec<u8>);
+type Claims = (Vec<(u8, u8)>, u8, u8, u8, u8, Vec<u8>, Vec<u8>);
 
 #[test]
 fn requests_whose_parts_disagree_are_refused_whole() {
     let server = AssertUnwindSafe(Server::new());
     let (answered, refused, seq) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    check!().with_type::<Claims>().for_each(|(segments, access, encoding, dim, slip, ids)| {
+    check!().with_type::<Claims>().for_each(|(segments, access, encoding, dim, slip, ids, bags)| {
         // Usually tables 0 and 1 of dim 2, usually as many ids as are claimed.
         let dim = if *dim < 230 { 2 } else { u32::from(*dim) };
         let triple = |(table, rows): &(u8, u8)| [u32::from(table % 3), u32::from(rows % 5), dim];
@@ -98,12 +98,15 @@ fn requests_whose_parts_disagree_are_refused_whole() {
         let bytes = |len: usize| ids.iter().chain(std::iter::repeat(&7)).take(len).copied().collect::<Vec<u8>>();
         let packed: Vec<u8> = triples.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
         let encoding = i32::from(encoding % 5);
+        // Heads, lengths and positions, most of them wrong.
+        let bags: Vec<u8> = bags.iter().flat_map(|word| u32::from(word % 4).to_le_bytes()).collect();
         let lookup = LookupRequest {
             generation: 1,
             segments: packed.clone().into(),
             ids: bytes(8 * rows + slip).into(),
             access: i32::from(access % 4),
             encoding,
+            bags: bags.clone().into(),
         };
         let push = PushRequest {
             generation: 1,
@@ -114,6 +117,7 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             ids: bytes(8 * rows).into(),
             gradients: vec![0; rows * 8 + slip].into(),
             encoding,
+            bags: bags.into(),
         };
         for good in [server.lookup(lookup), server.push(push)] {
             (if good { &answered } else { &refused }).fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::path::Path;
 use bolero::check;
 use zagros_job::{Job, Overrides};
 
-const GOOD: &str = include_str!("../../examples/quickstart.toml");
+const GOOD: &str = include_str!("../../../examples/quickstart.toml");
 
 fn parse(text: &str) -> Option<Job> {
     match Job::parse(text, Path::new("examples/job.toml"), &Overrides::none()) {

@@ -1,0 +1,80 @@
+//! How rows are named and laid out in RocksDB: `table u32 BE ‖ place u64 BE`, so that the rows of a table lie together
+//! and in ascending order of places; a row is its words, little-endian.
+
+use zagros_table::ColdError;
+
+/// Bytes of a key.
+pub(crate) const KEY: usize = 12;
+const TABLE: usize = 4;
+
+/// The key of a row.
+#[inline]
+pub(crate) fn key(table: u32, place: u64) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    key[..TABLE].copy_from_slice(&table.to_be_bytes());
+    key[TABLE..].copy_from_slice(&place.to_be_bytes());
+    key
+}
+
+/// The place in a key of `table`; `None` when the key is another table's.
+#[inline]
+pub(crate) fn place(table: u32, key: &[u8]) -> Option<u64> {
+    let key: &[u8; KEY] = key.try_into().ok()?;
+    let (of, place) = key.split_first_chunk::<TABLE>()?;
+    (u32::from_be_bytes(*of) == table).then(|| place.try_into().map(u64::from_be_bytes).ok())?
+}
+
+/// The words of a row.
+///
+/// # Errors
+/// When it is not `width` words long: this store did not write it.
+pub(crate) fn words(row: &[u8], width: usize) -> Result<impl Iterator<Item = u32>, ColdError> {
+    let (words, rest) = row.as_chunks::<4>();
+    if words.len() != width || !rest.is_empty() {
+        let reason = format!("a row of {} bytes where {} were written", row.len(), width * 4);
+        return Err(ColdError { doing: "read", reason });
+    }
+    Ok(words.iter().map(|word| u32::from_le_bytes(*word)))
+}
+
+/// The bytes of a row, in `buffer` where the machine's order is another.
+#[inline]
+pub(crate) fn bytes_of<'a>(row: &'a [u32], buffer: &'a mut Vec<u8>) -> &'a [u8] {
+    if cfg!(target_endian = "little") {
+        return bytemuck::cast_slice(row);
+    }
+    buffer.clear();
+    buffer.extend(row.iter().flat_map(|word| word.to_le_bytes()));
+    buffer
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn keys_sort_as_tables_and_places_do(a: (u32, u64), b: (u32, u64)) {
+            prop_assert_eq!(key(a.0, a.1).cmp(&key(b.0, b.1)), a.cmp(&b));
+            prop_assert_eq!(place(a.0, &key(a.0, a.1)), Some(a.1));
+            prop_assert_eq!(place(a.0.wrapping_add(1), &key(a.0, a.1)), None);
+        }
+
+        #[test]
+        fn a_row_comes_back_as_it_was(row: Vec<u32>) {
+            let mut buffer = Vec::new();
+            let back = words(bytes_of(&row, &mut buffer), row.len()).unwrap();
+            prop_assert_eq!(back.collect::<Vec<_>>(), row);
+        }
+    }
+
+    #[test]
+    fn a_row_of_another_length_is_refused() {
+        for bytes in [0, 7, 12] {
+            let error = words(&vec![0; bytes], 2).map(Iterator::count).unwrap_err();
+            assert_eq!(error.reason, format!("a row of {bytes} bytes where 8 were written"));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! How RocksDB is set for rows: small values of nearly random bits, asked for one by one and in no order, most often
+//! by ids that it has never seen.
+
+use rocksdb::{BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, DataBlockIndexType, Options};
+
+/// Bytes of a block: what is read from disk for one row, since its neighbours in the file are other ids' rows.
+const BLOCK: usize = 4 << 10;
+/// The least and the most bytes that gather in memory before they are written as a file.
+const WRITE_BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=256 << 20;
+/// Files that are open at once; each costs a descriptor, of which a process often has 1024.
+const OPEN_FILES: i32 = 512;
+
+/// What a caller decides.
+#[derive(Clone, Copy, Debug)]
+pub struct RocksOptions {
+    /// Bytes of memory for write buffers and the cache of blocks together, at least 4 MiB.
+    pub memory: usize,
+    /// How rows are packed on disk.
+    pub compression: Compression,
+    /// Threads that write and merge files in the background, at least 2.
+    pub jobs: usize,
+}
+
+/// How rows are packed on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are.
+    None,
+    /// LZ4: quick, finds repeated bytes.
+    Lz4,
+    /// Zstandard: slower, finds skewed bytes too.
+    Zstd,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self { memory: 64 << 20, compression: Compression::None, jobs: 2 }
+    }
+}
+
+impl RocksOptions {
+    /// Bytes of one write buffer; two of them and the cache fill the memory.
+    fn write_buffer(&self) -> usize {
+        (self.memory / 4).clamp(*WRITE_BUFFER.start(), *WRITE_BUFFER.end())
+    }
+
+    fn cache(&self) -> usize {
+        self.memory.saturating_sub(2 * self.write_buffer()).max(2 << 20)
+    }
+
+    /// Bytes that write buffers and cache take at most.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        2 * self.write_buffer() + self.cache()
+    }
+
+    /// RocksDB's own form of it.
+    ///
+    /// # Errors
+    /// When there is no memory for the cache.
+    pub(crate) fn build(&self) -> Result<Options, rocksdb::Error> {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        // Counts hits and misses of the cache.
+        options.enable_statistics();
+        self.set_buffers(&mut options);
+        self.set_files(&mut options);
+        options.set_block_based_table_factory(&self.blocks()?);
+        Ok(options)
+    }
+
+    fn set_buffers(&self, options: &mut Options) {
+        options.set_write_buffer_size(self.write_buffer());
+        // One fills while the other is written; writers wait for the disk only when both are full.
+        options.set_max_write_buffer_number(2);
+        // Most ids that are asked for are in no buffer: a bloom filter of a fiftieth of its size says so sooner.
+        options.set_memtable_prefix_bloom_ratio(0.02);
+        options.set_memtable_whole_key_filtering(true);
+    }
+
+    fn set_files(&self, options: &mut Options) {
+        options.set_max_background_jobs(self.jobs.max(2) as i32);
+        options.set_max_open_files(OPEN_FILES);
+        options.set_compression_type(match self.compression {
+            Compression::None => DBCompressionType::None,
+            Compression::Lz4 => DBCompressionType::Lz4,
+            Compression::Zstd => DBCompressionType::Zstd,
+        });
+        // Ids come in random order, so each merge rewrites what it meets: wide levels keep the rewriting low.
+        options.set_max_bytes_for_level_base(4 * self.write_buffer() as u64);
+        options.set_target_file_size_base(self.write_buffer() as u64);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        // Written pages go to disk a MiB at a time instead of all at the end, which would hold up the readers.
+        options.set_bytes_per_sync(1 << 20);
+        // Reads go through the system's page cache, which takes the memory that nobody else wants. Direct reads would
+        // need a cache of the same size that is ours for good.
+        options.set_advise_random_on_open(true);
+        // Its own log of what it does: small, and little of it.
+        options.set_keep_log_file_num(2);
+        options.set_max_log_file_size(1 << 20);
+        options.set_stats_dump_period_sec(0);
+    }
+
+    fn blocks(&self) -> Result<BlockBasedOptions, rocksdb::Error> {
+        let mut blocks = BlockBasedOptions::default();
+        blocks.set_block_size(BLOCK);
+        blocks.set_block_cache(&Cache::new_lru_cache(self.cache())?);
+        // Ten bits a row let 1 % of the ids that are not there through to a read. Every level keeps its filter, the
+        // last one too: a row is often asked for before it exists.
+        blocks.set_bloom_filter(10.0, false);
+        // Filters and indices are read in pieces and count against the cache: however many rows there are, memory
+        // stays bounded.
+        blocks.set_cache_index_and_filter_blocks(true);
+        blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        blocks.set_partition_filters(true);
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        blocks.set_pin_top_level_index_and_filter(true);
+        // One row of a block is looked for, never a range.
+        blocks.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        blocks.set_format_version(5);
+        Ok(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_and_cache_share_the_memory() {
+        for memory in [4 << 20, 64 << 20, 1 << 30, 1 << 34] {
+            let options = RocksOptions { memory, ..RocksOptions::default() };
+            assert_eq!(options.bound(), memory);
+            assert!(WRITE_BUFFER.contains(&options.write_buffer()));
+        }
+        let tiny = RocksOptions { memory: 0, ..RocksOptions::default() };
+        assert_eq!(tiny.bound(), 4 << 20);
+    }
+}

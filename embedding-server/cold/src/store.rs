@@ -1,0 +1,210 @@
+//! The store: reads and writes of many rows at a time.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, WriteOptions, properties};
+use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
+
+use crate::RocksOptions;
+use crate::keys::{bytes_of, key, words};
+use crate::view::RocksView;
+
+/// Rows read in one call of RocksDB: their blocks are held meanwhile.
+const AT_ONCE: usize = 1024;
+
+/// Rows on disk. One process holds a folder at a time.
+pub struct RocksStore {
+    database: Arc<Database>,
+    /// Keeps the counters.
+    options: Options,
+    memory: usize,
+}
+
+/// How often blocks were found in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadCounts {
+    /// Blocks of rows, filters or indices that were in the cache.
+    pub hits: u64,
+    /// Those that were read from the file system.
+    pub misses: u64,
+}
+
+/// What store and views share.
+pub(crate) struct Database {
+    pub(crate) db: DB,
+    folder: PathBuf,
+    /// Words per row, table by table.
+    widths: Box<[usize]>,
+}
+
+impl RocksStore {
+    /// An empty store in `folder`, which is made if need be; what an earlier store left there is deleted. Rows of
+    /// table `t` are `widths[t]` words.
+    ///
+    /// # Errors
+    /// When another process holds the folder, or it cannot be written.
+    pub fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
+        let failed = |error: &dyn fmt::Display| refused(folder, &error.to_string());
+        std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
+        DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
+        let set = options.build().map_err(|error| failed(&error))?;
+        let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
+        let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
+        let database = Database { db, folder: folder.to_owned(), widths: widths.into() };
+        Ok(Self { database: Arc::new(database), options: set, memory: options.bound() })
+    }
+
+    /// Bytes of memory that its buffers and its cache take at most.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// How often blocks were found in memory so far.
+    #[must_use]
+    pub fn reads(&self) -> ReadCounts {
+        let text = self.options.get_statistics().unwrap_or_default();
+        let count = |name: &str| text.lines().find_map(|line| ticker(line, name)).unwrap_or(0);
+        ReadCounts { hits: count("rocksdb.block.cache.hit"), misses: count("rocksdb.block.cache.miss") }
+    }
+}
+
+impl ColdStore for RocksStore {
+    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+        let width = self.database.width("read", table)?;
+        into.found.clear();
+        into.found.resize(places.len(), false);
+        into.rows.clear();
+        into.rows.resize(places.len() * width, 0);
+        let order = ascending(places);
+        self.database.read(table, places, &order, into)
+    }
+
+    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+        let width = self.database.width("write", table)?;
+        if places.len().checked_mul(width) != Some(rows.len()) {
+            let reason = format!("{} words for {} rows of {width} words", rows.len(), places.len());
+            return Err(ColdError { doing: "write", reason });
+        }
+        let (mut batch, mut buffer) = (WriteBatch::default(), Vec::new());
+        for (index, place) in places.iter().enumerate() {
+            batch.put(key(table, *place), bytes_of(&rows[index * width..][..width], &mut buffer));
+        }
+        self.database.apply("write", batch)
+    }
+
+    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
+        self.database.width("remove", table)?;
+        let mut batch = WriteBatch::default();
+        places.iter().for_each(|place| batch.delete(key(table, *place)));
+        self.database.apply("remove", batch)
+    }
+
+    fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
+        Ok(Box::new(RocksView::new(Arc::clone(&self.database))))
+    }
+
+    fn size(&self) -> ColdSize {
+        let number = |name| self.database.db.property_int_value(name).ok().flatten().unwrap_or(0);
+        ColdSize { rows: number(properties::ESTIMATE_NUM_KEYS), bytes: number(properties::TOTAL_SST_FILES_SIZE) }
+    }
+}
+
+impl Database {
+    /// Words per row of a table.
+    pub(crate) fn width(&self, doing: &'static str, table: u32) -> Result<usize, ColdError> {
+        let width = self.widths.get(table as usize).copied();
+        width.ok_or_else(|| ColdError { doing, reason: format!("no table {table} of {}", self.widths.len()) })
+    }
+
+    /// What RocksDB says, and where.
+    pub(crate) fn failed(&self, doing: &'static str, error: &rocksdb::Error) -> ColdError {
+        ColdError { doing, reason: format!("{error} (in {})", self.folder.display()) }
+    }
+
+    /// Reads rows in `order`, which goes up: each block is then fetched once.
+    fn read(&self, table: u32, places: &[u64], order: &[u32], into: &mut ColdRows) -> Result<(), ColdError> {
+        let width = self.width("read", table)?;
+        let family = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME).ok_or_else(|| self.lost())?;
+        for part in order.chunks(AT_ONCE) {
+            let keys = part.iter().map(|index| key(table, places[*index as usize]));
+            let rows = self.db.batched_multi_get_cf(family, keys, true);
+            for (position, row) in rows.into_iter().enumerate() {
+                let Some(row) = row.map_err(|error| self.failed("read", &error))? else { continue };
+                let index = part[position] as usize;
+                into.found[index] = true;
+                for (word, read) in std::iter::zip(&mut into.rows[index * width..][..width], words(&row, width)?) {
+                    *word = read;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self) -> ColdError {
+        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.display()) }
+    }
+
+    /// Without a log: see the crate.
+    fn apply(&self, doing: &'static str, batch: WriteBatch) -> Result<(), ColdError> {
+        let mut options = WriteOptions::default();
+        options.disable_wal(true);
+        self.db.write_opt(batch, &options).map_err(|error| self.failed(doing, &error))
+    }
+}
+
+impl fmt::Debug for RocksStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { database, memory, .. } = self;
+        f.debug_struct("RocksStore").field("folder", &database.folder).field("memory", memory).finish_non_exhaustive()
+    }
+}
+
+/// Positions of the places in ascending order of places.
+fn ascending(places: &[u64]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..places.len() as u32).collect();
+    order.sort_unstable_by_key(|index| places[*index as usize]);
+    order
+}
+
+/// Why a folder cannot be opened; a lock is the most common reason, and RocksDB names only the file.
+fn refused(folder: &Path, reason: &str) -> ColdError {
+    let folder = folder.display();
+    let reason = if reason.contains("lock") {
+        format!("{folder} is in use by another process; give each run a `cluster.cold_folder` of its own ({reason})")
+    } else {
+        format!("{reason} (in {folder})")
+    };
+    ColdError { doing: "open", reason }
+}
+
+/// The number in a line `name COUNT : number` of RocksDB's statistics.
+fn ticker(line: &str, name: &str) -> Option<u64> {
+    line.strip_prefix(name)?.strip_prefix(" COUNT : ")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticker_is_known_by_its_whole_name() {
+        assert_eq!(ticker("rocksdb.block.cache.hit COUNT : 12", "rocksdb.block.cache.hit"), Some(12));
+        assert_eq!(ticker("rocksdb.block.cache.hit.extra COUNT : 12", "rocksdb.block.cache.hit"), None);
+        assert_eq!(ticker("rocksdb.block.cache.hit P50 : 0.1", "rocksdb.block.cache.hit"), None);
+    }
+
+    #[test]
+    fn the_order_is_that_of_places() {
+        assert_eq!(ascending(&[5, u64::MAX, 0, 5]), [2, 0, 3, 1]);
+        assert!(ascending(&[]).is_empty());
+    }
+
+    #[test]
+    fn another_failure_to_open_is_told_as_it_is() {
+        let error = refused(Path::new("/x"), "IO error: Read-only file system");
+        assert_eq!(error.to_string(), "the cold tier cannot open: IO error: Read-only file system (in /x)");
+    }
+}

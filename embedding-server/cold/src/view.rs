@@ -1,0 +1,70 @@
+//! What was in the store at one moment: a snapshot of RocksDB, which keeps the database that it belongs to.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use rocksdb::{ReadOptions, Snapshot};
+use self_cell::self_cell;
+use zagros_table::{ColdError, ColdScan, ColdView};
+
+use crate::keys::{key, place, words};
+use crate::store::Database;
+
+/// Bytes read ahead of a scan.
+const READ_AHEAD: usize = 1 << 20;
+
+self_cell!(
+    struct Owned {
+        owner: Arc<Database>,
+        #[covariant]
+        dependent: Snapshot,
+    }
+);
+
+/// See the module.
+pub(crate) struct RocksView(Owned);
+
+impl RocksView {
+    pub(crate) fn new(database: Arc<Database>) -> Self {
+        Self(Owned::new(database, |database| database.db.snapshot()))
+    }
+
+    fn database(&self) -> &Database {
+        self.0.borrow_owner()
+    }
+}
+
+impl ColdView for RocksView {
+    fn scan(
+        &mut self,
+        table: u32,
+        range: RangeInclusive<u64>,
+        limit: usize,
+        into: &mut ColdScan,
+    ) -> Result<Option<u64>, ColdError> {
+        let width = self.database().width("scan", table)?;
+        let mut rows = self.0.borrow_dependent().raw_iterator_opt(once());
+        rows.seek(key(table, *range.start()));
+        let mut read = 0;
+        while let Some((key, row)) = rows.item() {
+            let Some(place) = place(table, key).filter(|place| place <= range.end()) else { return Ok(None) };
+            if read == limit {
+                return Ok(Some(place));
+            }
+            into.rows.extend(words(row, width)?);
+            into.places.push(place);
+            read += 1;
+            rows.next();
+        }
+        rows.status().map_err(|error| self.database().failed("scan", &error))?;
+        Ok(None)
+    }
+}
+
+/// Blocks are read once, in order: they need no place in the cache.
+fn once() -> ReadOptions {
+    let mut options = ReadOptions::default();
+    options.fill_cache(false);
+    options.set_readahead_size(READ_AHEAD);
+    options
+}

@@ -1,0 +1,78 @@
+//! A disk that is really full: a file system of a few MiB, which only root may mount.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tempfile::TempDir;
+use zagros_cold::RocksStore;
+use zagros_table::{ColdError, ColdStore};
+
+use crate::{WIDTHS, assert_holds, rows, small};
+
+/// How long a store may take to notice that there is space again. RocksDB looks every few seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A file system of its own, gone with the test.
+struct Disk(TempDir);
+
+impl Disk {
+    /// `None` where this process may not mount; said aloud, and a failure where a run must not leave it out.
+    fn mounted(options: &std::ffi::CStr) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        match mount("tmpfs", folder.path(), "tmpfs", MountFlags::empty(), Some(options)) {
+            Ok(()) => Some(Self(folder)),
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "the full disk cannot be tested: mounting fails: {error}");
+                eprintln!("SKIPPED, the full disk is not tested: mounting needs root: {error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let unmounted = unmount(self.path(), UnmountFlags::DETACH);
+        assert!(unmounted.is_ok() || std::thread::panicking(), "{unmounted:?}");
+    }
+}
+
+/// Writes thousands of rows until it fails; the places that were acknowledged.
+fn fill(store: &RocksStore) -> (Vec<u64>, ColdError) {
+    let mut held = Vec::new();
+    loop {
+        let places: Vec<u64> = (0..1000).map(|place| held.len() as u64 + place).collect();
+        match store.write(1, &places, &rows(1, &places, 0)) {
+            Ok(()) => held.extend(places),
+            Err(error) => return (held, error),
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_is_written_again_once_there_is_space() {
+    let Some(disk) = Disk::mounted(c"size=24m") else { return };
+    let ballast = disk.path().join("ballast");
+    fs::write(&ballast, vec![1; 16 << 20]).unwrap();
+    let store = RocksStore::open(&disk.path().join("cold"), &WIDTHS, &small()).unwrap();
+    let (mut held, error) = fill(&store);
+    assert!(error.doing == "write" && error.reason.contains("No space left on device"), "{error}");
+    assert!(held.len() >= 10_000, "{} rows", held.len());
+    assert_holds(&store, 1, &held, 0);
+
+    fs::remove_file(&ballast).unwrap();
+    let places: Vec<u64> = (0..1000).map(|place| u64::MAX - place).collect();
+    let (since, rows) = (Instant::now(), rows(1, &places, 0));
+    while let Err(error) = store.write(1, &places, &rows) {
+        assert!(since.elapsed() < PATIENCE, "still, {PATIENCE:?} after there is space: {error}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    held.extend(places);
+    assert_holds(&store, 1, &held, 0);
+}

@@ -1,0 +1,98 @@
+//! Folders and files that are not as they should be, and calls that are wrong.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use zagros_cold::RocksStore;
+use zagros_table::{ColdError, ColdRows, ColdStore};
+
+use crate::{WIDTHS, assert_holds, rows, small};
+
+fn open(folder: &Path) -> Result<RocksStore, ColdError> {
+    RocksStore::open(folder, &WIDTHS, &small())
+}
+
+#[test]
+fn a_folder_that_is_in_use_is_named_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path()).unwrap();
+    first.write(0, &[1, 2], &rows(0, &[1, 2], 0)).unwrap();
+    let error = open(folder.path()).unwrap_err();
+    let expected = format!("the cold tier cannot open: {} is in use by another process", folder.path().display());
+    assert!(error.to_string().starts_with(&expected), "{error}");
+    assert_holds(&first, 0, &[1, 2], 0);
+}
+
+#[test]
+fn an_opened_store_is_empty_and_the_folder_keeps_what_is_not_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("made/if/need/be");
+    let store = open(&inside).unwrap();
+    store.write(0, &[1], &rows(0, &[1], 0)).unwrap();
+    drop(store);
+    fs::write(inside.join("notes.txt"), "mine").unwrap();
+    let mut found = ColdRows::default();
+    open(&inside).unwrap().read(0, &[1], &mut found).unwrap();
+    assert_eq!(found.found, [false]);
+    assert_eq!(fs::read_to_string(inside.join("notes.txt")).unwrap(), "mine");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = open(&file.join("inside")).unwrap_err();
+    assert!(error.to_string().contains("Not a directory") && error.reason.contains("file/inside"), "{error}");
+}
+
+#[test]
+fn wrong_calls_are_refused_and_write_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    let short = store.write(0, &[1, 2], &rows(0, &[1], 0)).unwrap_err();
+    assert_eq!(short.to_string(), "the cold tier cannot write: 3 words for 2 rows of 3 words");
+    let unknown = store.write(2, &[], &[]).unwrap_err();
+    assert_eq!(unknown.to_string(), "the cold tier cannot write: no table 2 of 2");
+    let mut found = ColdRows::default();
+    assert_eq!(store.read(2, &[1], &mut found).unwrap_err().doing, "read");
+    assert_eq!(store.remove(2, &[1]).unwrap_err().doing, "remove");
+    store.read(0, &[1, 2], &mut found).unwrap();
+    assert_eq!(found.found, [false, false]);
+}
+
+/// Files that lost their content are an error of the read, never rows that seem not to exist.
+#[test]
+fn damaged_files_are_an_error_and_no_missing_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    let places: Vec<u64> = (0..30_000).collect();
+    places.chunks(1000).for_each(|places| store.write(1, places, &rows(1, places, 0)).unwrap());
+    let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == "sst");
+    let files =
+        || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| is_table(path));
+    assert!(files().count() > 0, "nothing reached the disk");
+    files().for_each(|path| OpenOptions::new().write(true).truncate(true).open(path).map(drop).unwrap());
+    let error = store.read(1, &places, &mut ColdRows::default()).unwrap_err();
+    assert_eq!(error.doing, "read");
+    assert!(error.reason.contains(&folder.path().display().to_string()), "{error}");
+}
+
+/// The folder is gone: what was written stays readable from memory, and writing says why it fails.
+#[test]
+fn a_store_that_lost_its_folder_reads_on_and_tells_why_it_cannot_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("cold");
+    let store = open(&inside).unwrap();
+    let mut held = Vec::new();
+    fs::remove_dir_all(&inside).unwrap();
+    let error = (0_u64..).step_by(1000).find_map(|first| {
+        let places: Vec<u64> = (first..first + 1000).collect();
+        let written = store.write(1, &places, &rows(1, &places, 0));
+        written.map(|()| held.extend(places)).err()
+    });
+    let error = error.unwrap();
+    assert!(error.doing == "write" && error.reason.contains("No such file"), "{error}");
+    assert!(held.len() >= 1000);
+    assert_holds(&store, 1, &held, 0);
+}

@@ -1,0 +1,34 @@
+//! The store as the table sees it: the behaviour of the trait, a full disk, files that fail.
+
+mod behaviour;
+mod disk;
+mod faults;
+
+use zagros_cold::RocksOptions;
+use zagros_table::{ColdRows, ColdStore};
+
+/// Words per row of the two tables of every test.
+pub(crate) const WIDTHS: [usize; 2] = [3, 32];
+
+/// As little memory as a store takes, so that rows reach the disk soon.
+pub(crate) fn small() -> RocksOptions {
+    RocksOptions { memory: 4 << 20, ..RocksOptions::default() }
+}
+
+/// The row that every test writes at a place in its `version`th round.
+pub(crate) fn row(table: u32, place: u64, version: u32) -> Vec<u32> {
+    (0..WIDTHS[table as usize] as u32).map(|word| (place as u32).wrapping_mul(31) ^ (version << 8) ^ word).collect()
+}
+
+/// The rows at these places, one after the other.
+pub(crate) fn rows(table: u32, places: &[u64], version: u32) -> Vec<u32> {
+    places.iter().flat_map(|place| row(table, *place, version)).collect()
+}
+
+/// Asserts that each place holds what [`row`] says.
+pub(crate) fn assert_holds(store: &dyn ColdStore, table: u32, places: &[u64], version: u32) {
+    let mut found = ColdRows::default();
+    store.read(table, places, &mut found).unwrap();
+    assert!(found.found.iter().all(|found| *found), "{} rows are gone", found.found.iter().filter(|f| !**f).count());
+    assert_eq!(found.rows, rows(table, places, version));
+}

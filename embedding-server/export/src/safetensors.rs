@@ -1,0 +1,105 @@
+//! A table as safetensors: a header that says where each tensor lies, then the tensors, filled block by block.
+//!
+//! Format: <https://github.com/huggingface/safetensors#format>.
+
+use std::io::{self, Seek, SeekFrom, Write};
+
+use serde_json::{Map, Value, json};
+use zagros_snapshot::{Part, Rows};
+use zagros_table::Element;
+
+use crate::table::{column_bytes, dtype, is_scalar};
+use crate::{ExportError, Exported, Source};
+
+/// The header's length is a multiple of this, so that tensors are aligned.
+const ALIGNMENT: usize = 8;
+
+/// A tensor in the making.
+struct Tensor<'a> {
+    name: &'a str,
+    dtype: &'static str,
+    shape: Vec<u64>,
+    /// Bytes of a row.
+    row_bytes: u64,
+    content: Column<'a>,
+}
+
+enum Column<'a> {
+    Ids,
+    Part(&'a Part),
+    Marks,
+}
+
+/// Writes the table.
+pub(crate) fn write(
+    source: &Source,
+    to: &mut (impl Write + Seek),
+    passed: &mut dyn FnMut(u64),
+) -> Result<Exported, ExportError> {
+    let expected = source.rows()?;
+    let tensors = tensors(source, expected);
+    let starts = write_header(to, source, &tensors, expected)?;
+    let (mut done, mut bytes) = (0, Vec::new());
+    source.each_block(|rows, read| {
+        passed(read);
+        for (tensor, start) in std::iter::zip(&tensors, &starts) {
+            tensor_bytes(tensor, source.header().width, &rows, &mut bytes);
+            to.seek(SeekFrom::Start(start + done * tensor.row_bytes))?;
+            to.write_all(&bytes)?;
+        }
+        done += rows.ids.len() as u64;
+        Ok(())
+    })?;
+    if done != expected {
+        let changed = format!("the saved files had {expected} rows and then {done}: they were changed meanwhile");
+        return Err(ExportError::Write(io::Error::other(changed)));
+    }
+    Ok(Exported { rows: done, columns: source.names("ids") })
+}
+
+fn tensors(source: &Source, rows: u64) -> Vec<Tensor<'_>> {
+    let ids = Tensor { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: Column::Ids };
+    let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Marks };
+    let part = |part| tensor_of(part, rows);
+    let marks = source.with_marks().then(mark);
+    std::iter::once(ids).chain(source.columns().iter().map(part)).chain(marks).collect()
+}
+
+fn tensor_of(part: &Part, rows: u64) -> Tensor<'_> {
+    let shape = if is_scalar(part) { vec![rows] } else { vec![rows, part.values as u64] };
+    let row_bytes = (part.values * part.element.bytes()) as u64;
+    Tensor { name: part.name, dtype: dtype(part.element), shape, row_bytes, content: Column::Part(part) }
+}
+
+/// Writes the header; answers where in the file each tensor starts.
+fn write_header(to: &mut impl Write, source: &Source, tensors: &[Tensor<'_>], rows: u64) -> io::Result<Vec<u64>> {
+    let (mut header, mut offset, mut starts) = (Map::new(), 0, Vec::new());
+    let told = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));
+    header.insert("__metadata__".to_owned(), Value::Object(told.collect()));
+    for Tensor { name, dtype, shape, row_bytes, .. } in tensors {
+        let end = offset + rows * row_bytes;
+        header.insert((*name).to_owned(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [offset, end] }));
+        starts.push(offset);
+        offset = end;
+    }
+    let mut text = serde_json::to_vec(&header)?;
+    text.resize(text.len().next_multiple_of(ALIGNMENT), b' ');
+    to.write_all(&(text.len() as u64).to_le_bytes())?;
+    to.write_all(&text)?;
+    let data = size_of::<u64>() as u64 + text.len() as u64;
+    Ok(starts.into_iter().map(|start| data + start).collect())
+}
+
+fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &Rows, into: &mut Vec<u8>) {
+    match tensor.content {
+        Column::Part(part) => column_bytes(part, width, &rows.slots, into),
+        Column::Ids => {
+            into.clear();
+            into.extend(rows.ids.iter().flat_map(|id| id.to_le_bytes()));
+        }
+        Column::Marks => {
+            let whole = Part { name: "mark", element: Element::F32, values: 1, words: 0..1 };
+            column_bytes(&whole, 1, &rows.marks, into);
+        }
+    }
+}

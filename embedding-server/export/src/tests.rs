@@ -1,0 +1,179 @@
+//! What is exported is read back by the formats' own crates.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::{Field, RowAccessor};
+use ::safetensors::{Dtype, SafeTensors};
+use zagros_snapshot::{Header, Rows, SnapshotError, TableHeader, Writer};
+
+use super::*;
+
+const USER: &str = "user";
+
+fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, marks: bool) -> TableHeader {
+    TableHeader {
+        name: name.to_owned(),
+        dim,
+        element: element.to_owned(),
+        width,
+        state: state.to_owned(),
+        marks: marks.then(|| "steps".to_owned()),
+        ..TableHeader::default()
+    }
+}
+
+/// A file of these rows of one table.
+fn file(folder: &Path, server: u32, table: &TableHeader, rows: &Rows) -> PathBuf {
+    let header = Header { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..Header::default() };
+    let mut bytes = Vec::new();
+    let mut writer = Writer::start(&mut bytes, header).unwrap();
+    writer.rows(0, rows).unwrap();
+    writer.finish().unwrap();
+    let path = folder.join(zagros_snapshot::file_name(server, 2));
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Two files of a table of dim 2 with row-wise Adagrad and marks.
+fn adagrad(folder: &Path) -> Vec<PathBuf> {
+    let table = table(USER, 2, "f32", 3, "adagrad-row", true);
+    let first = Rows { ids: vec![7], slots: bits(&[0.5, -1.5, 9.0]), marks: vec![40] };
+    let second = Rows { ids: vec![u64::MAX], slots: bits(&[0.25, 2.0, 8.0]), marks: vec![u32::MAX] };
+    vec![file(folder, 0, &table, &first), file(folder, 1, &table, &second)]
+}
+
+fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> Exported {
+    let source = Source::new(files, USER, with_state).unwrap();
+    export(&source, to, false, |_| ()).unwrap()
+}
+
+fn floats(field: &Field) -> Vec<f32> {
+    let Field::ListInternal(list) = field else { panic!("{field:?}") };
+    let float = |field: &Field| if let Field::Float(value) = field { *value } else { panic!("{field:?}") };
+    list.elements().iter().map(float).collect()
+}
+
+#[test]
+fn parquet_holds_ids_lists_state_and_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("user.parquet");
+    let done = exported(&adagrad(folder.path()), &to, true);
+    assert_eq!(
+        done,
+        Exported { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
+    );
+    let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
+    let told = reader.metadata().file_metadata().key_value_metadata().unwrap();
+    assert!(told.iter().any(|pair| pair.key == "zagros.table" && pair.value.as_deref() == Some(USER)));
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
+    let ids: Vec<u64> = rows.iter().map(|row| row.get_ulong(0).unwrap()).collect();
+    assert_eq!(ids, [7, u64::MAX]);
+    let weights: Vec<_> = rows.iter().map(|row| floats(row.get_column_iter().nth(1).unwrap().1)).collect();
+    assert_eq!(weights, [[0.5, -1.5], [0.25, 2.0]]);
+    assert_eq!([rows[0].get_float(2).unwrap(), rows[1].get_float(2).unwrap()], [9.0, 8.0]);
+    assert_eq!([rows[0].get_uint(3).unwrap(), rows[1].get_uint(3).unwrap()], [40, u32::MAX]);
+}
+
+#[test]
+fn safetensors_hold_ids_weights_state_and_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("user.safetensors");
+    assert_eq!(exported(&adagrad(folder.path()), &to, true).columns, ["ids", "weights", "sum_of_squares", "mark"]);
+    let bytes = fs::read(&to).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let tensor = |name: &str| tensors.tensor(name).unwrap();
+    assert_eq!((tensor("ids").dtype(), tensor("ids").shape()), (Dtype::U64, &[2][..]));
+    assert_eq!(tensor("ids").data(), [7_u64, u64::MAX].map(u64::to_le_bytes).concat());
+    assert_eq!((tensor("weights").dtype(), tensor("weights").shape()), (Dtype::F32, &[2, 2][..]));
+    assert_eq!(tensor("weights").data(), [0.5_f32, -1.5, 0.25, 2.0].map(f32::to_le_bytes).concat());
+    assert_eq!((tensor("sum_of_squares").shape(), tensor("mark").dtype()), (&[2][..], Dtype::U32));
+    assert_eq!(tensor("sum_of_squares").data(), [9.0_f32, 8.0].map(f32::to_le_bytes).concat());
+    assert_eq!(tensor("mark").data(), [40, u32::MAX].map(u32::to_le_bytes).concat());
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    assert_eq!(metadata.metadata().as_ref().unwrap()["optimizer_state"], "adagrad-row");
+}
+
+#[test]
+fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = table(USER, 3, "bf16", 3, "adagrad-row", false);
+    // 1.0, -2.0 and 0.5 in bfloat16, two to a word, and state.
+    let rows = Rows { ids: vec![1], slots: vec![0xc000_3f80, 0x0000_3f00, 0x4080_0000], marks: vec![] };
+    let files = [file(folder.path(), 0, &table, &rows)];
+    let to = folder.path().join("user.safetensors");
+    assert_eq!(exported(&files, &to, false).columns, ["ids", "weights"]);
+    let bytes = fs::read(&to).unwrap();
+    let weights = SafeTensors::deserialize(&bytes).unwrap();
+    let weights = weights.tensor("weights").unwrap();
+    assert_eq!((weights.dtype(), weights.shape()), (Dtype::BF16, &[1, 3][..]));
+    assert_eq!(weights.data(), [0x80, 0x3f, 0x00, 0xc0, 0x00, 0x3f]);
+    let to = folder.path().join("user.parquet");
+    assert_eq!(exported(&files, &to, false).columns, ["id", "weights"]);
+    let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
+    let row = reader.get_row_iter(None).unwrap().next().unwrap().unwrap();
+    assert_eq!(floats(row.get_column_iter().nth(1).unwrap().1), [1.0, -2.0, 0.5]);
+}
+
+#[test]
+fn a_table_without_rows_is_a_file_without_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &Rows::default())];
+    for name in ["none.parquet", "none.safetensors"] {
+        assert_eq!(exported(&files, &folder.path().join(name), true).rows, 0);
+    }
+    let bytes = fs::read(folder.path().join("none.safetensors")).unwrap();
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("weights").unwrap().shape(), [0, 2]);
+    let reader = SerializedFileReader::new(File::open(folder.path().join("none.parquet")).unwrap()).unwrap();
+    assert_eq!(reader.metadata().file_metadata().num_rows(), 0);
+}
+
+/// Invariant CK-1.
+#[test]
+fn what_cannot_be_exported_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = adagrad(folder.path());
+    let mut bytes = fs::read(&files[1]).unwrap();
+    let middle = bytes.len() - 60;
+    bytes[middle] ^= 1;
+    fs::write(&files[1], bytes).unwrap();
+    let source = Source::new(&files, USER, true).unwrap();
+    for name in ["user.parquet", "user.safetensors"] {
+        let error = export(&source, &folder.path().join(name), false, |_| ()).unwrap_err();
+        assert!(matches!(error, ExportError::Snapshot(SnapshotError::Corrupt { .. })), "{error}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn nothing_is_replaced_unasked_and_no_format_is_guessed() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Source::new(&adagrad(folder.path()), USER, false).unwrap();
+    let to = folder.path().join("user.parquet");
+    fs::write(&to, "mine").unwrap();
+    let error = export(&source, &to, false, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("exists and is kept") && error.contains("--force"), "{error}");
+    assert_eq!(fs::read(&to).unwrap(), b"mine");
+    assert_eq!(export(&source, &to, true, |_| ()).unwrap().rows, 2);
+    let error = export(&source, &folder.path().join("user.csv"), false, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("end the name in .parquet or .safetensors"), "{error}");
+    let error = export(&source, &folder.path().join("none/user.parquet"), false, |_| ()).unwrap_err().to_string();
+    assert!(error.contains("cannot write") && error.contains("none/user.parquet"), "{error}");
+}
+
+#[test]
+fn files_of_two_models_do_not_mix() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = Rows { ids: vec![1], slots: bits(&[1.0, 2.0]), marks: vec![] };
+    let mut files = vec![file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &rows)];
+    files.push(file(folder.path(), 1, &table(USER, 1, "f32", 2, "momentum", false), &rows));
+    let error = Source::new(&files, USER, false).unwrap_err().to_string();
+    assert!(error.contains("table `user` in") && error.contains("dim 1 of f32, 2 words of momentum"), "{error}");
+    let error = Source::new(&files, "users", false).unwrap_err().to_string();
+    assert!(error.contains("has no table `users`; its tables are user"), "{error}");
+}

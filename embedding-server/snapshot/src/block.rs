@@ -1,0 +1,77 @@
+//! A block as values: what the writer encodes and the reader decodes.
+
+use zagros_table::Rows;
+
+use crate::format::{BlockHead, Kind, TableHeader};
+
+/// What marks are told by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// Steps.
+    pub steps: u64,
+    /// Seconds.
+    pub seconds: u64,
+}
+
+/// What is in a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Whole rows of a table.
+    Rows(Rows),
+    /// Sightings of ids that have no row yet.
+    Counts {
+        /// Ids.
+        ids: Vec<u64>,
+        /// One for each id.
+        counts: Vec<u32>,
+    },
+    /// A count-min sketch.
+    Sketch {
+        /// Which stripe counted with it.
+        stripe: u32,
+        /// Its cells.
+        cells: Vec<u32>,
+    },
+    /// The time of the snapshot.
+    Clock(Clock),
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Position among the header's tables.
+    pub table: usize,
+    /// What is in it.
+    pub content: Content,
+}
+
+impl Content {
+    /// Takes a payload of the head's size apart. The end of a file is no content.
+    pub(crate) fn decode(head: &BlockHead, table: &TableHeader, payload: &[u8]) -> Self {
+        let ids_end = if head.kind.is_keyed() { 8 * head.entries as usize } else { 0 };
+        let (ids, words) = payload.split_at(ids_end);
+        match head.kind {
+            Kind::Rows => {
+                let (slots, marks) = words.split_at(4 * head.entries as usize * table.width);
+                Self::Rows(Rows { ids: longs(ids), slots: self::words(slots), marks: self::words(marks) })
+            }
+            Kind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
+            Kind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },
+            Kind::Clock | Kind::End => {
+                let numbers = longs(words);
+                let number = |index: usize| numbers.get(index).copied().unwrap_or_default();
+                Self::Clock(Clock { steps: number(0), seconds: number(1) })
+            }
+        }
+    }
+}
+
+/// Numbers of 64 bits; bytes past the last whole one are left out.
+pub(crate) fn longs(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
+}
+
+/// Numbers of 32 bits; bytes past the last whole one are left out.
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
+}

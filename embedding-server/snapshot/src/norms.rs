@@ -1,0 +1,160 @@
+//! How large rows are: the Euclidean norms of their weights, in one pass and constant memory.
+
+/// Steps of the histogram in each doubling of the norm.
+const STEPS: i32 = 4;
+/// Doublings that the histogram tells apart: 2⁻⁴⁰ to 2²⁴. Smaller and larger ones fall into the outermost bins.
+const RANGE: std::ops::Range<i32> = -40 * STEPS..24 * STEPS;
+
+/// Norms of the rows seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norms {
+    /// Rows.
+    pub rows: u64,
+    /// Rows whose weights are all zero; they are in no bin.
+    pub zero: u64,
+    /// Rows with a weight that is not finite; they are in no other figure.
+    pub not_finite: u64,
+    /// Smallest norm; infinite when there is none.
+    pub min: f64,
+    /// Largest norm; 0 when there is none.
+    pub max: f64,
+    sum: f64,
+    /// By logarithm of the norm.
+    bins: Vec<u64>,
+}
+
+/// A part of the histogram.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bin {
+    /// Smallest norm in it.
+    pub from: f64,
+    /// One past the largest.
+    pub until: f64,
+    /// Rows.
+    pub rows: u64,
+}
+
+impl Default for Norms {
+    fn default() -> Self {
+        Self { rows: 0, zero: 0, not_finite: 0, min: f64::INFINITY, max: 0.0, sum: 0.0, bins: vec![0; RANGE.len()] }
+    }
+}
+
+impl Norms {
+    /// Takes a row in.
+    pub fn add(&mut self, weights: &[f32]) {
+        self.rows += 1;
+        let norm = weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>().sqrt();
+        if !norm.is_finite() {
+            self.not_finite += 1;
+            return;
+        }
+        self.sum += norm;
+        self.min = self.min.min(norm);
+        self.max = self.max.max(norm);
+        if norm == 0.0 {
+            self.zero += 1;
+        } else {
+            self.bins[bin_of(norm)] += 1;
+        }
+    }
+
+    /// Takes in what another saw.
+    pub fn merge(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.zero += other.zero;
+        self.not_finite += other.not_finite;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        // Both have the bins of `RANGE`.
+        std::iter::zip(&mut self.bins, &other.bins).for_each(|(bin, other)| *bin += other);
+    }
+
+    /// Mean norm of the finite ones, `None` without any.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let finite = self.rows - self.not_finite;
+        (finite > 0).then(|| self.sum / finite as f64)
+    }
+
+    /// The histogram from the smallest norm to the largest in at most `most` bins of equal ratio.
+    #[must_use]
+    pub fn histogram(&self, most: usize) -> Vec<Bin> {
+        let filled = |bin: &&usize| self.bins[**bin] > 0;
+        let all: Vec<usize> = (0..self.bins.len()).collect();
+        let (Some(first), Some(last)) = (all.iter().find(filled), all.iter().rfind(filled)) else { return Vec::new() };
+        let size = (last - first + 1).div_ceil(most.max(1));
+        let bin = |bins: &[usize]| {
+            let (from, until) = (lower_end(bins[0]), lower_end(bins[0] + size));
+            Bin { from, until, rows: bins.iter().map(|bin| self.bins[*bin]).sum() }
+        };
+        all[*first..=*last].chunks(size).map(bin).collect()
+    }
+}
+
+fn bin_of(norm: f64) -> usize {
+    let step = (norm.log2() * f64::from(STEPS)).floor().clamp(f64::from(RANGE.start), f64::from(RANGE.end - 1));
+    (step as i32 - RANGE.start) as usize
+}
+
+/// Smallest norm of a bin.
+fn lower_end(bin: usize) -> f64 {
+    (f64::from(RANGE.start + bin as i32) / f64::from(STEPS)).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn norms(rows: &[Vec<f32>]) -> Norms {
+        let mut norms = Norms::default();
+        rows.iter().for_each(|row| norms.add(row));
+        norms
+    }
+
+    #[test]
+    fn measures_are_those_of_the_weights() {
+        let norms = norms(&[vec![3.0, 4.0], vec![0.0, 0.0], vec![0.0, 1.0], vec![f32::NAN, 1.0]]);
+        assert_eq!((norms.rows, norms.zero, norms.not_finite), (4, 1, 1));
+        assert_eq!((norms.min, norms.mean(), norms.max), (0.0, Some(2.0), 5.0));
+    }
+
+    #[test]
+    fn nothing_has_no_mean_and_no_bins() {
+        assert_eq!((Norms::default().mean(), Norms::default().histogram(8)), (None, vec![]));
+        assert_eq!(norms(&[vec![0.0]]).histogram(8), vec![]);
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_numbers_have_a_bin() {
+        let norms = norms(&[vec![f32::from_bits(1)], vec![f32::MAX, f32::MAX]]);
+        assert_eq!(norms.histogram(1000).iter().map(|bin| bin.rows).sum::<u64>(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn each_row_lies_in_its_bin_and_merging_is_seeing_both(
+            rows in prop::collection::vec(prop::collection::vec(1e-6_f32..1e6, 3), 1..60),
+            most in 1_usize..20,
+            half in 0_usize..60,
+        ) {
+            let all = norms(&rows);
+            let bins = all.histogram(most);
+            prop_assert!(bins.len() <= most);
+            prop_assert_eq!(bins.iter().map(|bin| bin.rows).sum::<u64>(), rows.len() as u64);
+            let slack = 1.0 + 1e-9;
+            prop_assert!(bins[0].from <= all.min * slack && all.max <= bins[bins.len() - 1].until * slack);
+            for pair in bins.windows(2) {
+                prop_assert_eq!(pair[0].until, pair[1].from);
+            }
+            let (left, right) = rows.split_at(half.min(rows.len()));
+            let mut merged = norms(left);
+            merged.merge(&norms(right));
+            prop_assert_eq!((merged.rows, merged.min, merged.max), (all.rows, all.min, all.max));
+            prop_assert_eq!(merged.histogram(most), bins);
+        }
+    }
+}

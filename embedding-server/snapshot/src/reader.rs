@@ -1,0 +1,210 @@
+//! Reads a file of rows block by block, trusting no number in it before it is checked.
+
+mod first_version;
+mod source;
+
+use std::path::Path;
+
+use crate::SnapshotError;
+use crate::block::{Block, Content};
+use crate::format::{BlockHead, HEAD_BYTES, Header, Kind, MAGIC, PREAMBLE_BYTES, TableHeader, VERSION, VERSION_1};
+use source::{Place, Source, word};
+
+/// An open file of rows.
+pub struct Reader {
+    from: Source,
+    version: u32,
+    header: Header,
+    blocks: u64,
+    rows: u64,
+}
+
+impl Reader {
+    /// Opens a file and reads its header.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is none of ours, of a later version, cut off or damaged.
+    pub fn open(path: &Path) -> Result<Self, SnapshotError> {
+        let mut from = Source::open(path)?;
+        let (version, header) = read_header(&mut from)?;
+        Ok(Self { from, version, header, blocks: 0, rows: 0 })
+    }
+
+    /// What the file says of its model.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Version of the file's format.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.from.path()
+    }
+
+    /// Bytes passed so far, read or not.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.from.offset()
+    }
+
+    /// Blocks passed so far.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Rows passed so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// A table of the file, with its position.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
+        let tables = &self.header.tables;
+        tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {
+            let known = tables.iter().map(|table| table.name.clone()).collect();
+            SnapshotError::UnknownTable { path: self.path().to_owned(), name: name.to_owned(), known }
+        })
+    }
+
+    /// The next block that is wanted; `None` once the end was read and agrees with what came before. A block that is
+    /// not wanted is not read either, so its CRC is not checked.
+    ///
+    /// # Errors
+    /// When the file is cut off or damaged.
+    pub fn next(&mut self, wanted: impl Fn(&BlockHead) -> bool) -> Result<Option<Block>, SnapshotError> {
+        loop {
+            let (head, bytes, place) = self.read_head()?;
+            if head.kind == Kind::End {
+                return self.read_end(&head, &bytes, &place).map(|()| None);
+            }
+            let is_wanted = wanted(&head);
+            // A head of version 1 is only known to be whole once its block is.
+            let content = (is_wanted || self.version == VERSION_1).then(|| self.read_content(&head, &bytes, &place));
+            if content.is_none() {
+                self.from.skip(&place, head.payload_bytes().saturating_add(4))?;
+            }
+            self.blocks += 1;
+            self.rows += if head.kind == Kind::Rows { u64::from(head.entries) } else { 0 };
+            if let Some(content) = content.transpose()?.filter(|_| is_wanted) {
+                return Ok(Some(Block { table: head.table as usize, content }));
+            }
+        }
+    }
+
+    /// A head, its bytes as far as the block's CRC covers them, and where it is.
+    fn read_head(&mut self) -> Result<(BlockHead, Vec<u8>, Place), SnapshotError> {
+        let mut place = self.from.here(format!("block {}", self.blocks));
+        let (head, bytes) = match self.version {
+            VERSION_1 => first_version::read_head(&mut self.from, &place)?,
+            _ => self.read_new_head(&place)?,
+        };
+        if !matches!(head.kind, Kind::Clock | Kind::End) {
+            let table = self.check_table(&head, &place)?;
+            place.name = format!("{} ({} of table `{}`)", place.name, head.kind.name(), table.name);
+        }
+        Ok((head, bytes, place))
+    }
+
+    fn read_new_head(&mut self, place: &Place) -> Result<(BlockHead, Vec<u8>), SnapshotError> {
+        let mut bytes = self.from.take(place, HEAD_BYTES as u64)?;
+        let head_place = Place { name: format!("the head of {}", place.name), offset: place.offset };
+        let crc = self.from.check_crc(&head_place, &[&bytes])?;
+        let number = word(&bytes, 0);
+        let Some(kind) = Kind::from_number(number) else {
+            return Err(self
+                .from
+                .inconsistent(place, format!("is of kind {number}, which this release does not know")));
+        };
+        let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word(&bytes, index));
+        bytes.extend(crc.to_le_bytes());
+        Ok((BlockHead { kind, table, from, until, entries, words }, bytes))
+    }
+
+    /// That the head's table is there and its rows have the size that the header says.
+    fn check_table(&self, head: &BlockHead, place: &Place) -> Result<&TableHeader, SnapshotError> {
+        let Some(table) = self.header.tables.get(head.table as usize) else {
+            let tables = self.header.tables.len();
+            return Err(self.from.inconsistent(place, format!("is of table {}, the header has {tables}", head.table)));
+        };
+        let expected = match head.kind {
+            Kind::Rows => table.row_words(),
+            Kind::Counts => 1,
+            _ => head.words as usize,
+        };
+        if head.words as usize == expected {
+            return Ok(table);
+        }
+        let (found, name) = (head.words, &table.name);
+        let problem = format!("has {found} words an entry, the header says {expected} for table `{name}`");
+        Err(self.from.inconsistent(place, problem))
+    }
+
+    fn read_content(&mut self, head: &BlockHead, bytes: &[u8], place: &Place) -> Result<Content, SnapshotError> {
+        let payload = self.from.take(place, head.payload_bytes())?;
+        self.from.check_crc(place, &[bytes, &payload])?;
+        // A clock needs no table, and a file may have none.
+        let none = TableHeader::default();
+        Ok(Content::decode(head, self.header.tables.get(head.table as usize).unwrap_or(&none), &payload))
+    }
+
+    fn read_end(&mut self, head: &BlockHead, bytes: &[u8], place: &Place) -> Result<(), SnapshotError> {
+        let place = Place { name: "the end".to_owned(), ..place.clone() };
+        let Content::Clock(counts) = self.read_content(head, bytes, &place)? else { return Ok(()) };
+        let (blocks, rows) = (self.blocks, self.rows);
+        if [counts.steps, counts.seconds] != [blocks, rows] {
+            let told = format!("says {} rows in {} blocks, there are {rows} in {blocks}", counts.seconds, counts.steps);
+            return Err(self.from.inconsistent(&place, told));
+        }
+        match self.from.left() {
+            0 => Ok(()),
+            left => Err(self.from.inconsistent(&place, format!("is followed by {left} bytes"))),
+        }
+    }
+}
+
+fn read_header(from: &mut Source) -> Result<(u32, Header), SnapshotError> {
+    let place = from.here("the header".to_owned());
+    let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
+    if !preamble.starts_with(&MAGIC) {
+        let found = preamble.into_iter().take(MAGIC.len()).collect();
+        return Err(SnapshotError::Magic { path: from.path().to_owned(), found });
+    }
+    if preamble.len() < PREAMBLE_BYTES {
+        let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
+        return from.take(&place, needed).and(Err(from.inconsistent(&place, "is short".to_owned())));
+    }
+    let (version, length) = (word(&preamble, 2), word(&preamble, 3));
+    let json = from.take(&place, u64::from(length))?;
+    from.check_crc(&place, &[&preamble, &json])?;
+    let header = match version {
+        VERSION_1 => first_version::header(&json),
+        VERSION => serde_json::from_slice(&json),
+        found => return Err(later_version(from.path(), found, &json)),
+    };
+    let header: Header = header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
+    match header.tables.iter().find_map(TableHeader::problem) {
+        Some(problem) => Err(from.inconsistent(&place, problem)),
+        None => Ok((version, header)),
+    }
+}
+
+fn later_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
+    let header: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
+    let release = header.get("release").and_then(serde_json::Value::as_str).unwrap_or("(unknown)").to_owned();
+    SnapshotError::Version { path: path.to_owned(), found, newest: VERSION, release }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Files of version 1, read as if they were of today's.
+//!
+//! ```text
+//! header's JSON  release, server, servers, tables of {name, dim, stride, state}
+//! block          table u32 · 0 · 0 · rows u32 · stride u32 · ids u64 [rows] · slots f32 [rows × stride] · crc u32
+//! end            0xffffffff · blocks u64 · rows u64 · crc u32
+//! ```
+
+use serde::Deserialize;
+
+use super::source::{Place, Source, word};
+use crate::SnapshotError;
+use crate::format::{BlockHead, Header, Kind, TableHeader};
+
+const END: u32 = u32::MAX;
+
+#[derive(Deserialize)]
+struct OldHeader {
+    release: String,
+    server: u32,
+    servers: u32,
+    tables: Vec<OldTable>,
+}
+
+#[derive(Deserialize)]
+struct OldTable {
+    name: String,
+    dim: usize,
+    stride: usize,
+    state: String,
+}
+
+/// A header as today's would be. Blocks say nothing of buckets.
+pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
+    let OldHeader { release, server, servers, tables } = serde_json::from_slice(json)?;
+    let table = |(number, table): (usize, OldTable)| {
+        let OldTable { name, dim, stride, state } = table;
+        let element = "f32".to_owned();
+        TableHeader { name, number: number as u32, dim, element, width: stride, state, marks: None, sightings: None }
+    };
+    let tables = tables.into_iter().enumerate().map(table).collect();
+    Ok(Header { release, server, servers, buckets: 0, owned: Vec::new(), tables })
+}
+
+/// The head of a block or the mark of the end, with its bytes.
+pub(super) fn read_head(from: &mut Source, place: &Place) -> Result<(BlockHead, Vec<u8>), SnapshotError> {
+    let mark = from.take(place, 4)?;
+    let table = word(&mark, 0);
+    if table == END {
+        return Ok((BlockHead { kind: Kind::End, table: 0, from: 0, until: 0, entries: 1, words: 4 }, mark));
+    }
+    let rest = from.take(place, 16)?;
+    let (entries, words) = (word(&rest, 2), word(&rest, 3));
+    let head = BlockHead { kind: Kind::Rows, table, from: 0, until: u32::MAX, entries, words };
+    Ok((head, [mark, rest].concat()))
+}

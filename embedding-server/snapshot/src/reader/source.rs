@@ -1,0 +1,113 @@
+//! A file that is read forwards, with errors that say where in it.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::SnapshotError;
+use crate::format::CRC_BYTES;
+
+/// A file of which so much was read.
+pub(super) struct Source {
+    path: PathBuf,
+    from: BufReader<File>,
+    offset: u64,
+    /// Bytes not read yet: a length that claims more is refused before memory is taken for it.
+    left: u64,
+}
+
+/// A part of a file, for errors.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) offset: u64,
+}
+
+impl Source {
+    pub(super) fn open(path: &Path) -> Result<Self, SnapshotError> {
+        let read = |source| SnapshotError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(read)?;
+        let left = file.metadata().map_err(read)?.len();
+        Ok(Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, file), offset: 0, left })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The part that starts here.
+    pub(super) fn here(&self, name: String) -> Place {
+        Place { name, offset: self.offset }
+    }
+
+    /// The next bytes, all of them.
+    pub(super) fn take(&mut self, place: &Place, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+        self.check_left(place, bytes)?;
+        self.take_up_to(bytes)
+    }
+
+    /// The next bytes, fewer at the end of the file.
+    pub(super) fn take_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+        let mut taken = vec![0; bytes.min(self.left) as usize];
+        self.from.read_exact(&mut taken).map_err(|source| self.failed(source))?;
+        self.advance(taken.len() as u64);
+        Ok(taken)
+    }
+
+    /// Goes past the next bytes.
+    pub(super) fn skip(&mut self, place: &Place, bytes: u64) -> Result<(), SnapshotError> {
+        self.check_left(place, bytes)?;
+        let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
+        self.from.seek_relative(distance).map_err(|source| self.failed(source))?;
+        self.advance(bytes);
+        Ok(())
+    }
+
+    /// Reads a CRC and compares it with that of the parts before it.
+    pub(super) fn check_crc(&mut self, place: &Place, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
+        let expected = word(&self.take(place, CRC_BYTES as u64)?, 0);
+        let mut crc = crc32fast::Hasher::new();
+        parts.iter().for_each(|part| crc.update(part));
+        let found = crc.finalize();
+        if found == expected {
+            return Ok(found);
+        }
+        let (path, Place { name, offset }) = (self.path.clone(), place.clone());
+        Err(SnapshotError::Corrupt { path, place: name, offset, expected, found })
+    }
+
+    pub(super) fn inconsistent(&self, place: &Place, problem: String) -> SnapshotError {
+        let problem = format!("{} at byte {} {problem}", place.name, place.offset);
+        SnapshotError::Inconsistent { path: self.path.clone(), problem }
+    }
+
+    fn check_left(&self, place: &Place, needed: u64) -> Result<(), SnapshotError> {
+        if needed <= self.left {
+            return Ok(());
+        }
+        let (path, left, Place { name, offset }) = (self.path.clone(), self.left, place.clone());
+        Err(SnapshotError::Truncated { path, place: name, offset, needed, left })
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.offset += bytes;
+        self.left -= bytes;
+    }
+
+    fn failed(&self, source: io::Error) -> SnapshotError {
+        SnapshotError::Read { path: self.path.clone(), source }
+    }
+}
+
+/// Word `index` of bytes that were read whole.
+pub(super) fn word(bytes: &[u8], index: usize) -> u32 {
+    bytes.as_chunks::<4>().0.get(index).map_or(0, |word| u32::from_le_bytes(*word))
+}

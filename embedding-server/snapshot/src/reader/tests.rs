@@ -1,0 +1,207 @@
+//! What was written is read; what was changed since is told with its place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{header, rows_of, written};
+use crate::{Clock, Rows, Writer, verify};
+
+fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
+    let mut reader = Reader::open(path)?;
+    let mut blocks = Vec::new();
+    while let Some(block) = reader.next(|_| true)? {
+        blocks.push(block);
+    }
+    Ok(blocks)
+}
+
+/// A file with a block of each kind.
+fn one_of_each(folder: &Path) -> PathBuf {
+    written(folder, &header(8), |writer| {
+        writer.clock(Clock { steps: 1 << 40, seconds: 7 })?;
+        writer.rows(0, &rows_of(0..3, 4, false))?;
+        writer.counts(0, &[u64::MAX, 5], &[2, 1])?;
+        writer.sketch(1, 63, &[9, 0, u32::MAX])
+    })
+}
+
+#[test]
+fn every_kind_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let blocks = all(&one_of_each(folder.path())).unwrap();
+    assert_eq!(blocks[0].content, Content::Clock(Clock { steps: 1 << 40, seconds: 7 }));
+    assert_eq!(blocks[2].content, Content::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
+    assert_eq!(blocks[3], Block { table: 1, content: Content::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } });
+    assert_eq!(blocks.len(), 4);
+}
+
+#[test]
+fn what_is_not_wanted_is_passed_and_still_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = one_of_each(folder.path());
+    let mut reader = Reader::open(&path).unwrap();
+    let block = reader.next(|head| head.kind == Kind::Sketch).unwrap();
+    assert!(matches!(block.unwrap().content, Content::Sketch { .. }));
+    assert_eq!(reader.next(|_| false).unwrap(), None);
+    assert_eq!((reader.blocks(), reader.rows()), (4, 3));
+    assert_eq!(reader.position(), fs::metadata(&path).unwrap().len());
+}
+
+#[test]
+fn a_file_without_tables_is_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = Header { tables: Vec::new(), ..header(8) };
+    let path = written(folder.path(), &empty, |writer| writer.clock(Clock::default()));
+    assert_eq!(verify(&path, |_| ()).unwrap().blocks, 1);
+}
+
+#[test]
+fn columns_of_another_length_are_not_written() {
+    let mut writer = Writer::start(Vec::new(), header(8)).unwrap();
+    let mut short = rows_of(0..3, 3, true);
+    short.slots.pop();
+    assert_eq!(writer.rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
+    let unmarked = rows_of(0..3, 3, false);
+    assert_eq!(writer.rows(1, &unmarked).unwrap_err().to_string(), "0 marks to write, expected 3");
+    assert!(writer.rows(2, &unmarked).unwrap_err().to_string().contains("table 2 in a file of 2"));
+    assert_eq!(writer.counts(0, &[1], &[]).unwrap_err().to_string(), "0 counts to write, expected 1");
+}
+
+/// Invariant CK-1, from the reader's side.
+#[test]
+fn any_flipped_bit_and_any_cut_is_noticed_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = one_of_each(folder.path());
+    let good = fs::read(&path).unwrap();
+    let refused = |bytes: &[u8], what: String| {
+        fs::write(&path, bytes).unwrap();
+        let error = verify(&path, |_| ()).expect_err(&what).to_string();
+        assert!(error.contains("rows-0-of-1.zrows"), "{what}: {error}");
+    };
+    for position in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[position] ^= 1 << (position % 8);
+        refused(&bytes, format!("bit flipped in byte {position}"));
+        refused(&good[..position], format!("cut to {position} bytes"));
+    }
+    refused(&[&good[..], &[0]].concat(), "a byte too many".to_owned());
+    fs::write(&path, &good).unwrap();
+    let mut passed = 0;
+    let checked = verify(&path, |bytes| passed += bytes).unwrap();
+    assert_eq!((checked.blocks, checked.rows, checked.bytes, checked.version), (4, 3, good.len() as u64, 2));
+    assert_eq!(passed, checked.bytes);
+}
+
+#[test]
+fn damage_is_told_with_block_place_and_both_checksums() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), &header(1), |writer| {
+        writer.rows(0, &rows_of(0..3, 4, false))?;
+        writer.rows(1, &rows_of(0..3, 3, true))
+    });
+    let mut bytes = fs::read(&path).unwrap();
+    // The last mark lies before its CRC and the end of 28 + 16 + 4 bytes.
+    let last = bytes.len() - 48 - 4 - 1;
+    bytes[last] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let offset = bytes.len() - 48 - 4 - 3 * (8 + 16) - 28;
+    let SnapshotError::Corrupt { expected, found, .. } = verify(&path, |_| ()).unwrap_err() else { panic!("corrupt") };
+    assert_ne!(expected, found);
+    let told = verify(&path, |_| ()).unwrap_err().to_string();
+    let place = format!(
+        "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x} and has {found:08x}"
+    );
+    assert!(told.contains(&place), "{told}\n{place}");
+}
+
+/// A file of this header, as JSON, with the version and CRC that belong to it.
+fn headed(folder: &Path, version: u32, json: &str) -> PathBuf {
+    let path = folder.join("rows-0-of-1.zrows");
+    let preamble = [&MAGIC[..], &version.to_le_bytes(), &(json.len() as u32).to_le_bytes(), json.as_bytes()].concat();
+    fs::write(&path, [&preamble[..], &crc32fast::hash(&preamble).to_le_bytes()].concat()).unwrap();
+    path
+}
+
+fn opened(path: &Path) -> String {
+    Reader::open(path).err().map_or_else(String::new, |error| error.to_string())
+}
+
+#[test]
+fn a_later_version_says_which_release_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = opened(&headed(folder.path(), 3, r#"{"release":"2.5.0","all":"new"}"#));
+    assert!(told.contains("format version 3, this release reads versions 1 to 2"), "{told}");
+    assert!(told.contains("written by release 2.5.0: use that one or a later one"), "{told}");
+}
+
+#[test]
+fn headers_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |table: &str| {
+        headed(folder.path(), 2, &format!(r#"{{"release":"","server":0,"servers":1,"tables":[{table}]}}"#))
+    };
+    let table = r#"{"name":"user","number":0,"dim":4,"element":"f8","width":4,"state":"sgd"}"#;
+    assert!(opened(&with(table)).contains("table `user` of f8, which this release does not know"));
+    assert!(opened(&with(&table.replace("f8", "f32").replace("\"width\":4", "\"width\":3"))).contains("in slots of 3"));
+    assert!(opened(&with("7")).contains("the header of"));
+}
+
+#[test]
+fn other_files_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    fs::write(&path, "these are notes about the run").unwrap();
+    assert!(opened(&path).contains("is not a file of rows"));
+    fs::write(&path, "").unwrap();
+    assert!(opened(&path).contains("is not a file of rows"));
+    fs::write(&path, &MAGIC[..]).unwrap();
+    assert!(opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, 0 are left"), "{}", opened(&path));
+    assert!(opened(&folder.path().join("none.zrows")).contains("cannot read"));
+    assert!(opened(folder.path()).contains("cannot read"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Words are kept bit for bit, NaNs and all.
+    #[test]
+    fn rows_come_back_word_for_word(ids in prop::collection::btree_set(any::<u64>(), 0..60), words: [u32; 8], buckets in 1_u32..2000) {
+        let ids: Vec<u64> = ids.into_iter().collect();
+        let word = |index: usize| words[index % 8].rotate_left(index as u32);
+        let rows = Rows {
+            slots: (0..3 * ids.len()).map(word).collect(),
+            marks: (0..ids.len()).map(|index| !word(index)).collect(),
+            ids,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &header(buckets), |writer| writer.rows(1, &rows));
+        let mut found = std::collections::BTreeMap::new();
+        for block in all(&path).unwrap() {
+            let Content::Rows(rows) = block.content else { panic!("rows") };
+            for (row, id) in rows.ids.iter().enumerate() {
+                prop_assert!(found.insert(*id, (rows.slots[3 * row..][..3].to_vec(), rows.marks[row])).is_none());
+            }
+        }
+        prop_assert_eq!(found.len(), rows.ids.len());
+        for (row, id) in rows.ids.iter().enumerate() {
+            prop_assert_eq!(&found[id], &(rows.slots[3 * row..][..3].to_vec(), rows.marks[row]));
+        }
+    }
+
+    /// Bytes that are no block never panic and never take much memory.
+    #[test]
+    fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, kind in 0_u32..6, entries: u32, words in 0_u32..4) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &header(8), |_| Ok(()));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() - 48);
+        let head: Vec<u8> = [kind, 0, 0, 8, entries, words].into_iter().flat_map(u32::to_le_bytes).collect();
+        bytes.extend(&head);
+        bytes.extend(crc32fast::hash(&head).to_le_bytes());
+        bytes.extend(junk);
+        fs::write(&path, &bytes).unwrap();
+        prop_assert!(verify(&path, |_| ()).is_err());
+    }
+}

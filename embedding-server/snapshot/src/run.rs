@@ -1,0 +1,79 @@
+//! A run of rows in the order of a file: sorted by (bucket, id), cut where a block is full.
+
+use std::ops::Range;
+
+use zagros_protocol::{RowKey, TableId, bucket_of};
+
+/// Where each of a run's rows goes.
+pub(crate) struct Order {
+    /// Bucket, id, position before sorting.
+    places: Vec<(u32, u64, u32)>,
+}
+
+/// Neighbours in the order, and the buckets they lie in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) rows: Range<usize>,
+    /// `[first, end)`.
+    pub(crate) buckets: Range<u32>,
+}
+
+impl Order {
+    /// Sorts the ids of table `number`.
+    pub(crate) fn of(number: u32, buckets: u32, ids: &[u64]) -> Self {
+        let bucket = |id| bucket_of(RowKey { table: TableId(number), id }, buckets);
+        let place = |(position, id): (usize, &u64)| (bucket(*id), *id, position as u32);
+        let mut places: Vec<_> = ids.iter().enumerate().map(place).collect();
+        places.sort_unstable();
+        Self { places }
+    }
+
+    /// The order in pieces of up to `most` rows.
+    pub(crate) fn cuts(&self, most: usize) -> impl Iterator<Item = Cut> {
+        let most = most.max(1);
+        (0..self.places.len()).step_by(most).map(move |start| {
+            let rows = start..(start + most).min(self.places.len());
+            // Not empty: a cut starts at a row that is there.
+            let buckets = self.places[rows.start].0..self.places[rows.end - 1].0 + 1;
+            Cut { rows, buckets }
+        })
+    }
+
+    /// Ids of a cut, in order.
+    pub(crate) fn ids(&self, cut: &Cut) -> impl Iterator<Item = u64> {
+        self.places[cut.rows.clone()].iter().map(|place| place.1)
+    }
+
+    /// Positions before sorting of a cut's rows, in order.
+    pub(crate) fn positions(&self, cut: &Cut) -> impl Iterator<Item = usize> {
+        self.places[cut.rows.clone()].iter().map(|place| place.2 as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn cuts_hold_each_row_once_in_ranges_that_follow(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
+            let order = Order::of(3, 64, &ids);
+            let (mut seen, mut last) = (Vec::new(), 0);
+            for cut in order.cuts(most) {
+                prop_assert!(cut.rows.len() <= most && !cut.rows.is_empty());
+                prop_assert!(cut.buckets.start >= last);
+                last = cut.buckets.end - 1;
+                for (id, position) in std::iter::zip(order.ids(&cut), order.positions(&cut)) {
+                    prop_assert_eq!(ids[position], id);
+                    let bucket = bucket_of(RowKey { table: TableId(3), id }, 64);
+                    prop_assert!(cut.buckets.contains(&bucket));
+                    seen.push(position);
+                }
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..ids.len()).collect::<Vec<_>>());
+        }
+    }
+}

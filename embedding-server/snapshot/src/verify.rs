@@ -1,0 +1,33 @@
+//! Reads every byte of a file and checks every checksum.
+
+use std::path::Path;
+
+use crate::{Reader, SnapshotError};
+
+/// A file that is whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Blocks, each with a CRC of its own.
+    pub blocks: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Version of its format.
+    pub version: u32,
+}
+
+/// Checks a whole file; `passed` is told the bytes that each block took.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn verify(path: &Path, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
+    let mut reader = Reader::open(path)?;
+    let mut before = 0;
+    while reader.next(|_| true)?.is_some() {
+        passed(reader.position() - before);
+        before = reader.position();
+    }
+    passed(reader.position() - before);
+    Ok(Checked { blocks: reader.blocks(), rows: reader.rows(), bytes: reader.position(), version: reader.version() })
+}

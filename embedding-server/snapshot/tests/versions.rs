@@ -1,0 +1,113 @@
+//! A file of every released version is kept, and loads to the rows that went into it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use zagros_snapshot::{Block, Clock, Content, Header, Reader, Rows, SnapshotError, TableHeader, Writer, verify};
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+fn read(name: &str) -> Result<(Header, Vec<Block>), SnapshotError> {
+    let mut reader = Reader::open(&fixture(name))?;
+    let mut blocks = Vec::new();
+    while let Some(block) = reader.next(|_| true)? {
+        blocks.push(block);
+    }
+    Ok((reader.header().clone(), blocks))
+}
+
+fn table(number: u32, name: &str, dim: usize, element: &str, width: usize, state: &str) -> TableHeader {
+    let (name, element, state) = (name.to_owned(), element.to_owned(), state.to_owned());
+    TableHeader { name, number, dim, element, width, state, marks: None, sightings: None }
+}
+
+fn rows(ids: &[u64], slots: &[u32], marks: &[u32]) -> Content {
+    Content::Rows(Rows { ids: ids.to_vec(), slots: slots.to_vec(), marks: marks.to_vec() })
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn version_1_loads() {
+    let (header, blocks) = read("v1.zrows").unwrap();
+    assert_eq!((header.release.as_str(), header.server, header.servers, header.buckets), ("0.1.0", 0, 1, 0));
+    assert_eq!(header.tables, [table(0, "user", 2, "f32", 4, "adagrad"), table(1, "item", 3, "f32", 3, "sgd")]);
+    let denormal = f32::MIN_POSITIVE / 2.0;
+    let users = bits(&[0.5, -0.25, 1.0, 2.0, 1e-30, denormal, 0.0, 0.0, -0.0, 3.5, 0.125, 4.0]);
+    let items = bits(&[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
+    assert_eq!(blocks[0], Block { table: 0, content: rows(&[3, 1 << 40, u64::MAX], &users, &[]) });
+    assert_eq!(blocks[1], Block { table: 1, content: rows(&[7, 0], &items, &[]) });
+    assert_eq!(blocks.len(), 2);
+    assert_eq!(verify(&fixture("v1.zrows"), |_| ()).unwrap().version, 1);
+}
+
+/// Every kind of block, narrow weights, marks, a NaN, the largest id.
+fn version_2() -> (Header, Vec<u8>) {
+    let clock = Clock { steps: 1 << 33, seconds: 1_700_000_000 };
+    let item = TableHeader {
+        marks: Some("steps".to_owned()),
+        sightings: Some("exact".to_owned()),
+        ..table(1, "item", 3, "bf16", 3, "adagrad-row")
+    };
+    let tag = TableHeader { sightings: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
+    let tables = vec![table(0, "user", 2, "f32", 4, "adagrad"), item, tag];
+    let (release, owned) = ("0.1.0".to_owned(), vec![[0, 8], [12, 16]]);
+    let header = Header { release, server: 1, servers: 3, buckets: 16, owned, tables };
+    let mut bytes = Vec::new();
+    let mut writer = Writer::start(&mut bytes, header.clone()).unwrap();
+    let mut put = || -> std::io::Result<()> {
+        writer.clock(clock)?;
+        let users = Rows { ids: vec![3, 1 << 40, u64::MAX], slots: user_words(), marks: vec![] };
+        writer.rows(0, &users)?;
+        writer.rows(1, &Rows { ids: vec![0, 7], slots: (1..7).collect(), marks: vec![40, u32::MAX] })?;
+        writer.counts(1, &[9, 8], &[1, 2])?;
+        writer.rows(2, &Rows { ids: vec![11], slots: vec![0x3c00_c000], marks: vec![] })?;
+        writer.sketch(2, 5, &[0, 1, 2, 3, 4, 5])
+    };
+    put().unwrap();
+    writer.finish().unwrap();
+    (header, bytes)
+}
+
+fn user_words() -> Vec<u32> {
+    let mut words = bits(&[0.5, -0.25, 1.0, 2.0, 1e-30, f32::NAN, 0.0, 0.0, -0.0, 3.5, 0.125, 4.0]);
+    words[5] = 0x7fc0_1234;
+    words
+}
+
+/// `UPDATE_FIXTURES=1` writes it anew: right before a release, never after.
+#[test]
+fn version_2_loads_and_is_what_is_written_today() {
+    let (expected, bytes) = version_2();
+    if std::env::var_os("UPDATE_FIXTURES").is_some() {
+        fs::write(fixture("v2.zrows"), &bytes).unwrap();
+    }
+    assert_eq!(fs::read(fixture("v2.zrows")).unwrap(), bytes);
+    let (header, blocks) = read("v2.zrows").unwrap();
+    assert_eq!(header, expected);
+    let contents: Vec<Content> = blocks.iter().map(|block| block.content.clone()).collect();
+    assert_eq!(contents[0], Content::Clock(Clock { steps: 1 << 33, seconds: 1_700_000_000 }));
+    assert_eq!(sorted(&contents[1], 4), sorted(&rows(&[3, 1 << 40, u64::MAX], &user_words(), &[]), 4));
+    assert_eq!(sorted(&contents[2], 3), sorted(&rows(&[0, 7], &[1, 2, 3, 4, 5, 6], &[40, u32::MAX]), 3));
+    let Content::Counts { ids, counts } = &contents[3] else { panic!("{:?}", contents[3]) };
+    let mut pairs: Vec<_> = std::iter::zip(ids, counts).collect();
+    pairs.sort_unstable();
+    assert_eq!(pairs, [(&8, &2), (&9, &1)]);
+    assert_eq!(contents[4], rows(&[11], &[0x3c00_c000], &[]));
+    assert_eq!(contents[5], Content::Sketch { stripe: 5, cells: vec![0, 1, 2, 3, 4, 5] });
+    assert_eq!(contents.len(), 6);
+}
+
+/// Rows in the order of ids: the file's order is that of buckets.
+fn sorted(content: &Content, width: usize) -> Vec<(u64, Vec<u32>, Option<u32>)> {
+    let Content::Rows(rows) = content else { panic!("{content:?}") };
+    let row =
+        |(row, id): (usize, &u64)| (*id, rows.slots[row * width..][..width].to_vec(), rows.marks.get(row).copied());
+    let mut sorted: Vec<_> = rows.ids.iter().enumerate().map(row).collect();
+    sorted.sort_unstable();
+    sorted
+}

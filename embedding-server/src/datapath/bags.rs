@@ -1,0 +1,199 @@
+//! Sums of rows in place of rows, and their gradients back to the rows (ADR 13).
+//!
+//! A table knows nothing of this: all rows of a segment are looked up once each and summed on the way out; gradients
+//! are spread over all rows of a segment and pushed as one gradient per row.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use zagros_protocol::Segments;
+use zagros_protocol::packed::{Bags, SegmentBags};
+use zagros_table::wide::wide;
+
+/// One segment of a request: its rows, and what is wanted of them, as ranges of values.
+struct Run<'a> {
+    bags: Option<SegmentBags<'a>>,
+    dim: usize,
+    /// Among the values of all rows.
+    rows: Range<usize>,
+    /// Among the wanted values.
+    wanted: Range<usize>,
+}
+
+/// What is wanted of `rows`, segment after segment: `[rows, dim]` each becomes `[wanted, dim]`. Members are added in
+/// the order of their bag, so that a sum is the same on every run.
+pub(crate) fn pool(bags: &Bags<'_>, segments: &Segments, rows: Vec<f32>, wanted: usize) -> Vec<f32> {
+    if bags.is_empty() {
+        return rows;
+    }
+    let mut out = vec![0.0; wanted];
+    wide(
+        #[inline(always)]
+        || {
+            for run in runs(bags, segments) {
+                pool_segment(&run, &rows[run.rows.clone()], &mut out[run.wanted.clone()]);
+            }
+        },
+    );
+    out
+}
+
+/// The transpose of [`pool`]: `gradients` of what was wanted become `rows` values of gradients, one per row. Each row
+/// gets the gradients of its bags in the order of the bags, as often as it is a member.
+pub(crate) fn spread<'a>(
+    bags: &Bags<'_>,
+    segments: &Segments,
+    gradients: Cow<'a, [f32]>,
+    rows: usize,
+) -> Cow<'a, [f32]> {
+    if bags.is_empty() {
+        return gradients;
+    }
+    let mut out = vec![0.0; rows];
+    wide(
+        #[inline(always)]
+        || {
+            for run in runs(bags, segments) {
+                spread_segment(&run, &gradients[run.wanted.clone()], &mut out[run.rows.clone()]);
+            }
+        },
+    );
+    out.into()
+}
+
+fn runs<'a>(bags: &'a Bags<'_>, segments: &Segments) -> impl Iterator<Item = Run<'a>> {
+    let (mut row, mut wanted) = (0, 0);
+    segments.iter().enumerate().map(move |(index, segment)| {
+        let (bags, dim, count) = (bags.of(index), segment.dim as usize, segment.rows as usize);
+        let rows = row..row + count * dim;
+        let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted()) * dim;
+        (row, wanted) = (rows.end, wanted_values.end);
+        Run { bags, dim, rows, wanted: wanted_values }
+    })
+}
+
+#[inline(always)]
+fn pool_segment(run: &Run<'_>, rows: &[f32], out: &mut [f32]) {
+    let Some(bags) = &run.bags else { return out.copy_from_slice(rows) };
+    let (direct, sums) = out.split_at_mut(bags.direct as usize * run.dim);
+    direct.copy_from_slice(&rows[..direct.len()]);
+    for (sum, members) in sums.chunks_exact_mut(run.dim).zip(bags.iter()) {
+        for member in members {
+            add(sum, &rows[*member as usize * run.dim..][..run.dim]);
+        }
+    }
+}
+
+#[inline(always)]
+fn spread_segment(run: &Run<'_>, gradients: &[f32], out: &mut [f32]) {
+    let Some(bags) = &run.bags else { return out.copy_from_slice(gradients) };
+    let (direct, sums) = gradients.split_at(bags.direct as usize * run.dim);
+    out[..direct.len()].copy_from_slice(direct);
+    for (gradient, members) in sums.chunks_exact(run.dim).zip(bags.iter()) {
+        for member in members {
+            add(&mut out[*member as usize * run.dim..][..run.dim], gradient);
+        }
+    }
+}
+
+/// Both sides have a row's values.
+#[inline(always)]
+fn add(into: &mut [f32], values: &[f32]) {
+    for (sum, value) in into.iter_mut().zip(values) {
+        *sum += value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_protocol::packed::pack_bags;
+    use zagros_protocol::{Segment, TableId};
+
+    use super::*;
+
+    /// Rows, rows wanted themselves and bags of one segment.
+    type Case = (u32, u32, Vec<Vec<u32>>);
+
+    fn case() -> impl Strategy<Value = Option<Case>> {
+        let case = (1_u32..7).prop_flat_map(|rows| {
+            let bags = prop::collection::vec(prop::collection::vec(0..rows, 0..6), 0..5);
+            (Just(rows), 0..=rows, bags)
+        });
+        prop::option::of(case)
+    }
+
+    const PLAIN_ROWS: u32 = 3;
+
+    fn segments(cases: &[Option<Case>]) -> Segments {
+        let rows = |case: &Option<Case>| case.as_ref().map_or(PLAIN_ROWS, |case| case.0);
+        let segment = |(table, case)| Segment { table: TableId(table), rows: rows(case), dim: table + 1 };
+        Segments::new((0..).zip(cases).map(segment).collect())
+    }
+
+    fn packed(cases: &[Option<Case>]) -> Vec<u8> {
+        let lengths = |bags: &[Vec<u32>]| bags.iter().map(|bag| bag.len() as u32).collect::<Vec<_>>();
+        let flat = |(_, direct, bags): &Case| (*direct, lengths(bags), bags.concat());
+        let flat: Vec<_> = (0..).zip(cases).filter_map(|(at, case)| Some((at, case.as_ref().map(flat)?))).collect();
+        let bags = flat.iter().map(|(segment, (direct, lengths, members))| SegmentBags {
+            segment: *segment,
+            direct: *direct,
+            lengths,
+            members,
+        });
+        pack_bags(&bags.collect::<Vec<_>>()).to_vec()
+    }
+
+    /// Which rows each wanted row is the sum of.
+    fn wanted(cases: &[Option<Case>]) -> Vec<(usize, Vec<u32>)> {
+        let single = |segment: usize, rows: u32| (0..rows).map(move |row| (segment, vec![row]));
+        let of = |(segment, case): (usize, &Option<Case>)| match case {
+            None => single(segment, PLAIN_ROWS).collect::<Vec<_>>(),
+            Some((_, direct, bags)) => {
+                single(segment, *direct).chain(bags.iter().map(|bag| (segment, bag.clone()))).collect()
+            }
+        };
+        cases.iter().enumerate().flat_map(of).collect()
+    }
+
+    proptest! {
+        /// Small integers, so that any order of addition gives the same sum.
+        #[test]
+        fn pooling_and_spreading_equal_their_definitions(cases in prop::collection::vec(case(), 1..5)) {
+            let (segments, packed) = (segments(&cases), packed(&cases));
+            let bags = Bags::unpack(&packed, &segments).unwrap();
+            let (values, wanted_values) = (segments.total_values().unwrap(), bags.wanted_values(&segments).unwrap());
+            let starts: Vec<usize> = segments.iter().scan(0, |start, segment| {
+                Some(std::mem::replace(start, *start + (segment.rows * segment.dim) as usize))
+            }).collect();
+            let rows: Vec<f32> = (0..values).map(|value| (value * 7 % 23) as f32).collect();
+            let gradients: Vec<f32> = (0..wanted_values).map(|value| (value * 5 % 19) as f32).collect();
+
+            let (mut sums, mut spread_out, mut next) = (Vec::new(), vec![0.0; values], gradients.iter());
+            for (segment, members) in wanted(&cases) {
+                let dim = segment + 1;
+                let at = |member: u32, column: usize| starts[segment] + member as usize * dim + column;
+                for column in 0..dim {
+                    sums.push(members.iter().map(|member| rows[at(*member, column)]).sum::<f32>());
+                    let gradient = next.next().unwrap();
+                    members.iter().for_each(|member| spread_out[at(*member, column)] += gradient);
+                }
+            }
+            prop_assert_eq!(pool(&bags, &segments, rows, wanted_values), sums);
+            prop_assert_eq!(spread(&bags, &segments, gradients.into(), values).into_owned(), spread_out);
+        }
+    }
+
+    #[test]
+    fn without_bags_nothing_is_copied() {
+        let segments = segments(&[None]);
+        let bags = Bags::unpack(&[], &segments).unwrap();
+        let gradients = [1.0, 2.0, 3.0];
+        let spread = spread(&bags, &segments, Cow::Borrowed(&gradients), 3);
+        assert!(matches!(spread, Cow::Borrowed(same) if std::ptr::eq(same, &gradients)));
+        let rows = vec![1.0, 2.0, 3.0];
+        let before = rows.as_ptr();
+        let after = pool(&bags, &segments, rows, 3);
+        assert_eq!(after.as_ptr(), before);
+    }
+}

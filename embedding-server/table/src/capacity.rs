@@ -1,0 +1,106 @@
+//! How much memory the tables of a server may take, and what stands behind them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::ColdStore;
+
+/// What the tables of a server may use. The default is memory without end and nothing behind it.
+#[derive(Clone, Debug, Default)]
+pub struct Capacity {
+    /// Bytes of rows and indexes in memory, all tables together; `None` for no limit. Each stripe of a table may hold
+    /// 64 rows whatever the budget says, and a stripe's index is in memory twice for the moment in which it grows.
+    pub budget: Option<usize>,
+    /// Where rows go that the budget has no room for. Rows there are [`crate::TableConfig::cold_words`] wide.
+    pub cold: Option<Arc<dyn ColdStore>>,
+    /// Nanoseconds of some clock that never goes back, to time the waits for locks; `None` leaves them untimed. Asked
+    /// only when a lock is taken.
+    pub nanos: Option<fn() -> u64>,
+}
+
+/// Bytes in use, beside the most there should be.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "eviction is under way"))]
+impl Budget {
+    pub(crate) fn new(limit: Option<usize>) -> Self {
+        Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }
+    }
+
+    /// Takes bytes if they are within the limit. Of two threads that race for the last ones, one gets them.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    /// Takes bytes whatever the limit says.
+    pub(crate) fn force(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives bytes back that were taken.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes in use, and the limit.
+    pub(crate) fn used(&self) -> (usize, usize) {
+        (self.used.load(Ordering::Relaxed), self.limit)
+    }
+
+    /// Whether room should be made ahead of need.
+    pub(crate) fn is_tight(&self) -> bool {
+        let (used, limit) = self.used();
+        used > limit / 20 * 19
+    }
+
+    /// Whether memory is a quarter over its limit, as happens only when rows cannot leave: no row may come then.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let (used, limit) = self.used();
+        used > limit.saturating_add(limit / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_limit_is_given_out_however_many_ask() {
+        let budget = Budget::new(Some(1000));
+        let taken = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while budget.reserve(7) {
+                        taken.fetch_add(7, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!((taken.into_inner(), budget.used()), (994, (994, 1000)));
+    }
+
+    #[test]
+    fn it_tells_how_near_the_limit_it_is() {
+        let budget = Budget::new(Some(1000));
+        let state = || (budget.is_tight(), budget.is_exhausted());
+        budget.force(950);
+        assert_eq!(state(), (false, false));
+        budget.force(300);
+        assert_eq!((state(), budget.reserve(0)), ((true, false), false));
+        budget.force(1);
+        assert_eq!(state(), (true, true));
+        budget.release(1251);
+        assert!(budget.reserve(1000) && !budget.reserve(1));
+        let endless = Budget::new(None);
+        endless.force(usize::MAX / 2);
+        assert_eq!((endless.is_tight(), endless.is_exhausted()), (false, false));
+    }
+}

@@ -1,0 +1,182 @@
+//! A cold store in memory: the double that tests and benchmarks use in place of a disk.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+
+/// Rows in ordered maps, one a table. It fails on demand.
+#[derive(Debug, Default)]
+pub struct MemoryColdStore {
+    tables: Vec<Mutex<Table>>,
+    failure: Mutex<Option<String>>,
+}
+
+/// One table's rows. A frozen view shares the map; the next write then copies it.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    width: usize,
+    rows: Arc<BTreeMap<u64, Box<[u32]>>>,
+}
+
+impl MemoryColdStore {
+    /// An empty store for tables whose rows are `widths` words wide.
+    #[must_use]
+    pub fn new(widths: &[usize]) -> Self {
+        let table = |width: &usize| Mutex::new(Table { width: *width, ..Table::default() });
+        Self { tables: widths.iter().map(table).collect(), failure: Mutex::default() }
+    }
+
+    /// From now on each call fails for this reason; `None` heals it.
+    pub fn fail_with(&self, reason: Option<String>) {
+        *self.failure.lock() = reason;
+    }
+
+    fn table(&self, doing: &'static str, table: u32) -> Result<&Mutex<Table>, ColdError> {
+        if let Some(reason) = self.failure.lock().clone() {
+            return Err(ColdError { doing, reason });
+        }
+        let unknown = || ColdError { doing, reason: format!("there is no table {table} in this store") };
+        self.tables.get(table as usize).ok_or_else(unknown)
+    }
+}
+
+impl ColdStore for MemoryColdStore {
+    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+        let Table { width, rows } = self.table("read", table)?.lock().clone();
+        into.found.clear();
+        into.rows.clear();
+        for place in places {
+            let row = rows.get(place);
+            into.found.push(row.is_some());
+            match row {
+                Some(row) => into.rows.extend_from_slice(row),
+                None => into.rows.resize(into.rows.len() + width, 0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+        let mut table = self.table("write", table)?.lock();
+        if rows.len() != places.len() * table.width {
+            let (found, expected) = (rows.len(), places.len() * table.width);
+            return Err(ColdError { doing: "write", reason: format!("{found} words came, {expected} were expected") });
+        }
+        let width = table.width;
+        let map = Arc::make_mut(&mut table.rows);
+        for (row, place) in places.iter().enumerate() {
+            map.insert(*place, rows[row * width..][..width].into());
+        }
+        Ok(())
+    }
+
+    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
+        let mut table = self.table("remove", table)?.lock();
+        let map = Arc::make_mut(&mut table.rows);
+        places.iter().for_each(|place| drop(map.remove(place)));
+        Ok(())
+    }
+
+    fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
+        if let Some(reason) = self.failure.lock().clone() {
+            return Err(ColdError { doing: "freeze", reason });
+        }
+        Ok(Box::new(View { tables: self.tables.iter().map(|table| table.lock().clone()).collect() }))
+    }
+
+    fn size(&self) -> ColdSize {
+        let mut size = ColdSize::default();
+        for table in &self.tables {
+            let Table { width, rows } = table.lock().clone();
+            size.rows += rows.len() as u64;
+            size.bytes += (rows.len() * width * size_of::<u32>()) as u64;
+        }
+        size
+    }
+}
+
+struct View {
+    tables: Vec<Table>,
+}
+
+impl ColdView for View {
+    fn scan(
+        &mut self,
+        table: u32,
+        range: RangeInclusive<u64>,
+        limit: usize,
+        into: &mut ColdScan,
+    ) -> Result<Option<u64>, ColdError> {
+        let unknown = || ColdError { doing: "scan", reason: format!("there is no table {table} in this store") };
+        let Table { rows, .. } = self.tables.get(table as usize).ok_or_else(unknown)?;
+        if range.is_empty() {
+            return Ok(None);
+        }
+        for (taken, (place, row)) in rows.range(range).enumerate() {
+            if taken == limit {
+                return Ok(Some(*place));
+            }
+            into.places.push(*place);
+            into.rows.extend_from_slice(row);
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> MemoryColdStore {
+        let store = MemoryColdStore::new(&[2, 1]);
+        store.write(0, &[5, 1, 9], &[50, 51, 10, 11, 90, 91]).unwrap();
+        store
+    }
+
+    #[test]
+    fn rows_are_read_in_the_order_asked_for() {
+        let store = store();
+        let mut rows = ColdRows { found: vec![true; 7], rows: vec![7; 7] };
+        store.read(0, &[9, 2, 1], &mut rows).unwrap();
+        assert_eq!(rows, ColdRows { found: vec![true, false, true], rows: vec![90, 91, 0, 0, 10, 11] });
+        store.remove(0, &[9, 4]).unwrap();
+        store.write(0, &[1], &[12, 13]).unwrap();
+        store.read(0, &[9, 1], &mut rows).unwrap();
+        assert_eq!(rows, ColdRows { found: vec![false, true], rows: vec![0, 0, 12, 13] });
+        assert_eq!(store.size(), ColdSize { rows: 2, bytes: 16 });
+    }
+
+    #[test]
+    fn a_view_keeps_what_was_there_and_is_read_in_parts() {
+        let store = store();
+        let mut view = store.freeze().unwrap();
+        store.remove(0, &[1]).unwrap();
+        store.write(0, &[5], &[0, 0]).unwrap();
+        let mut scan = ColdScan::default();
+        assert_eq!(view.scan(0, 0..=8, 1, &mut scan).unwrap(), Some(5));
+        assert_eq!(view.scan(0, 5..=8, 1, &mut scan).unwrap(), None);
+        assert_eq!(scan, ColdScan { places: vec![1, 5], rows: vec![10, 11, 50, 51] });
+        #[expect(clippy::reversed_empty_ranges, reason = "an empty range is a range like any other")]
+        let empty = view.scan(0, 9..=8, 1, &mut scan);
+        assert_eq!(empty, Ok(None));
+    }
+
+    #[test]
+    fn it_fails_on_demand_and_heals() {
+        let store = store();
+        store.fail_with(Some("no space left".to_owned()));
+        let mut rows = ColdRows::default();
+        let error = store.read(0, &[5], &mut rows).unwrap_err();
+        assert_eq!(error.to_string(), "the cold tier cannot read: no space left");
+        assert!(store.write(0, &[5], &[0, 0]).is_err() && store.remove(0, &[5]).is_err() && store.freeze().is_err());
+        store.fail_with(None);
+        store.read(0, &[5], &mut rows).unwrap();
+        assert_eq!(rows.rows, [50, 51]);
+        assert!(store.write(0, &[5], &[0]).unwrap_err().reason.contains("1 words came, 2 were expected"));
+        assert!(store.read(2, &[5], &mut rows).unwrap_err().reason.contains("no table 2"));
+    }
+}

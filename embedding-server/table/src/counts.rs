@@ -1,0 +1,89 @@
+//! What happened to a table's rows since it was made.
+
+use std::iter::Sum;
+use std::ops::AddAssign;
+
+/// What happened to a table's rows since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCounts {
+    /// Ids of lookups whose rows were in memory.
+    pub hits: u64,
+    /// Ids of lookups whose rows were not.
+    pub misses: u64,
+    /// Rows made.
+    pub created: u64,
+    /// Those of them that a rule of admission let in.
+    pub admitted: u64,
+    /// Sightings of ids that a rule of admission did not let in, by lookups for training and by pushes.
+    pub refused: u64,
+    /// Rows that went to the cold tier.
+    pub evicted: u64,
+    /// Rows that were dropped for want of room or for their small norm.
+    pub dropped: u64,
+    /// Rows that were forgotten past their time to live.
+    pub expired: u64,
+    /// Rows read from the cold tier.
+    pub cold_reads: u64,
+    /// Those of them that came back to memory.
+    pub promoted: u64,
+    /// Times that the lock of a stripe was taken when a thread came to it.
+    pub contended: u64,
+    /// Nanoseconds waited then; 0 without a clock.
+    pub waited_nanos: u64,
+}
+
+impl AddAssign for TableCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.created += other.created;
+        self.admitted += other.admitted;
+        self.refused += other.refused;
+        self.evicted += other.evicted;
+        self.dropped += other.dropped;
+        self.expired += other.expired;
+        self.cold_reads += other.cold_reads;
+        self.promoted += other.promoted;
+        self.contended += other.contended;
+        self.waited_nanos += other.waited_nanos;
+    }
+}
+
+impl Sum for TableCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, counts| {
+            sum += counts;
+            sum
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_count_is_summed_with_its_own_kind() {
+        let one = TableCounts {
+            hits: 1,
+            misses: 2,
+            created: 3,
+            admitted: 4,
+            refused: 5,
+            evicted: 6,
+            dropped: 7,
+            expired: 8,
+            cold_reads: 9,
+            promoted: 10,
+            contended: 11,
+            waited_nanos: 12,
+        };
+        let mut twice = one;
+        twice += one;
+        assert_eq!([one, one].into_iter().sum::<TableCounts>(), twice);
+        assert_eq!((twice.hits, twice.waited_nanos), (2, 24));
+        assert_eq!((twice.misses, twice.created, twice.admitted, twice.refused), (4, 6, 8, 10));
+        assert_eq!((twice.evicted, twice.dropped, twice.expired), (12, 14, 16));
+        assert_eq!((twice.cold_reads, twice.promoted, twice.contended), (18, 20, 22));
+    }
+}

@@ -1,0 +1,252 @@
+//! Between f32 and its two narrow kin, in plain integer and float operations that compilers turn into vectors.
+
+use super::LANES;
+
+/// Bits of the magnitude, all but the sign.
+const MAGNITUDE: u32 = 0x7FFF_FFFF;
+const INFINITE: u32 = 0x7F80_0000;
+/// Largest finite bfloat16, and infinity.
+const BF16_LARGEST: u32 = 0x7F7F;
+/// Largest finite f16, as f16 and as f32, and infinity.
+const F16_LARGEST: u32 = 0x7BFF;
+const F16_LARGEST_VALUE: f32 = 65504.0;
+const F16_INFINITE: u32 = 0x7C00;
+/// 2⁻¹⁴ in f32, below which steps of f16 get no smaller.
+const F16_NORMAL: u32 = 113 << 23;
+/// Difference of the two exponents' biases.
+const F16_BIAS: u32 = 127 - 15;
+/// Fraction bits of f32 that f16 lacks.
+const F16_CUT: u32 = 13;
+/// Steps of 2⁻²⁴ below 2⁻¹⁴ are at most 2¹⁰: so many bits of fraction fit a 31-bit number beside.
+const F16_FRACTION: u32 = 20;
+
+/// Widens `from`, as long as `to`.
+#[inline(always)]
+pub(super) fn decode(from: &[u16], to: &mut [f32], widen: impl Fn(u16) -> f32) {
+    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
+    for index in 0..to.len() {
+        let (narrow, mut wide) = (from[index], [0.0; LANES]);
+        for lane in 0..LANES {
+            wide[lane] = widen(narrow[lane]);
+        }
+        to[index] = wide;
+    }
+    for index in 0..to_rest.len() {
+        to_rest[index] = widen(from_rest[index]);
+    }
+}
+
+/// Narrows `from`, as long as `to`, each value together with its position.
+#[inline(always)]
+pub(super) fn encode(from: &[f32], to: &mut [u16], narrow: impl Fn(u32, f32) -> u16) {
+    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
+    for index in 0..to.len() {
+        let (wide, mut done) = (from[index], [0; LANES]);
+        for lane in 0..LANES {
+            done[lane] = narrow((index * LANES + lane) as u32, wide[lane]);
+        }
+        to[index] = done;
+    }
+    let start = to.len() * LANES;
+    for index in 0..to_rest.len() {
+        to_rest[index] = narrow((start + index) as u32, from_rest[index]);
+    }
+}
+
+#[inline(always)]
+pub(super) fn bf16_to_f32(value: u16) -> f32 {
+    f32::from_bits(u32::from(value) << 16)
+}
+
+/// Moves the bits to their places, then mends the exponent by an exact product, which serves subnormal values too.
+#[inline(always)]
+pub(super) fn f16_to_f32(value: u16) -> f32 {
+    const MEND: f32 = f32::from_bits((127 + F16_BIAS) << 23);
+    let magnitude = u32::from(value) & 0x7FFF;
+    let finite = f32::from_bits(magnitude << F16_CUT) * MEND;
+    let bits = if magnitude >= F16_INFINITE { magnitude << F16_CUT | INFINITE } else { finite.to_bits() };
+    f32::from_bits(bits | (u32::from(value) & 0x8000) << 16)
+}
+
+pub(super) fn nearest_bf16(value: f32) -> u16 {
+    if value.is_nan() {
+        return half::bf16::NAN.to_bits();
+    }
+    let largest = half::bf16::MAX.to_f32();
+    half::bf16::from_f32(if value.is_finite() { value.clamp(-largest, largest) } else { value }).to_bits()
+}
+
+pub(super) fn nearest_f16(value: f32) -> u16 {
+    if value.is_nan() {
+        return half::f16::NAN.to_bits();
+    }
+    let finite = value.clamp(-F16_LARGEST_VALUE, F16_LARGEST_VALUE);
+    half::f16::from_f32(if value.is_finite() { finite } else { value }).to_bits()
+}
+
+/// Adds the random bits to those that are cut off: the carry rounds away from zero as often as they are large.
+#[inline(always)]
+pub(super) fn stochastic_bf16(value: f32, random: u32) -> u16 {
+    let (bits, magnitude) = (value.to_bits(), value.to_bits() & MAGNITUDE);
+    let rounded = (magnitude.wrapping_add(random & 0xFFFF) >> 16).min(BF16_LARGEST);
+    // A NaN stays one even if only its low bits say so.
+    let special = magnitude >> 16 | u32::from(magnitude > INFINITE) << 6;
+    let narrow = if magnitude >= INFINITE { special } else { rounded };
+    (narrow | (bits & !MAGNITUDE) >> 16) as u16
+}
+
+/// As [`stochastic_bf16`]. Below 2⁻¹⁴ the steps have one size, and the value is counted in them; what is less than
+/// 2⁻²⁰ of such a step is nothing.
+#[inline(always)]
+pub(super) fn stochastic_f16(value: f32, random: u32) -> u16 {
+    const SCALE: f32 = (1_u64 << (24 + F16_FRACTION)) as f32;
+    let (bits, magnitude) = (value.to_bits(), value.to_bits() & MAGNITUDE);
+    let normal = (magnitude.wrapping_add(random & ((1 << F16_CUT) - 1)) >> F16_CUT).wrapping_sub(F16_BIAS << 10);
+    let steps = f32::from_bits(magnitude.min(F16_NORMAL)) * SCALE;
+    let small = (steps as i32 as u32).wrapping_add(random & ((1 << F16_FRACTION) - 1)) >> F16_FRACTION;
+    let rounded = if magnitude < F16_NORMAL { small } else { normal.min(F16_LARGEST) };
+    let special = F16_INFINITE | u32::from(magnitude > INFINITE) << 9;
+    let narrow = if magnitude >= INFINITE { special } else { rounded };
+    (narrow | (bits & !MAGNITUDE) >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::element::{Element, Noise};
+
+    struct Format {
+        round: fn(f32, u32) -> u16,
+        nearest: fn(f32) -> u16,
+        widen: fn(u16) -> f32,
+        largest: f32,
+        /// Magnitudes below this are nothing.
+        least: f32,
+    }
+
+    const FORMATS: [Format; 2] = [
+        Format {
+            round: stochastic_bf16,
+            nearest: nearest_bf16,
+            widen: bf16_to_f32,
+            largest: f32::from_bits(BF16_LARGEST << 16),
+            least: 0.0,
+        },
+        Format {
+            round: stochastic_f16,
+            nearest: nearest_f16,
+            widen: f16_to_f32,
+            largest: F16_LARGEST_VALUE,
+            least: 1.0 / (1_u64 << (24 + F16_FRACTION)) as f32,
+        },
+    ];
+
+    /// Finite numbers of every size.
+    fn finite() -> impl Strategy<Value = f32> {
+        any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |value| value.is_finite())
+    }
+
+    #[test]
+    fn every_narrow_number_is_widened_as_the_standard_says() {
+        for bits in 0..=u16::MAX {
+            let (found, expected) = (f16_to_f32(bits), half::f16::from_bits(bits).to_f32());
+            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:x}: {found} {expected}");
+            let (found, expected) = (bf16_to_f32(bits), half::bf16::from_bits(bits).to_f32());
+            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:x}: {found} {expected}");
+        }
+    }
+
+    /// A row that is not updated must not wander.
+    #[test]
+    fn every_narrow_number_rounds_to_itself_whatever_the_dice() {
+        for bits in 0..=u16::MAX {
+            for random in [0, 1, 0x1FFF, 0xFFFF, 0x9E37_79B9, u32::MAX] {
+                for Format { round, widen, .. } in FORMATS {
+                    let value = widen(bits);
+                    let back = round(value, random);
+                    assert!(back == bits || widen(back).is_nan() && value.is_nan(), "{bits:x} {random:x}: {back:x}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_result_is_a_neighbour_and_finite_stays_finite(value in finite(), random: u32) {
+            for Format { round, widen, largest, least, .. } in FORMATS {
+                let found = widen(round(value, random));
+                prop_assert!(found.is_finite() && found.abs() <= largest, "{value} {found}");
+                let (low, high) = (widen(round(value, 0)), widen(round(value, u32::MAX)));
+                prop_assert!(found == low || found == high, "{value}: {found} of {low}, {high}");
+                let inside = low.abs() <= value.abs() && value.abs() <= high.abs();
+                prop_assert!(inside || value.abs() > largest || value.abs() < least, "{value} between {low} and {high}");
+            }
+        }
+
+        /// Over all random words the mean is the value itself.
+        #[test]
+        fn rounding_is_right_on_average(value in prop_oneof![-2.0_f32..2.0, -1e-4_f32..1e-4, -3e-7_f32..3e-7]) {
+            let mean = |round: fn(f32, u32) -> u16, widen: fn(u16) -> f32| {
+                let sum: f64 = (0..1 << 12).map(|random| f64::from(widen(round(value, random << 8 | 0x80)))).sum();
+                sum / f64::from(1 << 12)
+            };
+            let exponent = value.abs().log2().floor() as i32;
+            // Of the 16 bits that bfloat16 looks at, the upper eight run through all they can be, of the 13 of f16 the
+            // upper five, and twelve of its 20 below the normal range.
+            let (bf16, f16) = (mean(stochastic_bf16, bf16_to_f32), mean(stochastic_f16, f16_to_f32));
+            let error = (bf16 - f64::from(value)).abs();
+            prop_assert!(error <= 2.0_f64.powi(exponent - 7) / 256.0, "bf16: {value} {bf16}");
+            let error = (f16 - f64::from(value)).abs();
+            prop_assert!(error <= 2.0_f64.powi((exponent - 10).max(-24)) / 32.0, "f16: {value} {f16}");
+        }
+
+        #[test]
+        fn nearest_is_nearest_and_finite(value in finite()) {
+            for Format { round, nearest, widen, largest, .. } in FORMATS {
+                let nearest = widen(nearest(value));
+                let error = |other: f32| (f64::from(other) - f64::from(value)).abs();
+                let best = error(widen(round(value, 0))).min(error(widen(round(value, u32::MAX))));
+                prop_assert!(nearest.is_finite() && nearest.abs() <= largest);
+                prop_assert!(error(nearest) <= best, "{value} {nearest}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        for Format { round, nearest, widen, largest, .. } in FORMATS {
+            for random in [0, u32::MAX] {
+                assert!(widen(round(f32::from_bits(0x7F80_0001), random)).is_nan());
+                assert!(widen(round(f32::from_bits(0xFFFF_FFFF), random)).is_nan());
+                assert_eq!(widen(round(f32::NEG_INFINITY, random)), f32::NEG_INFINITY);
+                assert_eq!(widen(round(f32::MAX, random)), largest);
+            }
+            assert!(widen(nearest(f32::NAN)).is_nan());
+            assert_eq!(widen(nearest(f32::INFINITY)), f32::INFINITY);
+        }
+    }
+
+    /// 400 steps of a hundredth of what bfloat16 can tell at 1: to the nearest nothing would ever happen.
+    #[test]
+    fn small_steps_add_up() {
+        let (step, steps) = (2.0_f32.powi(-7) / 100.0, 400);
+        let mean = |element: Element| {
+            let mut weights = vec![1.0_f32; 512];
+            let mut words = vec![0; element.words(weights.len())];
+            for push in 0..steps {
+                weights.iter_mut().for_each(|weight| *weight += step);
+                element.encode_stochastic(&weights, &mut words, Noise::new(1, 2, push).row(9));
+                element.decode(&words, &mut weights);
+            }
+            weights.iter().sum::<f32>() / weights.len() as f32
+        };
+        for element in [Element::F16, Element::Bf16] {
+            // Four steps of bfloat16; the mean of 512 weights strays by 0.2 of one each, over √512.
+            let expected = 1.0 + steps as f32 * step;
+            assert!((mean(element) - expected).abs() < 0.002, "{}: {} {expected}", element.name(), mean(element));
+        }
+        assert_eq!(bf16_to_f32(nearest_bf16(1.0 + step)), 1.0);
+    }
+}

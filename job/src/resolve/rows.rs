@@ -1,0 +1,151 @@
+//! Keys of `[embedding]` and `[tables]` about rows: how they are stored, which there are, where they stay.
+
+use std::collections::BTreeMap;
+
+use super::Resolver;
+use crate::document::Path;
+use crate::raw;
+use crate::spec::{Admission, Counter, Element, NonFinite, Order, Retention, Schedule, Ttl, Victims};
+
+impl Resolver<'_> {
+    pub(super) fn one_ttl(&mut self, embedding: &raw::Embedding, settings: &BTreeMap<String, raw::Table>) {
+        let common = (Path::from("embedding"), embedding.ttl_steps, embedding.ttl_seconds);
+        let own = |(name, table): (&String, &raw::Table)| {
+            let path = Path::from("tables").key(name);
+            (path, table.ttl_steps.unwrap_or(0), table.ttl_seconds.unwrap_or(0))
+        };
+        for (path, steps, seconds) in std::iter::once(common).chain(settings.iter().map(own)) {
+            if steps > 0 && seconds > 0 {
+                let message = format!("`{path}.ttl_steps` and `{path}.ttl_seconds` exclude each other");
+                self.problem(path.key("ttl_seconds"), message, "beside ttl_steps", "keep one of the two");
+            }
+        }
+    }
+}
+
+pub(super) fn non_finite(raw: raw::NonFinite) -> NonFinite {
+    match raw {
+        raw::NonFinite::Refuse => NonFinite::Refuse,
+        raw::NonFinite::Skip => NonFinite::Skip,
+    }
+}
+
+pub(super) fn element(raw: raw::Element) -> Element {
+    match raw {
+        raw::Element::F32 => Element::F32,
+        raw::Element::F16 => Element::F16,
+        raw::Element::Bf16 => Element::Bf16,
+    }
+}
+
+pub(super) fn schedule(raw: raw::Schedule) -> Schedule {
+    match raw {
+        raw::Schedule::Constant => Schedule::Constant,
+        raw::Schedule::Linear { warmup, decay, floor } => Schedule::Linear { warmup, decay, floor: floor as f32 },
+        raw::Schedule::Cosine { warmup, decay, floor } => Schedule::Cosine { warmup, decay, floor: floor as f32 },
+        raw::Schedule::Step { warmup, every, factor } => Schedule::Step { warmup, every, factor: factor as f32 },
+    }
+}
+
+pub(super) fn admission(raw: raw::Admission) -> Admission {
+    match raw {
+        raw::Admission::Always => Admission::Always,
+        raw::Admission::Count { sightings, counter, error, failure } => {
+            let counter = match counter {
+                raw::Counter::Exact => Counter::Exact,
+                raw::Counter::CountMin => Counter::CountMin { error: error as f32, failure: failure as f32 },
+            };
+            Admission::Count { sightings, counter }
+        }
+        raw::Admission::Probability { share } => Admission::Probability { share: share as f32 },
+    }
+}
+
+pub(super) fn retention(common: &raw::Embedding, own: &raw::Table) -> Retention {
+    let ttl = match (own.ttl_steps, own.ttl_seconds) {
+        (None, None) => ttl(common.ttl_steps, common.ttl_seconds),
+        (steps, seconds) => ttl(steps.unwrap_or(0), seconds.unwrap_or(0)),
+    };
+    Retention {
+        order: match own.evict.unwrap_or(common.evict) {
+            raw::Evict::Lru => Order::Lru,
+            raw::Evict::Lfu { half_life } => Order::Lfu { half_life },
+        },
+        ttl,
+        small_norm: own.small_norm.unwrap_or(common.small_norm) as f32,
+        victims: match own.victims.unwrap_or(common.victims) {
+            raw::Victims::Cold => Victims::Cold,
+            raw::Victims::Drop => Victims::Drop,
+        },
+    }
+}
+
+/// 0 is none.
+fn ttl(steps: u32, seconds: u32) -> Option<Ttl> {
+    match (steps, seconds) {
+        (0, 0) => None,
+        (0, seconds) => Some(Ttl::Seconds(seconds)),
+        (steps, _) => Some(Ttl::Steps(steps)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{DELIMITED, job, problems};
+    use crate::spec::Table;
+
+    /// Tables `a` and `b`.
+    fn text(rest: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = ['a', 'b']\n{rest}")
+    }
+
+    fn tables(rest: &str) -> [Table; 2] {
+        job(DELIMITED, &text(rest)).tables.try_into().unwrap()
+    }
+
+    #[test]
+    fn unless_told_a_table_holds_every_row_exactly_and_for_ever() {
+        let [table, _] = tables("");
+        assert_eq!((table.element, table.non_finite), (Element::F32, NonFinite::Refuse));
+        assert_eq!((table.schedule, table.admission), (Schedule::Constant, Admission::Always));
+        assert_eq!(table.retention, Retention::default());
+    }
+
+    #[test]
+    fn every_kind_has_a_name() {
+        let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
+        let (warmup, decay) = (5, 9);
+        assert_eq!(schedule("kind = 'linear', decay = 9"), Schedule::Linear { warmup: 0, decay, floor: 0.0 });
+        let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
+        assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
+        assert_eq!(schedule("kind = 'step', every = 3"), Schedule::Step { warmup: 0, every: 3, factor: 0.5 });
+        let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
+        assert_eq!(admission("kind = 'count'"), Admission::Count { sightings: 2, counter: Counter::Exact });
+        let counter = Counter::CountMin { error: 0.25, failure: 0.01 };
+        let sketch = admission("kind = 'count', sightings = 7, counter = 'count_min', error = 0.25");
+        assert_eq!(sketch, Admission::Count { sightings: 7, counter });
+        assert_eq!(admission("kind = 'probability', share = 0.5"), Admission::Probability { share: 0.5 });
+    }
+
+    #[test]
+    fn a_table_differs_in_single_keys() {
+        let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
+        let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
+        let order = Order::Lfu { half_life: 10_000 };
+        let expected = Retention { order, ttl: None, small_norm: 0.5, victims: Victims::Drop };
+        assert_eq!((a.element, a.retention), (Element::Bf16, expected));
+        assert_eq!((b.element, b.retention), (Element::F16, Retention { order: Order::Lru, ..expected }));
+    }
+
+    #[test]
+    fn a_table_replaces_the_common_time_to_live_whole() {
+        let ttl =
+            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention.ttl);
+        assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
+        assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
+        assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);
+        let both = problems(DELIMITED, &text("[tables.b]\nttl_steps = 1\nttl_seconds = 1\n"));
+        assert_eq!(both, ["`tables.b.ttl_steps` and `tables.b.ttl_seconds` exclude each other"]);
+    }
+}

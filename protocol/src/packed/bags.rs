@@ -1,0 +1,287 @@
+//! Bags: rows that are wanted only in sums, so that one row crosses the wire for many (ADR 13).
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::numbers::{words_as_bytes, words_of};
+use super::{PackError, Segments, expect_length};
+
+/// Words that describe one segment's bags.
+const HEAD: usize = 4;
+
+/// What is wanted of one segment: its first `direct` rows themselves, and the sum of each bag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentBags<'a> {
+    /// Position of the segment in its message.
+    pub segment: u32,
+    /// Rows that are wanted themselves: the first so many.
+    pub direct: u32,
+    /// Members of each bag.
+    pub lengths: &'a [u32],
+    /// Bag after bag, each member as its row's position within the segment. A row may be a member of many bags, and
+    /// of one bag many times.
+    pub members: &'a [u32],
+}
+
+impl<'a> SegmentBags<'a> {
+    /// Rows of an answer: those wanted themselves and one per bag.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.direct as usize + self.lengths.len()
+    }
+
+    /// The members of each bag; `lengths` divide `members` (checked where bags come in).
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u32]> {
+        let mut rest = self.members;
+        self.lengths.iter().map(move |length| {
+            let (bag, after) = rest.split_at(*length as usize);
+            rest = after;
+            bag
+        })
+    }
+}
+
+/// Bytes as the wire has them. `bags` in ascending order of their segments; none make no bytes.
+#[must_use]
+pub fn pack_bags(bags: &[SegmentBags<'_>]) -> Bytes {
+    if bags.is_empty() {
+        return Bytes::new();
+    }
+    let payload: usize = bags.iter().map(|of| of.lengths.len() + of.members.len()).sum();
+    let mut words = Vec::with_capacity(1 + HEAD * bags.len() + payload);
+    words.push(bags.len() as u32);
+    for of in bags {
+        words.extend([of.segment, of.direct, of.lengths.len() as u32, of.members.len() as u32]);
+    }
+    bags.iter().for_each(|of| words.extend_from_slice(of.lengths));
+    bags.iter().for_each(|of| words.extend_from_slice(of.members));
+    words_as_bytes(words)
+}
+
+/// The bags of one message, checked: every length and position is in range.
+#[derive(Clone, Debug, Default)]
+pub struct Bags<'a> {
+    words: Cow<'a, [u32]>,
+    /// In ascending order of their segments.
+    of: Vec<Place>,
+}
+
+/// Where one segment's bags lie in the payload.
+#[derive(Clone, Debug)]
+struct Place {
+    segment: u32,
+    direct: u32,
+    lengths: Range<usize>,
+    members: Range<usize>,
+}
+
+impl<'a> Bags<'a> {
+    /// The reverse of [`pack_bags`], checked against the segments of its message.
+    ///
+    /// # Errors
+    /// When lengths disagree or a position is out of range: nothing of the message may be used then (invariant DP-2).
+    pub fn unpack(bytes: &'a [u8], segments: &Segments) -> Result<Self, PackError> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        expect_length("bags", Some(bytes.len().next_multiple_of(4)), bytes.len())?;
+        let words = words_of(bytes);
+        let of = places(&words)?;
+        let bags = Self { words, of };
+        bags.check(segments)?;
+        Ok(bags)
+    }
+
+    /// Whether every row is wanted itself.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// The bags of a segment; `None` when every row of it is wanted itself.
+    #[must_use]
+    pub fn of(&self, segment: usize) -> Option<SegmentBags<'_>> {
+        let found = self.of.binary_search_by_key(&segment, |place| place.segment as usize).ok()?;
+        Some(self.at(&self.of[found]))
+    }
+
+    /// Number of bags over all segments.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.of.iter().map(|place| place.lengths.len()).sum()
+    }
+
+    /// Values of an answer: wanted rows × dim over all segments.
+    ///
+    /// # Errors
+    /// On overflow.
+    pub fn wanted_values(&self, segments: &Segments) -> Result<usize, PackError> {
+        let wanted = |index: usize, rows: u32| self.of(index).map_or(rows as usize, |bags| bags.wanted());
+        let values = segments.iter().enumerate().try_fold(0_usize, |sum, (index, segment)| {
+            sum.checked_add(wanted(index, segment.rows).checked_mul(segment.dim as usize)?)
+        });
+        values.ok_or(PackError::TooLarge("value count"))
+    }
+
+    fn at(&self, place: &Place) -> SegmentBags<'_> {
+        SegmentBags {
+            segment: place.segment,
+            direct: place.direct,
+            lengths: &self.words[place.lengths.clone()],
+            members: &self.words[place.members.clone()],
+        }
+    }
+
+    fn check(&self, segments: &Segments) -> Result<(), PackError> {
+        let rows: Vec<u32> = segments.iter().map(|segment| segment.rows).collect();
+        let mut before = None;
+        for of in self.of.iter().map(|place| self.at(place)) {
+            let (what, found) = ("segment of bags", of.segment);
+            if let Some(after) = before.replace(found).filter(|before| *before >= found) {
+                return Err(PackError::Order { what, found, after });
+            }
+            let rows = rows.get(found as usize).ok_or(PackError::Range { what, found, below: rows.len() })?;
+            check_segment(&of, *rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// Divides the payload as its head says.
+fn places(words: &[u32]) -> Result<Vec<Place>, PackError> {
+    let segments = words[0] as usize;
+    let start = 1 + HEAD * segments;
+    let bytes = size_of_val(words);
+    if words.len() < start {
+        return Err(PackError::Length { what: "bags", expected: 4 * start, found: bytes });
+    }
+    let heads = words[1..start].as_chunks::<HEAD>().0;
+    let bags: usize = heads.iter().map(|head| head[2] as usize).sum();
+    let members: usize = heads.iter().map(|head| head[3] as usize).sum();
+    expect_length("bags", (start + bags + members).checked_mul(4), bytes)?;
+    let (mut length, mut member) = (start, start + bags);
+    let place = |head: &[u32; HEAD]| {
+        let lengths = length..length + head[2] as usize;
+        let members = member..member + head[3] as usize;
+        (length, member) = (lengths.end, members.end);
+        Place { segment: head[0], direct: head[1], lengths, members }
+    };
+    Ok(heads.iter().map(place).collect())
+}
+
+fn check_segment(of: &SegmentBags<'_>, rows: u32) -> Result<(), PackError> {
+    if of.direct > rows {
+        return Err(PackError::Range { what: "direct rows", found: of.direct, below: rows as usize + 1 });
+    }
+    let members: usize = of.lengths.iter().map(|length| *length as usize).sum();
+    expect_length("members of bags", members.checked_mul(4), size_of_val(of.members))?;
+    match of.members.iter().max() {
+        Some(most) if *most >= rows => {
+            Err(PackError::Range { what: "member of a bag", found: *most, below: rows as usize })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Segment, TableId};
+
+    /// Rows, and bags over them.
+    type Case = (u32, u32, Vec<Vec<u32>>);
+
+    fn case() -> impl Strategy<Value = Case> {
+        (1_u32..9).prop_flat_map(|rows| {
+            let bags = prop::collection::vec(prop::collection::vec(0..rows, 0..6), 0..5);
+            (Just(rows), 0..=rows, bags)
+        })
+    }
+
+    fn segments(cases: &[Case]) -> Segments {
+        let segment = |(table, case): (u32, &Case)| Segment { table: TableId(table), rows: case.0, dim: table + 1 };
+        Segments::new((0..).zip(cases).map(segment).collect())
+    }
+
+    fn lengths(case: &Case) -> Vec<u32> {
+        case.2.iter().map(|bag| bag.len() as u32).collect()
+    }
+
+    /// Every other segment has bags.
+    fn pack(cases: &[Case]) -> Bytes {
+        let flat: Vec<_> = cases.iter().map(|case| (lengths(case), case.2.concat())).collect();
+        let of = |index: usize| SegmentBags {
+            segment: index as u32,
+            direct: cases[index].1,
+            lengths: &flat[index].0,
+            members: &flat[index].1,
+        };
+        pack_bags(&(0..cases.len()).step_by(2).map(of).collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #[test]
+        fn bags_survive_the_wire_wherever_the_bytes_lie(cases in prop::collection::vec(case(), 1..6)) {
+            let (segments, packed) = (segments(&cases), pack(&cases));
+            let shifted = [&[0], &packed[..]].concat();
+            for bytes in [&packed[..], &shifted[1..]] {
+                let bags = Bags::unpack(bytes, &segments).unwrap();
+                let mut wanted = 0;
+                for (index, (rows, direct, list)) in cases.iter().enumerate() {
+                    let of = bags.of(index);
+                    prop_assert_eq!(of.is_some(), index % 2 == 0);
+                    if let Some(of) = of {
+                        prop_assert_eq!(of.direct, *direct);
+                        prop_assert_eq!(of.iter().map(<[u32]>::to_vec).collect::<Vec<_>>(), list.clone());
+                    }
+                    wanted += of.map_or(*rows as usize, |_| *direct as usize + list.len()) * (index + 1);
+                }
+                prop_assert_eq!(bags.wanted_values(&segments), Ok(wanted));
+            }
+        }
+
+        #[test]
+        fn any_words_are_refused_or_in_range(words in prop::collection::vec(0_u32..6, 0..30), cut in 0_usize..4) {
+            let segments = segments(&[(3, 0, vec![]), (2, 0, vec![])]);
+            let bytes = words_as_bytes(words);
+            if let Ok(bags) = Bags::unpack(&bytes[..bytes.len().saturating_sub(cut)], &segments) {
+                for (index, segment) in segments.iter().enumerate() {
+                    let members = bags.of(index).iter().flat_map(|of| of.iter().flatten().copied().collect::<Vec<_>>()).collect::<Vec<_>>();
+                    prop_assert!(members.iter().all(|member| *member < segment.rows));
+                    prop_assert!(bags.of(index).is_none_or(|of| of.direct <= segment.rows));
+                }
+            }
+        }
+    }
+
+    fn refused(words: &[u32]) -> String {
+        let segments = segments(&[(3, 0, vec![]), (2, 0, vec![])]);
+        Bags::unpack(&words_as_bytes(words.to_vec()), &segments).unwrap_err().to_string()
+    }
+
+    /// Invariant DP-2.
+    #[test]
+    fn what_does_not_fit_is_named_with_its_sizes() {
+        assert_eq!(refused(&[2, 0, 0]), "bags: expected 36 bytes, found 12");
+        assert_eq!(refused(&[1, 0, 0, 1, 2, 2, 0]), "bags: expected 32 bytes, found 28");
+        assert_eq!(refused(&[1, 0, 0, 1, 2, 1, 0, 1]), "members of bags: expected 4 bytes, found 8");
+        assert_eq!(refused(&[1, 0, 0, 1, 1, 1, 3]), "member of a bag 3 is out of range, expected less than 3");
+        assert_eq!(refused(&[1, 0, 4, 0, 0]), "direct rows 4 is out of range, expected less than 4");
+        assert_eq!(refused(&[1, 2, 0, 0, 0]), "segment of bags 2 is out of range, expected less than 2");
+        assert_eq!(refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]), "segment of bags 0 comes after 1, but they must ascend");
+        let huge = [1, 0, 0, u32::MAX, u32::MAX];
+        assert!(refused(&huge).starts_with("bags: expected 34359738"), "{}", refused(&huge));
+    }
+
+    #[test]
+    fn no_bags_are_no_bytes() {
+        assert!(pack_bags(&[]).is_empty());
+        let bags = Bags::unpack(&[], &segments(&[(3, 0, vec![])])).unwrap();
+        assert!(bags.is_empty() && bags.of(0).is_none());
+        assert_eq!(bags.wanted_values(&segments(&[(3, 0, vec![])])), Ok(3));
+    }
+}
