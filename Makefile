@@ -33,10 +33,12 @@ test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table
+	cargo bench --quiet -p zagros-cold --bench cold
 	$(ZAGROS) bench train --workload crit-zipf
 
 bench-smoke: build
 	cargo bench --quiet -p zagros-table --bench table -- --quick
+	cargo bench --quiet -p zagros-cold --bench cold -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
 
 clean: ## remove what was built; keeps libtorch and data

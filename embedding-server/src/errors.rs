@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zagros_coordinator_client::MemberError;
-use zagros_table::TableError;
+use zagros_table::{ColdError, TableError};
 
 /// Why an embedding server could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,24 @@ pub enum ServerError {
         /// What is out of range.
         #[source]
         source: TableError,
+    },
+    /// The folder for rows beyond memory cannot be used.
+    #[error("embedding server {index} has no place for rows beyond `cluster.memory`")]
+    Cold {
+        /// Position among the servers.
+        index: u32,
+        /// Which folder, and why.
+        #[source]
+        source: ColdError,
+    },
+    /// The system gives no thread.
+    #[error("embedding server {index} cannot start the thread that tends its tables")]
+    Tending {
+        /// Position among the servers.
+        index: u32,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
     },
     /// The run did not take this server in.
     #[error("embedding server {index} could not join the run")]

@@ -3,6 +3,7 @@
 //! ```text
 //! datapath/  lookup and push: check everything, then touch the tables
 //! storage/   describe, save, load: rows as files
+//! tier/      rows beyond memory: the store behind the tables, its health, the thread that tends them
 //! control/   the server as a member of a run: join, placement, load, stop
 //! ```
 //!
@@ -21,6 +22,7 @@ mod storage;
 mod tables;
 #[cfg(test)]
 mod testing;
+mod tier;
 
 pub use errors::ServerError;
 pub use local::LocalShard;

@@ -32,14 +32,14 @@ impl LocalShard {
         Self { name: format!("embedding server {} (in process)", service.index()).into(), service }
     }
 
-    /// Runs `work` here when the request is small, else on a thread that may block.
+    /// Runs `work` here when the request is small and needs no disk, else on a thread that may block.
     async fn serve<Q: Send + 'static, T: Send + 'static>(
         &self,
         bytes: usize,
         request: Q,
         work: impl FnOnce(&EmbeddingService, &Q) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        if bytes <= INLINE_ID_BYTES {
+        if bytes <= INLINE_ID_BYTES && !self.service.may_block() {
             return work(&self.service, &request);
         }
         self.offload(move |service| work(service, &request)).await

@@ -1,13 +1,17 @@
 //! What an embedding server counts. Children are resolved once, here.
 
-use std::sync::{Arc, Weak};
+mod cold;
+mod tables;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use std::sync::Arc;
+
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use zagros_plumbing::metrics::{Histogram, IntCounter, latency_buckets, register};
 use zagros_protocol::{Refusal, ServerIndex};
 use zagros_table::TableSet;
+
+pub(crate) use cold::ColdMetrics;
+use tables::TableCollector;
 
 /// Metric children of one server.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct ServerMetrics {
     pub(crate) bags_summed: IntCounter,
     /// Bags whose gradient was spread over their rows.
     pub(crate) bags_spread: IntCounter,
+    /// Of applied pushes: batches under way when their rows were looked up.
+    pub(crate) staleness: Histogram,
     /// Pushes answered as applied before.
     pub(crate) duplicates: IntCounter,
 }
@@ -41,26 +47,32 @@ pub(crate) struct CallMetrics {
     name: &'static str,
     requests: IntCounter,
     seconds: Histogram,
+    /// Rows per request that was served.
+    pub(crate) rows: Histogram,
     refusals: IntCounterVec,
 }
 
 impl ServerMetrics {
     pub(crate) fn new(registry: &Registry, index: ServerIndex, tables: &Arc<TableSet>, names: &Arc<[String]>) -> Self {
-        let of = Labelled { registry, server: index.to_string() };
+        let of = Labelled::new(registry, index);
         let requests = of.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = of.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
-        let seconds = of.histograms("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
+        let seconds = of.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
+        let sizes = of.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
+        let staleness = "Batches that were under way when a pushed batch's rows were looked up.";
+        let staleness = of.histograms("push_staleness_batches", staleness, &[], powers(0..10));
         let rows = of.counters("rows_total", "Rows that requests met, by what became of them.", &["what"]);
         let call = |name: &'static str| CallMetrics {
             name,
             requests: requests.with_label_values(&[name]),
             seconds: seconds.with_label_values(&[name]),
+            rows: sizes.with_label_values(&[name]),
             refusals: refusals.clone(),
         };
         let bags =
             of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
-        register(registry, TableCollector::new(&of, tables, names));
+        TableCollector::register(&of, tables, names);
         Self {
             lookup: call("lookup"),
             push: call("push"),
@@ -75,6 +87,7 @@ impl ServerMetrics {
             refused: row("refused"),
             bags_summed: bags.with_label_values(&["lookup"]),
             bags_spread: bags.with_label_values(&["push"]),
+            staleness: staleness.with_label_values::<&str>(&[]),
             duplicates: of
                 .counters("duplicates_total", "Pushes that had been applied before.", &[])
                 .with_label_values::<&str>(&[]),
@@ -102,13 +115,22 @@ impl CallMetrics {
     }
 }
 
+/// Buckets for counts: 0 and powers of two.
+fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
+    std::iter::once(0.0).chain(of.map(|power| 2_f64.powi(power))).collect()
+}
+
 /// Makes metrics that carry the server's number, so that servers of one process can share a registry.
 struct Labelled<'a> {
     registry: &'a Registry,
     server: String,
 }
 
-impl Labelled<'_> {
+impl<'a> Labelled<'a> {
+    fn new(registry: &'a Registry, index: ServerIndex) -> Self {
+        Self { registry, server: index.to_string() }
+    }
+
     fn options(&self, name: &str, help: &str) -> Opts {
         Opts::new(format!("zagros_embedding_{name}"), help).const_label("server", &self.server)
     }
@@ -117,46 +139,13 @@ impl Labelled<'_> {
         register(self.registry, IntCounterVec::new(self.options(name, help), labels))
     }
 
-    fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
-        let options = HistogramOpts::from(self.options(name, help)).buckets(latency_buckets());
+    fn seconds(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+        self.histograms(name, help, labels, latency_buckets())
+    }
+
+    fn histograms(&self, name: &str, help: &str, labels: &[&str], buckets: Vec<f64>) -> HistogramVec {
+        let options = HistogramOpts::from(self.options(name, help)).buckets(buckets);
         register(self.registry, HistogramVec::new(options, labels))
-    }
-}
-
-/// Rows and bytes per table, asked from the tables when someone looks.
-#[derive(Clone)]
-struct TableCollector {
-    /// Not kept alive by a registry that outlives the server.
-    tables: Weak<TableSet>,
-    names: Arc<[String]>,
-    rows: IntGaugeVec,
-    bytes: IntGaugeVec,
-}
-
-impl TableCollector {
-    fn new(of: &Labelled<'_>, tables: &Arc<TableSet>, names: &Arc<[String]>) -> prometheus::Result<Self> {
-        let bytes = "Bytes held by weights, optimiser state and index.";
-        Ok(Self {
-            tables: Arc::downgrade(tables),
-            names: Arc::clone(names),
-            rows: IntGaugeVec::new(of.options("table_rows", "Rows held."), &["table"])?,
-            bytes: IntGaugeVec::new(of.options("table_bytes", bytes), &["table"])?,
-        })
-    }
-}
-
-impl Collector for TableCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        [self.rows.desc(), self.bytes.desc()].concat()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let Some(tables) = self.tables.upgrade() else { return Vec::new() };
-        for (name, table) in self.names.iter().zip(tables.iter()) {
-            self.rows.with_label_values(&[name]).set(table.rows() as i64);
-            self.bytes.with_label_values(&[name]).set(table.bytes() as i64);
-        }
-        [self.rows.collect(), self.bytes.collect()].concat()
     }
 }
 
@@ -186,11 +175,15 @@ mod tests {
         for line in [
             r#"zagros_embedding_requests_total{call="lookup",server="0"} 1"#,
             r#"zagros_embedding_request_seconds_count{call="push",server="0"} 1"#,
+            r#"zagros_embedding_request_rows_sum{call="lookup",server="0"} 2"#,
+            r#"zagros_embedding_push_staleness_batches_bucket{server="0",le="0"} 1"#,
             r#"zagros_embedding_rows_total{server="0",what="created"} 2"#,
             r#"zagros_embedding_rows_total{server="0",what="updated"} 2"#,
             r#"zagros_embedding_refusals_total{call="lookup",kind="moved",server="1"} 1"#,
             r#"zagros_embedding_table_rows{server="0",table="user"} 2"#,
             r#"zagros_embedding_table_rows{server="1",table="user"} 0"#,
+            r#"zagros_embedding_table_ids_total{server="0",table="user",what="evicted"} 0"#,
+            r#"zagros_embedding_table_lock_waits_total{server="0",table="user"} 0"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

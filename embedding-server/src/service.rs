@@ -14,7 +14,8 @@ use crate::ServerError;
 use crate::datapath::{Owned, Windows};
 use crate::metrics::ServerMetrics;
 use crate::storage::Turns;
-use crate::tables::{make_tables, table_config};
+use crate::tables::{make_tables, table_configs};
+use crate::tier::{self, Tending, Tier};
 
 /// One embedding server's rows and everything needed to serve them.
 pub struct EmbeddingService {
@@ -32,6 +33,10 @@ pub struct EmbeddingService {
     placement: ArcSwapOption<Owned>,
     /// Working memory that earlier requests left behind.
     scratches: Mutex<Vec<Scratch>>,
+    /// Where rows are that memory has no room for.
+    tier: Option<Tier>,
+    /// Ends with the service.
+    _tending: Option<Tending>,
 }
 
 impl EmbeddingService {
@@ -39,22 +44,28 @@ impl EmbeddingService {
     /// `server`, so that several servers may share a registry.
     ///
     /// # Errors
-    /// [`ServerError::Table`] when a setting of a table is out of range.
+    /// [`ServerError::Table`] when a setting of a table is out of range, [`ServerError::Cold`] when rows are to go to a
+    /// folder that cannot be used.
     pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
-        let tables = Arc::new(make_tables(job)?);
+        let configs = table_configs(job);
+        let tier = tier::open(job, index, &configs, registry)?;
+        let tables = Arc::new(make_tables(job, &configs, tier.clone())?);
         let names: Arc<[String]> = job.tables.iter().map(|table| table.name.clone()).collect();
         let metrics = ServerMetrics::new(registry, index, &tables, &names);
+        let tending = Tending::start_if_needed(job, index, &configs, &tables)?;
         Ok(Arc::new(Self {
             index,
             servers: job.cluster.servers,
             tables,
             names,
-            configs: job.tables.iter().map(table_config).collect(),
+            configs: configs.into(),
             storage: Turns::default(),
             windows: Windows::default(),
             metrics,
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
+            tier,
+            _tending: tending,
         }))
     }
 
@@ -72,12 +83,19 @@ impl EmbeddingService {
         self.index
     }
 
-    /// Whether requests can be served.
+    /// Whether requests can be served, all of them: with a cold tier that fails, rows in memory are served still.
     ///
     /// # Errors
     /// Why not, in words.
     pub fn ready(&self) -> Result<(), String> {
-        self.placement().map(|_| ()).map_err(|refusal| refusal.message)
+        self.placement().map_err(|refusal| refusal.message)?;
+        let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.health());
+        health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
+    }
+
+    /// Whether a request may have to wait for a disk.
+    pub(crate) fn may_block(&self) -> bool {
+        self.tier.is_some()
     }
 
     /// Rows and bytes per table.

@@ -2,10 +2,14 @@
 
 mod rows;
 
+use std::sync::Arc;
+
+use rustix::time::{ClockId, clock_gettime};
 use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
-use zagros_table::{Capacity, Initializer, Limits, Optimizer, TableConfig, TableSet};
+use zagros_table::{Capacity, ColdStore, Initializer, Limits, Optimizer, TableConfig, TableSet};
 
 use crate::ServerError;
+use crate::tier::Tier;
 
 /// What a server makes a table of the job from.
 #[must_use]
@@ -24,12 +28,28 @@ pub fn table_config(table: &Table) -> TableConfig {
     }
 }
 
-pub(crate) fn make_tables(job: &Job) -> Result<TableSet, ServerError> {
-    let configs: Vec<TableConfig> = job.tables.iter().map(table_config).collect();
-    TableSet::new(job.train.seed, &configs, Capacity::default()).map_err(|source| {
+/// What a server makes its tables from, in order.
+pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
+    job.tables.iter().map(table_config).collect()
+}
+
+/// Empty tables, within the memory that the job gives a server.
+pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>) -> Result<TableSet, ServerError> {
+    let capacity = Capacity {
+        budget: job.cluster.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
+        nanos: Some(nanos),
+    };
+    TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
         let table = source.table().and_then(|table| job.tables.get(table as usize));
         ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
     })
+}
+
+/// A clock that never goes back.
+fn nanos() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
 fn initializer(init: Init) -> Initializer {

@@ -19,6 +19,11 @@ pub(crate) const BUCKETS: u32 = 64;
 
 /// Two tables: `user` learns with Adagrad, `item` with SGD at a rate of 1.
 pub(crate) fn job(servers: u32) -> Job {
+    job_with(servers, "")
+}
+
+/// The same with more keys of `[cluster]`.
+pub(crate) fn job_with(servers: u32, cluster: &str) -> Job {
     let text = format!(
         r#"
         [data]
@@ -38,6 +43,7 @@ pub(crate) fn job(servers: u32) -> Job {
         [cluster]
         servers = {servers}
         buckets = {BUCKETS}
+        {cluster}
         "#
     );
     Job::parse(&text, Path::new("test.toml"), &Overrides::none()).unwrap()
@@ -75,7 +81,7 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
     let values = vec![gradient; ids.len() / 8 * DIM as usize];
     let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();
     let (encoding, bags) = (Encoding::F32 as i32, Bytes::new());
-    PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding, bags }
+    PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding, bags, staleness: 0 }
 }
 
 /// What a lookup answers, as numbers.

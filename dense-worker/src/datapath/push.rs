@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
-use zagros_embedding_client::{EmbeddingClient, Permit, Rows, UniqueIds};
+use zagros_embedding_client::{Batch, EmbeddingClient, Permit, Rows, UniqueIds};
 
 use super::ledger::Ledger;
 use crate::error::WorkerError;
@@ -39,8 +39,9 @@ impl Pushes {
         let (client, metrics) = (Arc::clone(&self.client), self.metrics.clone());
         self.under_way.spawn(async move {
             let Gradients { seq, unique, values, ends, permit } = gradients;
+            let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
-            let pushed = client.push(seq, &unique, &values).await;
+            let pushed = client.push(Batch { seq, staleness }, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             // Only now may another batch be looked up (invariant DP-4).

@@ -11,8 +11,8 @@ pub mod shard;
 mod testing;
 
 pub use datapath::{
-    Bags, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds, UniqueIds,
-    Window, bag_bytes,
+    Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds,
+    UniqueIds, Window, bag_bytes,
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;

@@ -21,7 +21,8 @@ pub struct RocksOptions {
     pub jobs: usize,
 }
 
-/// How rows are packed on disk.
+/// How rows are packed on disk. Of trained f32 rows with Adagrad state LZ4 saves 0.2 % and Zstandard 9 %, for which
+/// reads are half as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// As they are.
@@ -81,6 +82,7 @@ impl RocksOptions {
     fn set_files(&self, options: &mut Options) {
         options.set_max_background_jobs(self.jobs.max(2) as i32);
         options.set_max_open_files(OPEN_FILES);
+        // Bits of weights are nearly random: `cargo bench -p zagros-cold --bench cold` shows what each kind gains.
         options.set_compression_type(match self.compression {
             Compression::None => DBCompressionType::None,
             Compression::Lz4 => DBCompressionType::Lz4,

@@ -34,14 +34,19 @@ pub struct ReadCounts {
 /// What store and views share.
 pub(crate) struct Database {
     pub(crate) db: DB,
-    folder: PathBuf,
+    /// Emptied once the database above is closed.
+    folder: Folder,
     /// Words per row, table by table.
     widths: Box<[usize]>,
 }
 
+/// A folder whose rows nobody needs after this.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
 impl RocksStore {
-    /// An empty store in `folder`, which is made if need be; what an earlier store left there is deleted. Rows of
-    /// table `t` are `widths[t]` words.
+    /// An empty store in `folder`, which is made if need be; what a store that was killed left there is deleted. Rows
+    /// of table `t` are `widths[t]` words. They are deleted with the store and its views.
     ///
     /// # Errors
     /// When another process holds the folder, or it cannot be written.
@@ -52,7 +57,7 @@ impl RocksStore {
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Database { db, folder: folder.to_owned(), widths: widths.into() };
+        let database = Database { db, folder: Folder(folder.to_owned()), widths: widths.into() };
         Ok(Self { database: Arc::new(database), options: set, memory: options.bound() })
     }
 
@@ -89,8 +94,10 @@ impl ColdStore for RocksStore {
             return Err(ColdError { doing: "write", reason });
         }
         let (mut batch, mut buffer) = (WriteBatch::default(), Vec::new());
-        for (index, place) in places.iter().enumerate() {
-            batch.put(key(table, *place), bytes_of(&rows[index * width..][..width], &mut buffer));
+        // In order, each row goes into the buffer near the one before it.
+        for index in ascending(places) {
+            let (index, place) = (index as usize, places[index as usize]);
+            batch.put(key(table, place), bytes_of(&rows[index * width..][..width], &mut buffer));
         }
         self.database.apply("write", batch)
     }
@@ -121,7 +128,7 @@ impl Database {
 
     /// What RocksDB says, and where.
     pub(crate) fn failed(&self, doing: &'static str, error: &rocksdb::Error) -> ColdError {
-        ColdError { doing, reason: format!("{error} (in {})", self.folder.display()) }
+        ColdError { doing, reason: format!("{error} (in {})", self.folder.0.display()) }
     }
 
     /// Reads rows in `order`, which goes up: each block is then fetched once.
@@ -144,7 +151,7 @@ impl Database {
     }
 
     fn lost(&self) -> ColdError {
-        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.display()) }
+        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.0.display()) }
     }
 
     /// Without a log: see the crate.
@@ -155,10 +162,17 @@ impl Database {
     }
 }
 
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Should this fail, the next store in the folder deletes what was left.
+        let _ = DB::destroy(&Options::default(), &self.0);
+    }
+}
+
 impl fmt::Debug for RocksStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { database, memory, .. } = self;
-        f.debug_struct("RocksStore").field("folder", &database.folder).field("memory", memory).finish_non_exhaustive()
+        f.debug_struct("RocksStore").field("folder", &database.folder.0).field("memory", memory).finish_non_exhaustive()
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     let mut weights = vec![0.0; values];
     let found = service.with_scratch(|scratch| service.tables.lookup(&parts, access, &mut weights, scratch));
     let report = found.map_err(|error| service.refuse(&error))?;
+    service.metrics.lookup.rows.observe((request.ids.len() / 8) as f64);
     service.metrics.looked_up.inc_by(request.ids.len() as u64 / 8);
     service.metrics.created.inc_by(report.created);
     service.metrics.missing.inc_by(report.missing);

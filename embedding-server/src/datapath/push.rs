@@ -29,11 +29,14 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
             return Ok(PushResponse { duplicate: true });
         }
     };
+    service.tables.tick(request.seq, 0);
     let gradients = rows.spread(gradients, count);
     // A refusal drops the ticket, which leaves the push as if it had never come.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
+    service.metrics.push.rows.observe((request.ids.len() / 8) as f64);
+    service.metrics.staleness.observe(f64::from(request.staleness));
     service.metrics.updated.inc_by(report.updated);
     service.metrics.created.inc_by(report.created);
     service.metrics.repeated.inc_by(report.repeated);

@@ -1,6 +1,7 @@
 //! Ids of one request, grouped by stripe with a counting sort, in buffers that live as long as their owner likes.
 
 use crate::slab::Place;
+use crate::visit::Visit;
 
 /// Working memory of one request; keep it and pass it again, so that a request allocates nothing per row.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Scratch {
     places: Vec<Place>,
     /// Positions of ids that have no row.
     pub(crate) missing: Vec<u32>,
+    /// Working memory of the calls that bring rows to memory.
+    pub(crate) visits: Vec<Visit>,
     /// Small hash set of the search for repeated ids.
     seen: Vec<u32>,
     /// Weights of a narrow row while they change.

@@ -25,12 +25,13 @@ impl Table {
                     scratch,
                     #[inline(always)]
                     |stripe, group| {
+                        let before = made;
                         let mut settle = |stripe: &mut Stripe, key, _| {
                             let (slot, created) = stripe.find_or_create(key, self.layout());
                             made += u64::from(created);
                             Some(slot)
                         };
-                        visit(
+                        pipelined(
                             stripe,
                             group,
                             Fetch { words: layout.weights, with: &[], width: 0 },
@@ -40,6 +41,7 @@ impl Table {
                                 layout.read(stripe.at(place), row_mut(out, position, layout.dim));
                             },
                         );
+                        stripe.count_lookups(group.keys.len(), (made - before) as usize);
                     },
                 );
             },
@@ -57,6 +59,7 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
+                let before = missing.len();
                 let mut settle = |stripe: &mut Stripe, key, position| {
                     let slot = stripe.find(key);
                     if slot.is_none() {
@@ -64,7 +67,7 @@ impl Table {
                     }
                     slot
                 };
-                visit(
+                pipelined(
                     stripe,
                     group,
                     Fetch { words: layout.weights, with: &[], width: 0 },
@@ -74,6 +77,7 @@ impl Table {
                         layout.read(stripe.at(place), row_mut(out, position, layout.dim));
                     },
                 );
+                stripe.count_lookups(group.keys.len(), missing.len() - before);
             },
         );
         for position in &missing {
@@ -96,13 +100,16 @@ impl Table {
                     scratch,
                     #[inline(always)]
                     |stripe, group| {
+                        if stripe.captures() {
+                            stripe.keep_all(group.keys);
+                        }
                         report.updated += group.keys.len() as u64;
                         let mut settle = |stripe: &mut Stripe, key, _| {
                             let (slot, created) = stripe.find_or_create(key, self.layout());
                             report.created += u64::from(created);
                             Some(slot)
                         };
-                        visit(
+                        pipelined(
                             stripe,
                             group,
                             Fetch { words: layout.stride, with: gradients, width: layout.dim },
@@ -169,7 +176,7 @@ struct Fetch<'a> {
 /// 3. `settle(stripe, key, position)` for rows that were not found there: their slot, if they have one.
 /// 4. `touch(stripe, place, key, position)` for rows that have one.
 #[inline(always)]
-fn visit(
+fn pipelined(
     stripe: &mut Stripe,
     group: &mut Group<'_>,
     fetch: Fetch<'_>,
@@ -198,10 +205,10 @@ fn visit(
         }
         if (2..=steps + 1).contains(&step) {
             for index in rows(step - 2) {
-                if places[index].is_none() {
-                    if let Some(slot) = settle(stripe, keys[index], positions[index]) {
-                        places[index] = stripe.place(slot, fetch.words);
-                    }
+                if places[index].is_none()
+                    && let Some(slot) = settle(stripe, keys[index], positions[index])
+                {
+                    places[index] = stripe.place(slot, fetch.words);
                 }
             }
         }

@@ -10,37 +10,27 @@
 //!
 //! Every bucket between a key's home and the bucket it lies in is full, so a search ends at a bucket with room. What is
 //! removed leaves no mark: a key that overflowed past the hole moves back into it. Keys that find no room within reach
-//! are a crowd, and lie in a map of their own. Good hashing makes none; whoever chooses ids to collide makes that map
-//! longer and no search slower.
+//! are a crowd, and lie in a map of their own. Good hashing makes next to none; whoever chooses ids to collide makes
+//! that map longer, and no search slower.
+
+mod bucket;
 
 use std::sync::Arc;
 
+use bucket::{Bucket, WAYS, WORDS, count, fill, swap_remove, take_apart};
 use hashbrown::HashMap;
 
 use crate::memory::{Arena, Memory};
 use crate::prefetch::prefetch;
 
-/// Entries of a bucket.
-const WAYS: usize = 7;
-/// Words of a bucket, one cache line: `[fingerprints and, in the last byte, how many entries] [entry; 7]`.
-const WORDS: usize = 8;
 /// Entries for each bucket, on average, above which the index grows.
 const FULL: usize = 5;
 /// Buckets in which a key may lie, its home first.
-const REACH: usize = 8;
+const REACH: usize = 12;
 /// Buckets of a block of memory; blocks of one size serve again when another stripe grows.
 const SEGMENT: usize = 1024;
 /// The place of a key that no bucket in reach has room for.
 const CROWD: usize = usize::MAX;
-
-/// Bits of a key below its upper half, without the fingerprint.
-const LOW_BITS: u32 = 24;
-const LOW_MASK: u64 = (1 << LOW_BITS) - 1;
-/// One in each byte.
-const ONES: u64 = 0x0101_0101_0101_0101;
-
-/// Words as memory has them; the low half of each pair comes first.
-type Bucket = [[u32; 2]; WORDS];
 
 /// Keys, hashed so well that their order is random, and their slots.
 #[derive(Debug)]
@@ -118,7 +108,6 @@ impl Index {
     }
 
     /// Takes a key out and answers its slot.
-    #[cfg_attr(not(test), expect(dead_code, reason = "rows leave memory with the cold tier"))]
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         let slot = match self.place_of(key) {
             Some((place, way)) => self.take(place, way).1,
@@ -134,20 +123,41 @@ impl Index {
         (0..self.buckets).flat_map(of_bucket).chain(self.crowd.iter().map(|(key, slot)| (*key, *slot)))
     }
 
+    /// Appends the keys and slots of whole buckets from bucket `from` on, until there are `enough` more; answers the
+    /// bucket to go on from, `None` at the end.
+    pub(crate) fn scan(&self, from: usize, enough: usize, into: &mut Vec<(u64, u32)>) -> Option<usize> {
+        let enough = into.len().saturating_add(enough);
+        for place in from..self.buckets {
+            if into.len() >= enough {
+                return Some(place);
+            }
+            into.extend(self.entries(place).map(|(_, key, slot)| (key, slot)));
+        }
+        into.extend(self.crowd.iter().map(|(key, slot)| (*key, *slot)));
+        None
+    }
+
+    /// Bytes that the index would grow by for this many keys more.
+    pub(crate) fn growth(&self, keys: usize) -> usize {
+        let mut buckets = self.buckets;
+        while self.len + keys > FULL * buckets {
+            buckets = wider(buckets);
+        }
+        segment_bytes(buckets) - segment_bytes(self.buckets)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
-        let buckets: usize = self.segments.iter().map(Memory::bytes).sum();
-        buckets + self.segments.capacity() * size_of::<Memory>() + self.crowd.allocation_size()
+        segment_bytes(self.buckets) + self.crowd.allocation_size()
     }
 
     fn sized(arena: &Arc<Arena>, buckets: usize) -> Self {
-        let segments = buckets.div_ceil(SEGMENT);
         let words = buckets.min(SEGMENT) * 2 * WORDS;
-        let segments = (0..segments).map(|_| arena.take(words)).collect();
+        let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take(words)).collect();
         // Slots are fewer than 8 for each bucket that there is or was.
         let slot_bits = 4 + buckets.max(1).ilog2();
         Self { arena: Arc::clone(arena), segments, buckets, slot_bits, len: 0, crowd: HashMap::new() }
@@ -156,9 +166,7 @@ impl Index {
     /// Answers where `key`, which is not there, belongs afterwards.
     #[cold]
     fn grow(&mut self, key: u64) -> usize {
-        let more = self.buckets + self.buckets / 4 + 1;
-        let buckets = if more > SEGMENT { more.next_multiple_of(SEGMENT) } else { more };
-        let wider = Self { len: self.len, ..Self::sized(&self.arena, buckets) };
+        let wider = Self { len: self.len, ..Self::sized(&self.arena, wider(self.buckets)) };
         let old = std::mem::replace(self, wider);
         for (key, slot) in old.iter() {
             let place = self.room_for(key);
@@ -183,15 +191,16 @@ impl Index {
     fn place_of(&self, key: u64) -> Option<(usize, usize)> {
         (0..REACH.min(self.buckets)).find_map(|steps| {
             let place = self.after(self.home(key), steps);
-            self.bucket(place).and_then(|bucket| self.way_of(bucket, key)).map(|way| (place, way))
+            let way = bucket::way_of(self.bucket(place)?, key, self.slot_bits)?;
+            Some((place, way))
         })
     }
 
     fn put(&mut self, key: u64, place: usize, slot: u32) {
         assert!(u64::from(slot) >> self.slot_bits == 0, "slots are numbered in the order of their first use");
-        let entry = self.rest_of(key) | u64::from(slot);
+        let slot_bits = self.slot_bits;
         match self.bucket_mut(place) {
-            Some(bucket) => push(bucket, fingerprint(key), entry),
+            Some(bucket) => fill(bucket, key, slot, slot_bits),
             None => _ = self.crowd.insert(key, slot),
         }
     }
@@ -254,48 +263,16 @@ impl Index {
     /// Key and slot of an entry that is there: what the entry lacks of the key follows from where it lies.
     fn entry(&self, place: usize, way: usize) -> (u64, u32) {
         let bucket = self.bucket(place).map_or([[0; 2]; WORDS], |bucket| *bucket);
-        let (fingerprint, entry) = (word(&bucket, 0) >> (8 * way) & 0xff, word(&bucket, 1 + way));
-        let rest = entry >> self.slot_bits;
-        // The lowest upper half of a key that reaches this bucket; those that do are fewer than the entry tells apart.
+        // The lowest upper half of a key that reaches this bucket; those that do are fewer than an entry tells apart.
         let before = self.after(place, self.buckets - (REACH - 1).min(self.buckets - 1));
         let lowest = (((before as u64) << 32).div_ceil(self.buckets as u64)) as u32;
-        let stored = u64::BITS - self.slot_bits - LOW_BITS;
-        let mask = u32::MAX >> 32_u32.saturating_sub(stored);
-        let high = lowest.wrapping_add(((rest >> LOW_BITS) as u32).wrapping_sub(lowest) & mask);
-        let key = u64::from(high) << 32 | fingerprint << LOW_BITS | rest & LOW_MASK;
-        (key, (entry & ((1 << self.slot_bits) - 1)) as u32)
+        take_apart(&bucket, way, self.slot_bits, lowest)
     }
 
     #[inline(always)]
     fn slot_in(&self, bucket: &Bucket, key: u64) -> Option<u32> {
-        let way = self.way_of(bucket, key)?;
-        Some((word(bucket, 1 + way) & ((1 << self.slot_bits) - 1)) as u32)
-    }
-
-    /// Looks at the entries whose fingerprint is the key's. A byte that equals is the lowest to borrow when one is taken
-    /// from each byte of the difference; above it others may seem to, which is why entries are compared too.
-    #[inline(always)]
-    fn way_of(&self, bucket: &Bucket, key: u64) -> Option<usize> {
-        let head = word(bucket, 0);
-        let difference = head ^ fingerprint(key).wrapping_mul(ONES);
-        let used = (1_u64 << (8 * count(bucket))) - 1;
-        let mut equal = difference.wrapping_sub(ONES) & !difference & (ONES << 7) & used;
-        let rest = self.rest_of(key);
-        while equal != 0 {
-            let way = (equal.trailing_zeros() / 8) as usize;
-            if (word(bucket, 1 + way) ^ rest) >> self.slot_bits == 0 {
-                return Some(way);
-            }
-            equal &= equal - 1;
-        }
-        None
-    }
-
-    /// A key's part of its entry: all of its lower half that is not the fingerprint, below as much of its upper half
-    /// as there is room for.
-    #[inline(always)]
-    fn rest_of(&self, key: u64) -> u64 {
-        (key >> 32 << LOW_BITS | key & LOW_MASK) << self.slot_bits
+        let way = bucket::way_of(bucket, key, self.slot_bits)?;
+        Some(bucket::slot_of(bucket, way, self.slot_bits))
     }
 
     /// Multiply-shift over the upper half of the key: any number of buckets will do.
@@ -329,41 +306,14 @@ impl Index {
     }
 }
 
-/// The lowest bits choose the stripe and are all alike; the highest choose the home.
-#[inline(always)]
-fn fingerprint(key: u64) -> u64 {
-    key >> LOW_BITS & 0xff
+/// Buckets after growing, whole segments of them if more than one.
+fn wider(buckets: usize) -> usize {
+    let more = buckets + buckets / 4 + 1;
+    if more > SEGMENT { more.next_multiple_of(SEGMENT) } else { more }
 }
 
-#[inline(always)]
-fn word(bucket: &Bucket, index: usize) -> u64 {
-    let [low, high] = bucket[index];
-    u64::from(low) | u64::from(high) << 32
-}
-
-fn set_word(bucket: &mut Bucket, index: usize, word: u64) {
-    bucket[index] = [word as u32, (word >> 32) as u32];
-}
-
-#[inline(always)]
-fn count(bucket: &Bucket) -> usize {
-    (bucket[0][1] >> 24) as usize
-}
-
-/// Adds an entry to a bucket with room.
-fn push(bucket: &mut Bucket, fingerprint: u64, entry: u64) {
-    let way = count(bucket);
-    set_word(bucket, 1 + way, entry);
-    let head = word(bucket, 0) & !(0xff << (8 * way)) | fingerprint << (8 * way);
-    set_word(bucket, 0, head + (1 << 56));
-}
-
-/// Moves the last entry to `way`.
-fn swap_remove(bucket: &mut Bucket, way: usize) {
-    let (head, last) = (word(bucket, 0), count(bucket) - 1);
-    let moved = head >> (8 * last) & 0xff;
-    set_word(bucket, 1 + way, word(bucket, 1 + last));
-    set_word(bucket, 0, (head & !(0xff << (8 * way)) | moved << (8 * way)) - (1 << 56));
+fn segment_bytes(buckets: usize) -> usize {
+    buckets * 2 * WORDS * size_of::<u32>() + buckets.div_ceil(SEGMENT) * size_of::<Memory>()
 }
 
 #[cfg(test)]
@@ -449,9 +399,46 @@ mod tests {
     }
 
     #[test]
+    fn a_scan_in_parts_meets_each_key_once() {
+        let (index, model) = filled((0..1000).map(key_of));
+        let (mut all, mut from, mut parts) = (Vec::new(), Some(0), 0);
+        while let Some(place) = from {
+            let before = all.len();
+            from = index.scan(place, 50, &mut all);
+            parts += 1;
+            assert!((1..50 + WAYS).contains(&(all.len() - before)));
+        }
+        assert_eq!((all.len(), parts), (1000, 20));
+        assert_eq!(all.into_iter().collect::<HashMap<_, _>>(), model);
+    }
+
+    #[test]
+    fn growth_is_told_before_it_comes() {
+        let mut index = empty();
+        for key in (0..3000).map(key_of) {
+            let (before, told) = (segment_bytes(index.buckets), index.growth(1));
+            let Found::Nothing(place) = index.find(key) else { panic!("keys differ") };
+            index.add(key, place, 0);
+            assert_eq!(segment_bytes(index.buckets) - before, told);
+        }
+    }
+
+    #[test]
     fn an_empty_index_finds_nothing_and_holds_nothing() {
         let index = empty();
         index.prefetch(5);
         assert_eq!((index.find(0), index.bytes()), (Found::Nothing(CROWD), 0));
+    }
+
+    #[test]
+    fn rows_that_come_and_go_make_no_crowd() {
+        let (mut index, mut free) = (empty(), Vec::new());
+        for number in 0..30_000_u64 {
+            free.extend(number.checked_sub(2000).and_then(|oldest| index.remove(key_of(oldest))));
+            let Found::Nothing(place) = index.find(key_of(number)) else { panic!("keys differ") };
+            index.add(key_of(number), place, free.pop().unwrap_or(index.len() as u32));
+        }
+        assert_eq!((index.len(), index.buckets), (2000, 453));
+        assert!(index.crowd.len() < 10, "{}", index.crowd.len());
     }
 }

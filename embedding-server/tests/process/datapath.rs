@@ -24,7 +24,7 @@ fn lookup() -> LookupRequest {
 fn push(seq: u64) -> PushRequest {
     let LookupRequest { generation, segments, ids, encoding, bags, .. } = lookup();
     let gradients = encode_values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], encoding).unwrap().into();
-    PushRequest { generation, writer: 3, epoch: 1, seq, segments, ids, gradients, encoding, bags }
+    PushRequest { generation, writer: 3, epoch: 1, seq, segments, ids, gradients, encoding, bags, staleness: 2 }
 }
 
 async fn rows(client: &mut EmbeddingClient<Channel>) -> Vec<f32> {
@@ -49,7 +49,25 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
     let pushed = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let expected: Vec<f32> = first.iter().zip(pushed).map(|(value, gradient)| value - gradient).collect();
     assert_eq!(rows(&mut client).await, expected);
-    assert!(process.get("/metrics").await.contains(r#"zagros_embedding_table_rows{server="0",table="item"} 3"#));
+}
+
+#[tokio::test]
+async fn a_scrape_tells_of_requests_tables_and_staleness() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let mut client = process.client();
+    rows(&mut client).await;
+    client.push(push(1)).await.unwrap();
+    let text = process.get("/metrics").await;
+    for line in [
+        r#"zagros_embedding_table_rows{server="0",table="item"} 3"#,
+        r#"zagros_embedding_table_ids_total{server="0",table="item",what="dropped"} 0"#,
+        r#"zagros_embedding_table_lock_wait_seconds_total{server="0",table="item"} 0"#,
+        r#"zagros_embedding_request_seconds_count{call="lookup",server="0"} 1"#,
+        r#"zagros_embedding_request_rows_sum{call="push",server="0"} 3"#,
+        r#"zagros_embedding_push_staleness_batches_sum{server="0"} 2"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
 }
 
 #[tokio::test]

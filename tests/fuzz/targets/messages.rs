@@ -118,6 +118,7 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             gradients: vec![0; rows * 8 + slip].into(),
             encoding,
             bags: bags.into(),
+            staleness: 0,
         };
         for good in [server.lookup(lookup), server.push(push)] {
             (if good { &answered } else { &refused }).fetch_add(1, Ordering::Relaxed);

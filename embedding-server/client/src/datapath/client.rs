@@ -40,6 +40,15 @@ pub struct Rows {
     pub tables: Vec<Vec<f32>>,
 }
 
+/// Which batch a push is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// New for each batch of a writer and epoch.
+    pub seq: u64,
+    /// Earlier batches whose gradients were not acknowledged when this one was looked up.
+    pub staleness: u32,
+}
+
 /// What became of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushReport {
@@ -56,6 +65,13 @@ pub struct EmbeddingClient {
     config: ClientConfig,
     directory: Directory,
     metrics: ClientMetrics,
+}
+
+impl From<u64> for Batch {
+    /// Nothing before it was under way.
+    fn from(seq: u64) -> Self {
+        Self { seq, staleness: 0 }
+    }
 }
 
 impl Rows {
@@ -117,17 +133,23 @@ impl EmbeddingClient {
     }
 
     /// Pushes `gradients` (aligned with `unique`, one full row per row and sum of its lookup) and waits until every server has
-    /// acknowledged them. `seq` is new for each batch of this writer and epoch.
+    /// acknowledged them.
     ///
     /// # Errors
     /// As [`Self::lookup`]. Some servers may have applied their part then: the caller stops, or repeats the call
     /// with the same `seq`.
-    pub async fn push(&self, seq: u64, unique: &UniqueIds, gradients: &Rows) -> Result<PushReport, ClientError> {
+    pub async fn push(
+        &self,
+        batch: impl Into<Batch>,
+        unique: &UniqueIds,
+        gradients: &Rows,
+    ) -> Result<PushReport, ClientError> {
+        let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
         check_shape(unique, gradients)?;
         let parts = self.split(unique).await?;
         self.metrics.push.pooled(unique, &parts, self.config.wire);
-        let answers = try_join_all(parts.iter().map(|part| self.push_part(part, seq, gradients))).await?;
+        let answers = try_join_all(parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
         let mut report = PushReport { servers: answers.len() as u32, ..PushReport::default() };
         for (bytes, answer) in answers {
             report.bytes += bytes;
@@ -160,12 +182,13 @@ impl EmbeddingClient {
         self.call(part.server, &request, &self.metrics.lookup).await
     }
 
-    async fn push_part(&self, part: &Part, seq: u64, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
+    async fn push_part(&self, part: &Part, batch: Batch, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
         let request = PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
             epoch: self.config.epoch,
-            seq,
+            seq: batch.seq,
+            staleness: batch.staleness,
             segments: part.segments.clone(),
             ids: part.ids.clone(),
             gradients: values_as_bytes(part.gather(gradients), self.config.wire as i32)?,

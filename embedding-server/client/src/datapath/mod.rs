@@ -8,7 +8,7 @@ mod route;
 mod window;
 
 pub use bags::{Bags, bag_bytes};
-pub use client::{ClientConfig, EmbeddingClient, PushReport, Rows};
+pub use client::{Batch, ClientConfig, EmbeddingClient, PushReport, Rows};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
 pub(crate) use route::Part;
 pub use window::{Permit, Window};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use zagros_cold::{Compression, RocksOptions, RocksStore};
-use zagros_table::{ColdRows, ColdScan, ColdStore};
+use zagros_table::{ColdRows, ColdScan, ColdStore, MemoryColdStore};
 
 use crate::{WIDTHS, assert_holds, row, rows, small};
 
@@ -86,9 +86,16 @@ fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
 }
 
 proptest! {
+    #[test]
+    fn the_double_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
+        agrees_with_a_map(&MemoryColdStore::new(&WIDTHS), &calls, limit);
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn a_store_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
+    fn the_store_on_disk_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
         let folder = tempfile::tempdir().unwrap();
         agrees_with_a_map(&RocksStore::open(folder.path(), &WIDTHS, &small()).unwrap(), &calls, limit);
     }
@@ -127,6 +134,17 @@ fn rows_come_back_from_disk_however_they_are_packed() {
         assert!(store.reads().misses > 0, "nothing was read from disk");
         assert!(store.size().bytes > 0 && store.size().rows > 0, "{:?}", store.size());
     }
+}
+
+#[test]
+fn nothing_is_left_in_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("cold");
+    let store = RocksStore::open(&inside, &WIDTHS, &small()).unwrap();
+    store.write(0, &[7], &rows(0, &[7], 0)).unwrap();
+    assert!(inside.join("CURRENT").exists());
+    drop(store);
+    assert!(!inside.exists());
 }
 
 #[test]

@@ -24,12 +24,16 @@ fn a_folder_that_is_in_use_is_named_and_left_as_it_is() {
 }
 
 #[test]
-fn an_opened_store_is_empty_and_the_folder_keeps_what_is_not_its_own() {
+fn what_a_killed_store_left_is_deleted_and_other_files_are_not() {
     let folder = tempfile::tempdir().unwrap();
-    let inside = folder.path().join("made/if/need/be");
-    let store = open(&inside).unwrap();
+    let (killed, inside) = (folder.path().join("killed"), folder.path().join("made/if/need/be"));
+    let store = open(&killed).unwrap();
     store.write(0, &[1], &rows(0, &[1], 0)).unwrap();
-    drop(store);
+    fs::create_dir_all(&inside).unwrap();
+    for entry in fs::read_dir(&killed).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, inside.join(path.file_name().unwrap())).unwrap();
+    }
     fs::write(inside.join("notes.txt"), "mine").unwrap();
     let mut found = ColdRows::default();
     open(&inside).unwrap().read(0, &[1], &mut found).unwrap();

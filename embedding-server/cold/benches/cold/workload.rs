@@ -1,0 +1,107 @@
+//! Rows as training leaves them: uniform first weights, moved by a few Adagrad steps, most of them by one or two.
+
+/// Independently locked parts of a table.
+const STRIPES: u64 = 64;
+
+/// Rows by number. Number `n` lies at a place that looks random, as a mixed id does.
+pub(crate) struct Workload {
+    rows: usize,
+    dim: usize,
+    slots: Vec<u32>,
+}
+
+/// Rows that are written together.
+pub(crate) struct Batch {
+    pub(crate) places: Vec<u64>,
+    pub(crate) rows: Vec<u32>,
+}
+
+impl Workload {
+    pub(crate) fn new(rows: usize, dim: usize) -> Self {
+        let mut slots = Vec::with_capacity(rows * 2 * dim);
+        for number in 0..rows as u64 {
+            append(number, dim, &mut slots);
+        }
+        Self { rows, dim, slots }
+    }
+
+    /// Words per row.
+    pub(crate) fn width(&self) -> usize {
+        2 * self.dim
+    }
+
+    /// Bytes of all rows.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.len() * 4
+    }
+
+    /// All rows, each batch from one of [`STRIPES`] ranges of places, as a stripe's victims are.
+    pub(crate) fn batches(&self, at_once: usize) -> impl Iterator<Item = Batch> {
+        let mut numbers: Vec<usize> = (0..self.rows).collect();
+        for window in numbers.chunks_mut(at_once * STRIPES as usize) {
+            window.sort_by_key(|number| place(*number as u64) / (u64::MAX / STRIPES));
+        }
+        let starts = (0..self.rows).step_by(at_once);
+        starts.map(move |start| {
+            let part = &numbers[start..self.rows.min(start + at_once)];
+            Batch { places: self.places(part), rows: self.rows(part) }
+        })
+    }
+
+    /// All rows by number, some at a time.
+    pub(crate) fn in_order(&self, at_once: usize) -> impl Iterator<Item = &[u32]> {
+        self.slots.chunks(at_once * self.width())
+    }
+
+    /// The numbers of one call's rows.
+    pub(crate) fn pick(&self, call: usize, count: usize) -> Vec<usize> {
+        let random = |index: usize| mix((call * count + index) as u64 ^ 0x5eed) as usize % self.rows;
+        (0..count).map(random).collect()
+    }
+
+    pub(crate) fn places(&self, numbers: &[usize]) -> Vec<u64> {
+        numbers.iter().map(|number| place(*number as u64)).collect()
+    }
+
+    /// Places of no row.
+    pub(crate) fn absent(&self, call: usize, count: usize) -> Vec<u64> {
+        (0..count).map(|index| place((self.rows + call * count + index) as u64)).collect()
+    }
+
+    pub(crate) fn rows(&self, numbers: &[usize]) -> Vec<u32> {
+        numbers.iter().flat_map(|number| &self.slots[number * self.width()..][..self.width()]).copied().collect()
+    }
+}
+
+/// Appends a row's weights and accumulators.
+fn append(number: u64, dim: usize, slots: &mut Vec<u32>) {
+    let (lr, epsilon, initial) = (0.01, 1e-8, 0.01);
+    // Numbers of steps as click logs have them: half of the ids once, a quarter twice, and so on.
+    let steps = 1 + mix(number).trailing_ones() as u64;
+    let uniform = |lane: u64| (mix(number.wrapping_mul(0x1_0001) + lane) >> 40) as f32 / (1 << 23) as f32 - 1.0;
+    let (mut weights, mut sums) = (Vec::with_capacity(dim), Vec::with_capacity(dim));
+    for lane in 0..dim as u64 {
+        let (mut weight, mut sum) = (0.01 * uniform(lane), initial);
+        for step in 1..=steps {
+            let gradient = 0.1 * uniform(lane + step * dim as u64).powi(3);
+            sum += gradient * gradient;
+            weight -= lr * gradient / (sum.sqrt() + epsilon);
+        }
+        weights.push(weight.to_bits());
+        sums.push(sum.to_bits());
+    }
+    slots.extend(weights);
+    slots.extend(sums);
+}
+
+fn place(number: u64) -> u64 {
+    mix(number)
+}
+
+/// A one-to-one mixing of 64 bits (the finaliser of splitmix64).
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,88 @@
+//! What a server counts of its cold tier.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
+use zagros_cold::RocksStore;
+use zagros_plumbing::metrics::register;
+use zagros_protocol::ServerIndex;
+use zagros_table::ColdStore;
+
+use super::Labelled;
+use crate::tier::{Calls, Watched};
+
+/// Calls of the store.
+pub(crate) struct ColdMetrics<'a> {
+    of: Labelled<'a>,
+}
+
+impl<'a> ColdMetrics<'a> {
+    pub(crate) fn new(registry: &'a Registry, index: ServerIndex) -> Self {
+        Self { of: Labelled::new(registry, index) }
+    }
+
+    /// Those of reads and of writes.
+    pub(crate) fn calls(&self) -> (Calls, Calls) {
+        let seconds = self.of.seconds("cold_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
+        let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
+        let calls = |call: &str| Calls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
+        (calls("read"), calls("write"))
+    }
+
+    /// Tells the store's size and its cache's hits from now on.
+    pub(crate) fn register(&self, store: &Arc<Watched<RocksStore>>) {
+        register(self.of.registry, ColdCollector::new(&self.of, store));
+    }
+}
+
+/// The store's own figures, asked when someone looks.
+#[derive(Clone)]
+struct ColdCollector {
+    /// Not kept alive by a registry that outlives the server.
+    store: Weak<Watched<RocksStore>>,
+    rows: IntGauge,
+    bytes: IntGauge,
+    blocks: IntCounterVec,
+    /// Blocks found in the cache and read from files. Held while they catch up.
+    found: Arc<Mutex<[IntCounter; 2]>>,
+}
+
+impl ColdCollector {
+    fn new(of: &Labelled<'_>, store: &Arc<Watched<RocksStore>>) -> prometheus::Result<Self> {
+        let rows = "Rows in the cold tier, about; copies that memory has made void are among them.";
+        let blocks = "Blocks of the cold tier that reads needed, by where they were.";
+        let blocks = IntCounterVec::new(of.options("cold_blocks_total", blocks), &["found"])?;
+        let found = ["cache", "file"].map(|found| blocks.with_label_values(&[found]));
+        Ok(Self {
+            store: Arc::downgrade(store),
+            rows: IntGauge::with_opts(of.options("cold_rows", rows))?,
+            bytes: IntGauge::with_opts(of.options("cold_bytes", "Bytes of the cold tier's files."))?,
+            blocks,
+            found: Arc::new(Mutex::new(found)),
+        })
+    }
+
+    fn all(&self) -> [&dyn Collector; 3] {
+        [&self.rows, &self.bytes, &self.blocks]
+    }
+}
+
+impl Collector for ColdCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.all().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let Some(store) = self.store.upgrade() else { return Vec::new() };
+        let (size, reads) = (store.size(), store.store().reads());
+        self.rows.set(size.rows as i64);
+        self.bytes.set(size.bytes as i64);
+        let [cache, file] = &*self.found.lock();
+        cache.inc_by(reads.hits.saturating_sub(cache.get()));
+        file.inc_by(reads.misses.saturating_sub(file.get()));
+        self.all().into_iter().flat_map(Collector::collect).collect()
+    }
+}

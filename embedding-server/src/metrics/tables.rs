@@ -1,0 +1,127 @@
+//! What each table holds and what happened to its rows, asked from the tables when someone looks.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use zagros_plumbing::metrics::register;
+use zagros_table::{Table, TableCounts, TableSet};
+
+use super::Labelled;
+
+/// One of the counts.
+type Count = fn(&TableCounts) -> u64;
+
+/// What is counted of rows, by name.
+const EVENTS: [(&str, Count); 10] = [
+    ("hit", |counts| counts.hits),
+    ("miss", |counts| counts.misses),
+    ("created", |counts| counts.created),
+    ("admitted", |counts| counts.admitted),
+    ("refused", |counts| counts.refused),
+    ("evicted", |counts| counts.evicted),
+    ("dropped", |counts| counts.dropped),
+    ("expired", |counts| counts.expired),
+    ("cold_read", |counts| counts.cold_reads),
+    ("promoted", |counts| counts.promoted),
+];
+
+/// All tables of a server.
+#[derive(Clone)]
+pub(crate) struct TableCollector {
+    /// Not kept alive by a registry that outlives the server.
+    tables: Weak<TableSet>,
+    families: Families,
+    /// One a table, in order. Held while counters catch up, so that two that look at once count nothing twice.
+    children: Arc<Mutex<Vec<Children>>>,
+}
+
+/// The metrics of all tables.
+#[derive(Clone)]
+struct Families {
+    rows: IntGaugeVec,
+    bytes: IntGaugeVec,
+    events: IntCounterVec,
+    waits: IntCounterVec,
+    waited: CounterVec,
+}
+
+/// The metrics of one table.
+struct Children {
+    rows: IntGauge,
+    bytes: IntGauge,
+    events: Vec<IntCounter>,
+    waits: IntCounter,
+    waited: Counter,
+}
+
+impl TableCollector {
+    pub(crate) fn register(of: &Labelled<'_>, tables: &Arc<TableSet>, names: &[String]) {
+        let made = Families::new(of).map(|families| {
+            let children = names.iter().map(|name| families.of(name)).collect();
+            Self { tables: Arc::downgrade(tables), families, children: Arc::new(Mutex::new(children)) }
+        });
+        register(of.registry, made);
+    }
+}
+
+impl Families {
+    fn new(of: &Labelled<'_>) -> prometheus::Result<Self> {
+        let bytes = "Bytes held by weights, optimiser state and index.";
+        let events = "Ids that requests met and rows that came or left, by what became of them.";
+        let waits = "Times that a part of a table was locked by another request.";
+        let waited = "Seconds spent waiting for locked parts of a table.";
+        Ok(Self {
+            rows: IntGaugeVec::new(of.options("table_rows", "Rows in memory."), &["table"])?,
+            bytes: IntGaugeVec::new(of.options("table_bytes", bytes), &["table"])?,
+            events: IntCounterVec::new(of.options("table_ids_total", events), &["table", "what"])?,
+            waits: IntCounterVec::new(of.options("table_lock_waits_total", waits), &["table"])?,
+            waited: CounterVec::new(of.options("table_lock_wait_seconds_total", waited), &["table"])?,
+        })
+    }
+
+    fn of(&self, table: &str) -> Children {
+        Children {
+            rows: self.rows.with_label_values(&[table]),
+            bytes: self.bytes.with_label_values(&[table]),
+            events: EVENTS.iter().map(|(what, _)| self.events.with_label_values(&[table, what])).collect(),
+            waits: self.waits.with_label_values(&[table]),
+            waited: self.waited.with_label_values(&[table]),
+        }
+    }
+
+    fn all(&self) -> [&dyn Collector; 5] {
+        [&self.rows, &self.bytes, &self.events, &self.waits, &self.waited]
+    }
+}
+
+impl Children {
+    fn catch_up(&self, table: &Table) {
+        let counts = table.counts();
+        self.rows.set(table.rows() as i64);
+        self.bytes.set(table.bytes() as i64);
+        for (counter, (_, of)) in std::iter::zip(&self.events, EVENTS) {
+            counter.inc_by(of(&counts).saturating_sub(counter.get()));
+        }
+        self.waits.inc_by(counts.contended.saturating_sub(self.waits.get()));
+        self.waited.inc_by((counts.waited_nanos as f64 / 1e9 - self.waited.get()).max(0.0));
+    }
+}
+
+impl Collector for TableCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.families.all().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let Some(tables) = self.tables.upgrade() else { return Vec::new() };
+        let children = self.children.lock();
+        // One name per table, by construction.
+        for (children, table) in std::iter::zip(children.iter(), tables.iter()) {
+            children.catch_up(table);
+        }
+        self.families.all().into_iter().flat_map(Collector::collect).collect()
+    }
+}

@@ -1,0 +1,133 @@
+//! A store that remembers how its last calls went. While it fails the server goes on from memory, and says so.
+
+use parking_lot::Mutex;
+use tracing::{error, info};
+use zagros_plumbing::metrics::{Histogram, IntCounter};
+use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
+
+/// A cold store under watch.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    store: S,
+    reads: Calls,
+    writes: Calls,
+}
+
+/// One kind of call.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) seconds: Histogram,
+    pub(crate) rows: IntCounter,
+    /// Why the last one failed.
+    failure: Mutex<Option<String>>,
+}
+
+impl<S: ColdStore> Watched<S> {
+    /// Watches `store` from now on.
+    pub(crate) fn new(store: S, reads: Calls, writes: Calls) -> Self {
+        Self { store, reads, writes }
+    }
+
+    /// The store itself.
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Whether rows can be read and written, as far as the last calls tell.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        let failure = || self.writes.failure.lock().clone();
+        failure().or_else(|| self.reads.failure.lock().clone()).map_or(Ok(()), Err)
+    }
+}
+
+impl Calls {
+    pub(crate) fn new(seconds: Histogram, rows: IntCounter) -> Self {
+        Self { seconds, rows, failure: Mutex::default() }
+    }
+
+    /// Does a call for so many rows, and remembers how it went.
+    fn observe<T>(&self, rows: usize, call: impl FnOnce() -> Result<T, ColdError>) -> Result<T, ColdError> {
+        let timer = self.seconds.start_timer();
+        let done = call();
+        timer.observe_duration();
+        let mut failure = self.failure.lock();
+        match &done {
+            Ok(_) => {
+                self.rows.inc_by(rows as u64);
+                if failure.take().is_some() {
+                    info!("the cold tier works again");
+                }
+            }
+            Err(reason) => {
+                let reason = reason.to_string();
+                // Told once, however often it is tried.
+                if failure.is_none() {
+                    error!(reason, "the cold tier failed; serving goes on from memory while there is room");
+                }
+                *failure = Some(reason);
+            }
+        }
+        done
+    }
+}
+
+impl<S: ColdStore> ColdStore for Watched<S> {
+    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+        self.reads.observe(places.len(), || self.store.read(table, places, into))
+    }
+
+    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+        self.writes.observe(places.len(), || self.store.write(table, places, rows))
+    }
+
+    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
+        self.writes.observe(0, || self.store.remove(table, places))
+    }
+
+    fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
+        self.store.freeze()
+    }
+
+    fn size(&self) -> ColdSize {
+        self.store.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_plumbing::metrics::HistogramOpts;
+    use zagros_table::MemoryColdStore;
+
+    use super::*;
+
+    fn calls() -> Calls {
+        Calls::new(
+            Histogram::with_opts(HistogramOpts::new("seconds", "Seconds.")).unwrap(),
+            IntCounter::new("rows", "Rows.").unwrap(),
+        )
+    }
+
+    #[test]
+    fn it_is_unhealthy_from_a_failure_to_the_next_success_of_the_same_kind() {
+        let store = Watched::new(MemoryColdStore::new(&[1]), calls(), calls());
+        let mut rows = ColdRows::default();
+        store.write(0, &[1, 2], &[10, 20]).unwrap();
+        assert_eq!(store.health(), Ok(()));
+        store.store().fail_with(Some("no space left on device".to_owned()));
+        assert!(store.write(0, &[3], &[30]).is_err());
+        assert_eq!(store.health(), Err("the cold tier cannot write: no space left on device".to_owned()));
+        store.store().fail_with(None);
+        store.read(0, &[1, 3], &mut rows).unwrap();
+        assert!(store.health().is_err(), "a read says nothing of writes");
+        store.write(0, &[3], &[30]).unwrap();
+        assert_eq!(store.health(), Ok(()));
+        store.store().fail_with(Some("input/output error".to_owned()));
+        assert!(store.read(0, &[1], &mut rows).is_err());
+        assert_eq!(store.health(), Err("the cold tier cannot read: input/output error".to_owned()));
+        assert_eq!((store.writes.rows.get(), store.reads.rows.get()), (3, 2));
+        assert_eq!(store.reads.seconds.get_sample_count(), 2);
+    }
+}
