@@ -47,7 +47,7 @@ mod update;
 mod visit;
 pub mod wide;
 
-pub use admission::{Admission, Counter};
+pub use admission::{Admission, Counter, Sighted};
 pub use batch::{Access, LookupReport, PushReport};
 pub use capacity::Capacity;
 pub use clock::Moment;

@@ -60,6 +60,7 @@ impl Table {
     fn copy_brought(&self, visit: &mut Visit, out: &mut [f32]) -> Result<LookupReport, TableError> {
         self.check_room(visit)?;
         visit.read(self).map_err(|source| self.unreadable(source))?;
+        visit.sighting = true;
         let (layout, mut refused) = (*self.layout(), 0);
         self.settle(visit, &mut |stripe, todo, slot| {
             let weights = row_mut(out, todo.position, layout.dim);
@@ -82,7 +83,11 @@ impl Table {
                 layout.read(row, weights);
                 continue;
             }
-            layout.fill_weights(id_of(todo.key), weights);
+            if self.is_selective() {
+                weights.fill(0.0);
+            } else {
+                layout.fill_weights(id_of(todo.key), weights);
+            }
             report.missing += 1;
         }
         Ok(report)

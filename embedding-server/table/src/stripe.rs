@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::TableCounts;
+use crate::admission::Doorkeeper;
 use crate::capture::Capture;
 use crate::config::Layout;
 use crate::group::id_of;
@@ -19,6 +20,8 @@ pub(crate) struct Stripe {
     index: Index,
     slab: Slab,
     pub(crate) counts: TableCounts,
+    /// Who of those without a row gets one.
+    pub(crate) doorkeeper: Doorkeeper,
     /// Bytes that the budget knows of.
     pub(crate) charged: usize,
     /// Times that rows left for the cold tier or were forgotten: what was read there before may be void.
@@ -51,12 +54,13 @@ pub(crate) struct Sweep {
 
 impl Stripe {
     /// An empty stripe of a table whose memory comes from `arena`.
-    pub(crate) fn new(number: usize, layout: &Layout, marks: bool, arena: &Arc<Arena>) -> Self {
+    pub(crate) fn new(number: usize, layout: &Layout, marks: bool, doorkeeper: Doorkeeper, arena: &Arc<Arena>) -> Self {
         Self {
             number,
             index: Index::new(arena),
             slab: Slab::new(arena, layout.stride, marks),
             counts: TableCounts::default(),
+            doorkeeper,
             charged: 0,
             departures: 0,
             hand: 0,
@@ -191,6 +195,7 @@ impl Stripe {
     /// From now on rows are kept for a snapshot before they change.
     pub(crate) fn begin_capture(&mut self) {
         self.capture = Some(Capture::default());
+        self.doorkeeper.begin_capture();
     }
 
     /// What was kept; changes are of no concern any more.
@@ -263,9 +268,9 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index and slab, allocated, used or not.
+    /// Bytes of index, slab and sightings, allocated, used or not.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes() + self.slab.bytes()
+        self.index.bytes() + self.slab.bytes() + self.doorkeeper.bytes()
     }
 }
 
@@ -276,7 +281,7 @@ mod tests {
     use super::*;
     use crate::group::key_of;
     use crate::memory::Pages;
-    use crate::{Initializer, Limits, Optimizer, TableConfig};
+    use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -288,7 +293,8 @@ mod tests {
         #[test]
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
-            let mut stripe = Stripe::new(0, &layout, false, &Arena::new(Pages::Huge));
+            let always = Doorkeeper::new(Admission::Always, 1, 0, 0);
+            let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(Pages::Huge));
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);
