@@ -217,9 +217,7 @@ impl Leaving {
         let rank = |slot: u32| table.marks().rank(stripe.mark(slot), tick);
         self.ranked.extend(others.map(|(key, slot)| Ranked::new(rank(*slot), *key, *slot)));
         if count < self.ranked.len() {
-            // Of equal rank, by the bits of the key that the index does not go by: no part of it shall empty first while
-            // another fills.
-            self.ranked.select_nth_unstable_by_key(count, |(rank, key, _)| (*rank, key.reverse_bits()));
+            self.ranked.select_nth_unstable(count);
             self.ranked.truncate(count);
         }
     }
