@@ -103,7 +103,9 @@ mod tests {
             assert!(matches!(config.admission, Admission::Count { sightings: 65535, .. }));
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
-        config("schedule = { kind = 'step', every = 1, factor = 0 }\nttl_steps = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'");
+        config(
+            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_steps = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
+        );
         config("evict = { kind = 'lru' }\nttl_seconds = 4294967295");
     }
 }
