@@ -8,6 +8,7 @@ mod data;
 mod faults;
 mod fixture;
 mod help;
+mod memory;
 mod signals;
 mod streaming;
 mod train;
