@@ -34,12 +34,18 @@ test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table
 	cargo bench --quiet -p zagros-cold --bench cold
+	cargo bench --quiet -p zagros-embedding-server --bench save
 	$(ZAGROS) bench train --workload crit-zipf
+	$(ZAGROS) bench embedding
+	$(ZAGROS) bench embedding --dim 64
 
 bench-smoke: build
 	cargo bench --quiet -p zagros-table --bench table -- --quick
 	cargo bench --quiet -p zagros-cold --bench cold -- --quick
+	cargo bench --quiet -p zagros-embedding-server --bench save -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
+	$(ZAGROS) bench embedding --quick
+	$(ZAGROS) bench embedding --quick --servers 2 --clients 1
 
 clean: ## remove what was built; keeps libtorch and data
 	cargo clean

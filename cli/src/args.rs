@@ -1,9 +1,13 @@
 //! The command line. Help texts teach: each command says what it does, and shows one call that works.
 
+mod bench;
+
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use bench::{BenchCommand, BenchEmbeddingArgs, BenchModel, BenchTrainArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,6 +15,7 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros eval runs/quickstart-…                 score the test part with a saved model
+  zagros inspect runs/quickstart-…              what the saved model's tables hold
   zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
 
 Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
@@ -25,6 +30,9 @@ pub(crate) struct Arguments {
     /// Log lines as JSON objects, for a collector.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+    /// Log warnings and errors only.
+    #[arg(long, global = true)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -35,6 +43,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
+    /// Show what a saved model's tables hold; check, look up, export.
+    Inspect(InspectModelArgs),
     /// Run the coordinator of a job.
     Coordinator(CoordinatorArgs),
     /// Run one embedding server of a job.
@@ -127,6 +137,55 @@ pub(crate) struct EvalArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct InspectModelArgs {
+    /// Run folder, the model folder inside it, or a .zrows file.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Look at this table only.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: Option<String>,
+    /// Show the row of this id, decimal or 0x….
+    #[arg(long, value_name = "ID", requires = "table", conflicts_with = "value", value_parser = parse_id)]
+    pub(crate) id: Option<u64>,
+    /// Show the row of this value as it stands in the data; its id is the value's hash.
+    #[arg(long, value_name = "TEXT", requires = "table")]
+    pub(crate) value: Option<String>,
+    /// Check every checksum of every file.
+    #[arg(long, conflicts_with_all = ["table", "export"])]
+    pub(crate) verify: bool,
+    /// Write the table for other programs: FILE.parquet or FILE.safetensors.
+    #[arg(long, value_name = "FILE", requires = "table", conflicts_with_all = ["id", "value"])]
+    pub(crate) export: Option<PathBuf>,
+    /// Export optimiser state and marks too.
+    #[arg(long, requires = "export")]
+    pub(crate) state: bool,
+    /// Replace the exported file if it exists.
+    #[arg(long, requires = "export")]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl InspectModelArgs {
+    /// The row that was asked for.
+    pub(crate) fn wanted_id(&self) -> Option<u64> {
+        self.id.or_else(|| self.value.as_deref().map(|text| zagros_ingest::hash_value(text.as_bytes())))
+    }
+}
+
+/// An id as other programs show it: decimal, or hexadecimal behind 0x.
+fn parse_id(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| {
+        format!("{error}; an id is a number of 64 bits, decimal or 0x…; for a value of the data use --value")
+    })
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CoordinatorArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
@@ -210,57 +269,6 @@ pub(crate) struct ValidateArgs {
     pub(crate) job: JobArgs,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Train on a fixed workload from memory and say where each microsecond goes.
-    Train(BenchTrainArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchTrainArgs {
-    /// The workload.
-    #[arg(long, value_enum, default_value_t = Workload::CritZipf)]
-    pub(crate) workload: Workload,
-    /// Folder with the workload's files; generated in memory when not given.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) data: Option<PathBuf>,
-    /// Dense network.
-    #[arg(long, value_enum, default_value_t = BenchModel::Dlrm)]
-    pub(crate) model: BenchModel,
-    /// Values per row.
-    #[arg(long, default_value_t = 16)]
-    pub(crate) dim: usize,
-    /// Torch threads.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) threads: usize,
-    /// Counted steps, after 20 that are not.
-    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
-    pub(crate) steps: u64,
-    /// Staleness τ.
-    #[arg(long, default_value_t = 4)]
-    pub(crate) staleness: usize,
-    /// A tiny run that only shows that it works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Workload {
-    /// Criteo-shaped, Zipf ids, one million rows in 26 tables, batch 4096.
-    CritZipf,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BenchModel {
-    /// Bottom 512-256, dot interactions, top 512-256.
-    Dlrm,
-    /// 1024-512-256.
-    Ffnn,
-}
-
 fn at_least_one() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..)
 }
@@ -274,6 +282,14 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn ids_are_decimal_or_hexadecimal_and_never_cut() {
+        assert_eq!([parse_id("18446744073709551615"), parse_id("0xff")], [Ok(u64::MAX), Ok(255)]);
+        for wrong in ["18446744073709551616", "-1", "adam", "0x", ""] {
+            assert!(parse_id(wrong).unwrap_err().contains("use --value"), "{wrong}");
+        }
     }
 
     #[test]

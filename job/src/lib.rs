@@ -26,3 +26,4 @@ pub use error::{JobErrors, Problem};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
 pub use shape::schema_json;
 pub use spec::*;
+pub use suggest::nearest;

@@ -270,7 +270,6 @@ mod tests {
             "embedding.evict={kind='lfu'}",
             "embedding.ttl_steps=7",
             "embedding.ttl_seconds=7",
-            "embedding.small_norm=0.5",
             "embedding.victims=drop",
             "features.categorical=['C1']",
             "features.numeric=['I1', 'I2']",
@@ -284,6 +283,7 @@ mod tests {
         for set in different {
             assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
         }
+        assert!(seen.insert(job(&["embedding.victims=drop", "embedding.small_norm=0.5"]).fingerprint()));
         // No job file may say so yet.
         let mut two_workers = job(&[]);
         two_workers.cluster.workers = 2;

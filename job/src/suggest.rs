@@ -29,7 +29,8 @@ fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
 }
 
 /// The known name that is most alike, if one is alike at all.
-fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");
     let score = |name: &str| strsim::jaro_winkler(&found, &name.to_lowercase());
     let best = known.iter().map(|name| (score(name), *name)).max_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -1,4 +1,10 @@
-//! What the kernel knows of this process.
+//! What the kernel knows of this process and of others.
+
+use std::time::Duration;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::process::Pid;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Most resident memory this process ever held, bytes; `None` where the kernel does not tell (`/proc` is Linux's).
 #[must_use]
@@ -8,9 +14,44 @@ pub fn peak_memory() -> Option<u64> {
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// User and system time of all threads of this process since its start.
+#[must_use]
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// User and system time of another process in steps of the kernel's tick (10 ms as a rule), threads that have ended
+/// included; `None` when there is no such process, or the kernel does not tell (`/proc` is Linux's).
+#[must_use]
+pub fn cpu_time_of(process: Pid) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    // The second field is the program's name in parentheses, which may hold anything; `utime` and `stime` are the 14th
+    // and the 15th.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    let ticks = ticks()? + ticks()?;
+    Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
+}
+
 #[cfg(test)]
 mod tests {
+    use rustix::process::getpid;
+
     use super::*;
+
+    #[test]
+    fn both_accounts_of_a_process_grow_with_its_work() {
+        let (before, before_seen) = (cpu_time(), cpu_time_of(getpid()));
+        let mut sum = 0_u64;
+        while cpu_time() < before + Duration::from_millis(50) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        // Ticks lag by less than two of them.
+        let grown = |before: Duration, after: Duration| after >= before + Duration::from_millis(30);
+        let seen = before_seen.zip(cpu_time_of(getpid()));
+        assert!(seen.is_none_or(|(before, after)| grown(before, after)), "{seen:?}");
+    }
 
     #[test]
     fn the_peak_covers_what_was_held() {

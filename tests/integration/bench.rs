@@ -18,3 +18,19 @@ fn the_training_benchmark_prints_where_time_goes() {
         );
     }
 }
+
+#[test]
+fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
+    // It fails when servers in other processes hold other rows than embedded ones.
+    let run = zagros(["bench", "embedding", "--quick", "--servers", "2", "--clients", "1", "--dim", "8", "--json"]);
+    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let cases = figures["cases"].as_array().expect("cases");
+    let told: Vec<_> = cases.iter().map(|case| (case["wire"].as_str(), case["path"].as_str())).collect();
+    let expected = ["f32", "bf16"].map(|wire| ["embedded", "loopback"].map(|path| (Some(wire), Some(path))));
+    assert_eq!(told, expected.concat());
+    for case in cases {
+        for rate in ["rows_looked_up_per_second", "rows_updated_per_second"] {
+            assert!(case[rate].as_f64().is_some_and(|rate| rate > 0.0), "{rate}: {case}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use zagros_tests::zagros;
 #[test]
 fn help_shows_commands_that_work() {
     let run = zagros(["--help"]).expect(0);
-    for text in ["train", "up", "eval", "data", "status", "Examples:", "Exit codes:"] {
+    for text in ["train", "up", "eval", "inspect", "data", "status", "Examples:", "Exit codes:"] {
         assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
     }
 }

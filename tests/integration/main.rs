@@ -8,6 +8,7 @@ mod data;
 mod faults;
 mod fixture;
 mod help;
+mod inspect;
 mod memory;
 mod signals;
 mod streaming;

@@ -3,6 +3,7 @@
 mod bench;
 mod data;
 mod eval;
+mod inspect;
 mod roles;
 mod status;
 mod train;
@@ -15,11 +16,14 @@ use crate::exit::{Exit, Failure, OrInternal};
 use crate::print::answer;
 use crate::up;
 
+/// What ends a command is printed as its error, so that the embedded coordinator need not log it as well.
+const QUIET: &str = "warn,zagros_coordinator=off";
+
 /// Runs the command to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     telemetry::install(
         if arguments.log_json { LogFormat::Json } else { LogFormat::Text },
-        log_level(&arguments.command),
+        if arguments.quiet { QUIET } else { log_level(&arguments.command) },
     );
     match arguments.command {
         Command::Train(args) => block_on(train::run(args)),
@@ -28,22 +32,23 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Coordinator(args) => block_on(roles::coordinator(args)),
         Command::EmbeddingServer(args) => block_on(roles::embedding_server(args)),
         Command::DenseWorker(args) => block_on(roles::dense_worker(args)),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Status(args) => block_on(status::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),
         Command::Bench(BenchCommand::Train(args)) => block_on(bench::train(args)),
+        Command::Bench(BenchCommand::Embedding(args)) => block_on(bench::embedding(args)),
         Command::Schema => print_schema(),
         Command::Completions { shell } => print_completions(shell),
     }
 }
 
-/// Roles tell what they do. Commands for a person stay quiet unless something is wrong, and what ends them is
-/// printed as their error, so the embedded coordinator need not log it as well.
+/// Roles tell what they do. Commands for a person stay quiet unless something is wrong.
 fn log_level(command: &Command) -> &'static str {
     match command {
         Command::Coordinator(_) | Command::EmbeddingServer(_) | Command::DenseWorker(_) => "info",
-        _ => "warn,zagros_coordinator=off",
+        _ => QUIET,
     }
 }
 

@@ -145,10 +145,14 @@ impl Child {
         self.ended.is_some()
     }
 
+    /// Its process id; `None` once it was seen to have ended.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
+    }
+
     /// Sends a signal; a child that has ended is left alone.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(pid) = pid {
+        if let Some(pid) = self.pid() {
             // It may end between the check and the call, which is what was wanted.
             let _ = kill_process(pid, signal);
         }

@@ -22,7 +22,7 @@ use crate::exit::{Exit, Failure, OrInternal};
 use crate::print::err;
 use crate::start::{load_job, watch_signals};
 use child::{Child, RoleName};
-use supervise::Supervisor;
+pub(crate) use supervise::Supervisor;
 
 /// Address for "any free port on this machine": several roles share one host here.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -35,7 +35,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
 
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder: folder.path(), patience: job.cluster.patience };
+    let patience = job.cluster.patience;
+    let plan = Plan { job_file: &args.job.job, sets: &sets, folder: folder.path(), patience, quiet: false };
     plan.print(&job);
     let mut supervisor = Supervisor::new(job.cluster.patience);
     if let Err(cause) = plan.start_all(&job, &mut supervisor).await {
@@ -59,11 +60,14 @@ fn overrides(args: &UpArgs) -> Vec<String> {
 }
 
 /// What every child is told.
-struct Plan<'a> {
-    job_file: &'a Path,
-    sets: &'a [String],
-    folder: &'a Path,
-    patience: Duration,
+pub(crate) struct Plan<'a> {
+    pub(crate) job_file: &'a Path,
+    pub(crate) sets: &'a [String],
+    /// Where each child says where it listens.
+    pub(crate) folder: &'a Path,
+    pub(crate) patience: Duration,
+    /// Children log warnings and errors only.
+    pub(crate) quiet: bool,
 }
 
 impl Plan<'_> {
@@ -77,8 +81,17 @@ impl Plan<'_> {
         );
     }
 
-    /// Coordinator first: the others are told its address.
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<(), Failure> {
+        let address = self.start_servers(job, supervisor).await?;
+        let folder = self.folder.display().to_string();
+        for index in 0..job.cluster.workers {
+            supervisor.add(self.start(RoleName::DenseWorker(index), &address, &["--folder", &folder])?);
+        }
+        Ok(())
+    }
+
+    /// Coordinator first: the others are told its address, which is the answer.
+    pub(crate) async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let mut coordinator = self.start(RoleName::Coordinator, ANY_PORT, &[])?;
         let announced = coordinator.wait_announced(self.patience).await;
         supervisor.add(coordinator);
@@ -86,11 +99,7 @@ impl Plan<'_> {
         for index in 0..job.cluster.servers {
             supervisor.add(self.start(RoleName::EmbeddingServer(index), &address, &[])?);
         }
-        let folder = self.folder.display().to_string();
-        for index in 0..job.cluster.workers {
-            supervisor.add(self.start(RoleName::DenseWorker(index), &address, &["--folder", &folder])?);
-        }
-        Ok(())
+        Ok(address)
     }
 
     fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
@@ -105,6 +114,7 @@ impl Plan<'_> {
         arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);
         arguments.extend(sets);
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
+        arguments.extend(self.quiet.then(|| "--quiet".to_owned()));
         arguments.extend(more.iter().map(|&text| text.to_owned()));
         Child::start(role, &arguments, announce)
     }

@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::{FutureExt, select_all};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
 
 use super::child::{Child, RoleName};
@@ -29,6 +29,12 @@ impl Supervisor {
 
     pub(crate) fn add(&mut self, child: Child) {
         self.children.push(child);
+    }
+
+    /// Process ids of the embedding servers that run.
+    pub(crate) fn servers(&self) -> Vec<Pid> {
+        let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
+        servers.filter_map(Child::pid).collect()
     }
 
     /// Resolves once every worker is done, or with the obituary of the first child that died.
@@ -60,6 +66,11 @@ impl Supervisor {
         if workers_done && self.wait_all(time_to_be_told(self.workers_finished(), self.patience)).await {
             return;
         }
+        self.stop_all().await;
+    }
+
+    /// Ends what still runs: asked, then killed.
+    pub(crate) async fn stop_all(&mut self) {
         for child in &self.children {
             child.signal(Signal::TERM);
         }

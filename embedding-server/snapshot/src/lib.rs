@@ -28,6 +28,6 @@ pub use format::{BlockHead, Header, Kind, TableHeader, file_name};
 pub use norms::{Bin, Norms};
 pub use reader::Reader;
 pub use row::{Part, decode, parts};
-pub use verify::{Checked, verify};
+pub use verify::{Checked, file_crc, verify};
 pub use writer::{Writer, Written};
 pub use zagros_table::Rows;

@@ -40,7 +40,8 @@ pub(crate) fn written(
     let mut file = BufWriter::new(File::create(&path).unwrap());
     let mut writer = Writer::start(&mut file, header.clone()).unwrap();
     fill(&mut writer).unwrap();
-    writer.finish().unwrap();
+    let crc = writer.finish().unwrap().crc;
     file.flush().unwrap();
+    assert_eq!(crate::file_crc(&path).unwrap(), crc);
     path
 }

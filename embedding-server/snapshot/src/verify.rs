@@ -1,5 +1,7 @@
 //! Reads every byte of a file and checks every checksum.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use crate::{Reader, SnapshotError};
@@ -30,4 +32,23 @@ pub fn verify(path: &Path, mut passed: impl FnMut(u64)) -> Result<Checked, Snaps
     }
     passed(reader.position() - before);
     Ok(Checked { blocks: reader.blocks(), rows: reader.rows(), bytes: reader.position(), version: reader.version() })
+}
+
+/// CRC-32 (IEEE) of a whole file, whatever it holds: that of [`crate::Written`].
+///
+/// # Errors
+/// When it cannot be read.
+pub fn file_crc(path: &Path) -> Result<u32, SnapshotError> {
+    let read = |source| SnapshotError::Read { path: path.to_owned(), source };
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(read)?);
+    let mut crc = crc32fast::Hasher::new();
+    loop {
+        let bytes = file.fill_buf().map_err(read)?;
+        if bytes.is_empty() {
+            return Ok(crc.finalize());
+        }
+        crc.update(bytes);
+        let passed = bytes.len();
+        file.consume(passed);
+    }
 }

@@ -83,13 +83,13 @@ mod tests {
     fn what_the_job_says_of_rows_reaches_the_table() {
         let config = config(
             "element = 'bf16'\nnon_finite = 'skip'\nadmission = { kind = 'probability', share = 0.25 }\n\
-             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_seconds = 9\n\
+             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
              evict = { kind = 'lfu', half_life = 3 }\nsmall_norm = 0.125\nvictims = 'drop'",
         );
         assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
         assert_eq!(config.admission, Admission::Probability { share: 0.25 });
         assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, steps: 12, floor: 0.5 });
-        let (order, ttl) = (Order::Lfu { half_life: 3 }, Some(Ttl::Seconds(9)));
+        let (order, ttl) = (Order::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
         assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, victims: Victims::Drop });
     }
 
@@ -103,6 +103,8 @@ mod tests {
             assert!(matches!(config.admission, Admission::Count { sightings: 65535, .. }));
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
-        config("schedule = { kind = 'step', every = 1, factor = 0 }\nttl_steps = 4294967295\nsmall_norm = 1e30");
+        config(
+            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_seconds = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
+        );
     }
 }

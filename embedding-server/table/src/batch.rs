@@ -1,5 +1,8 @@
 //! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
 
+use std::borrow::Cow;
+use std::ops::AddAssign;
+
 use crate::group::Scratch;
 use crate::hot::row;
 use crate::wide::wide;
@@ -53,7 +56,7 @@ impl Table {
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
         self.check_rows("rows", ids, self.dim(), out.len())?;
-        Ok(self.lookup_checked(ids, access, out, scratch))
+        self.lookup_checked(ids, access, out, scratch)
     }
 
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
@@ -70,7 +73,11 @@ impl Table {
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.check_gradients(ids, gradients)?;
-        Ok(self.push_checked(ids, gradients, step, scratch))
+        if !self.is_managed() {
+            return Ok(self.push_checked(ids, gradients, step, scratch));
+        }
+        let prepared = self.prepare_push(ids, gradients, scratch)?;
+        Ok(self.apply_push(prepared, step, scratch))
     }
 
     /// Puts whole rows in, replacing those that exist; of equal ids the last one stays. Answers how many rows are new.
@@ -82,19 +89,18 @@ impl Table {
         let Rows { ids, slots, marks } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
         self.check_rows("marks", ids, usize::from(!marks.is_empty()), marks.len())?;
-        let (layout, mut new) = (*self.layout(), 0);
+        if self.is_managed() {
+            return self.insert_managed(rows, scratch);
+        }
+        let mut new = 0;
         scratch.group(ids, self.stripes());
-        self.for_each_group(
-            scratch,
-            #[inline(always)]
-            |stripe, group| {
-                for (key, position) in std::iter::zip(group.keys, group.positions) {
-                    let (slot, created) = stripe.find_or_create(*key, &layout);
-                    new += u64::from(created);
-                    stripe.slot_mut(slot).copy_from_slice(row(slots, *position, layout.stride));
-                }
-            },
-        );
+        self.for_each_group(scratch, |stripe, group| {
+            let before = stripe.rows();
+            for (key, position) in std::iter::zip(group.keys, group.positions) {
+                stripe.put(*key, row(slots, *position, self.stride()));
+            }
+            new += (stripe.rows() - before) as u64;
+        });
         Ok(new)
     }
 
@@ -104,9 +110,12 @@ impl Table {
         access: Access,
         out: &mut [f32],
         scratch: &mut Scratch,
-    ) -> LookupReport {
+    ) -> Result<LookupReport, TableError> {
+        if self.is_managed() {
+            return self.lookup_managed(ids, access, out, scratch);
+        }
         // Compiled for each width of vectors; the processor's own is chosen here, once a request.
-        wide(
+        Ok(wide(
             #[inline(always)]
             || match access {
                 Access::Train => {
@@ -116,27 +125,31 @@ impl Table {
                     LookupReport { missing: self.lookup_for_reading(ids, out, scratch), ..LookupReport::default() }
                 }
             },
-        )
+        ))
     }
 
     pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
-        if self.layout().non_finite == NonFinite::Refuse || all_finite(gradients) {
-            return self.push_finite(ids, gradients, step, scratch);
-        }
-        let (kept, finite) = finite_rows(ids, gradients, self.dim());
-        let skipped = (ids.len() - kept.len()) as u64;
-        PushReport { skipped, ..self.push_finite(&kept, &finite, step, scratch) }
+        let Distinct { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
+        PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
 
-    fn push_finite(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
-        scratch.group(ids, self.stripes());
-        if !repeats::may_exist(self.stripes(), scratch) {
-            return self.push_grouped(gradients, step, scratch);
+    /// Each row once, with finite gradients; `scratch` groups them afterwards.
+    pub(crate) fn distinct<'a>(&self, ids: &'a [u64], gradients: &'a [f32], scratch: &mut Scratch) -> Distinct<'a> {
+        let mut rows = Distinct { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
+        let mut kept = Cow::Borrowed(ids);
+        if self.layout().non_finite == NonFinite::Skip && !all_finite(gradients) {
+            let (finite_ids, finite) = finite_rows(ids, gradients, self.dim());
+            (kept, rows.gradients) = (Cow::Owned(finite_ids), Cow::Owned(finite));
+            rows.skipped = (ids.len() - kept.len()) as u64;
         }
-        let (unique, sums) = repeats::summed(ids, gradients, self.dim());
-        scratch.group(&unique, self.stripes());
-        let repeated = (ids.len() - unique.len()) as u64;
-        PushReport { repeated, ..self.push_grouped(&sums, step, scratch) }
+        scratch.group(&kept, self.stripes());
+        if repeats::may_exist(self.stripes(), scratch) {
+            let (unique, sums) = repeats::summed(&kept, &rows.gradients, self.dim());
+            scratch.group(&unique, self.stripes());
+            rows.repeated = (kept.len() - unique.len()) as u64;
+            rows.gradients = Cow::Owned(sums);
+        }
+        rows
     }
 
     fn push_grouped(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
@@ -172,6 +185,33 @@ impl Table {
             Some(expected) if expected == found => Ok(()),
             expected => Err(TableError::Length { what, expected: expected.unwrap_or(usize::MAX), found }),
         }
+    }
+}
+
+/// The gradients of a push, one for each row; the rows themselves are grouped in a [`Scratch`].
+pub(crate) struct Distinct<'a> {
+    pub(crate) gradients: Cow<'a, [f32]>,
+    /// Left out, as they were not finite.
+    pub(crate) skipped: u64,
+    /// Added to another of the same id.
+    pub(crate) repeated: u64,
+}
+
+impl AddAssign for LookupReport {
+    fn add_assign(&mut self, other: Self) {
+        self.created += other.created;
+        self.missing += other.missing;
+        self.refused += other.refused;
+    }
+}
+
+impl AddAssign for PushReport {
+    fn add_assign(&mut self, other: Self) {
+        self.updated += other.updated;
+        self.created += other.created;
+        self.repeated += other.repeated;
+        self.skipped += other.skipped;
+        self.refused += other.refused;
     }
 }
 
@@ -271,6 +311,18 @@ mod tests {
         let rows = Rows { slots: vec![0; 2], marks: vec![0; 2], ..rows };
         assert!(table.insert(&rows, &mut scratch).is_err());
         assert_eq!(table.rows(), 0);
+    }
+
+    #[test]
+    fn a_table_may_leave_out_gradients_that_are_not_finite() {
+        let config = TableConfig { dim: 2, optimizer: SGD, non_finite: NonFinite::Skip, ..TableConfig::default() };
+        let table = Table::new(5, 2, &config).unwrap();
+        let gradients = [1.0, 2.0, f32::NAN, 1.0, 4.0, 8.0, 1.0, f32::INFINITY, 16.0, 32.0];
+        let report = table.push(&[1, 2, 3, 1, 1], &gradients, 0, &mut Scratch::new()).unwrap();
+        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, skipped: 2, refused: 0 });
+        assert_eq!(read(&table, &[1, 2, 3]), [-17.0, -34.0, 0.0, 0.0, -4.0, -8.0]);
+        let short = table.push(&[1, 2], &[f32::NAN; 3], 0, &mut Scratch::new()).unwrap_err();
+        assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
     }
 
     #[test]

@@ -25,7 +25,6 @@ pub(crate) struct Budget {
     used: AtomicUsize,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "eviction is under way"))]
 impl Budget {
     pub(crate) fn new(limit: Option<usize>) -> Self {
         Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }

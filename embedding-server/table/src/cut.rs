@@ -1,20 +1,36 @@
-//! A snapshot of all tables at one instant.
+//! A snapshot of all tables at one instant, read while training goes on.
+//!
+//! For the instant no request is under way (the gate). From then on each stripe keeps a row as it was before it changes
+//! for the first time, until the snapshot has read the stripe. What is read is what was kept, what has not changed, and
+//! what the cold tier, frozen at the same instant, holds of rows that were not in memory (invariant TI-1).
+//!
+//! Until a stripe is read it may keep a copy of each of its rows: read soon what is cut. A row's mark may be of a
+//! lookup after the instant; its words are not.
 
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::RwLockWriteGuard;
+use parking_lot::{Mutex, RwLockWriteGuard};
 
-use crate::{ColdError, Moment, Rows, Table, TableError, TableSet};
+use crate::group::id_of;
+use crate::tend::cold_error;
+use crate::visit::place_of;
+use crate::{ColdError, ColdScan, ColdView, Moment, Rows, Sighted, Table, TableError, TableSet};
 
-/// Longest wait for the requests that are under way.
+/// Longest wait for those who are under way.
 const WAIT: Duration = Duration::from_secs(10);
+/// Rows read under one lock.
+const ROWS_AT_ONCE: usize = 256;
+/// Rows read of the cold tier at a time.
+const COLD_AT_ONCE: usize = 4096;
 
-/// All rows at one instant, to be read while training goes on. There is one at a time; dropping it ends it.
-#[derive(Debug)]
+/// All rows at one instant. There is one at a time; dropping it ends it.
 pub struct Cut<'a> {
     set: &'a TableSet,
     moment: Moment,
-    _gate: RwLockWriteGuard<'a, ()>,
+    cold: Option<Mutex<Box<dyn ColdView>>>,
 }
 
 /// Why there is no snapshot.
@@ -23,29 +39,52 @@ pub enum CutError {
     /// There is one already.
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
-    /// Requests did not end in time.
-    #[error("no snapshot of the tables: after {}s {whom} had not ended", waited.as_secs())]
+    /// Others did not end in time.
+    #[error("no snapshot of the tables: after {}s {whom} had not ended; try again later", waited.as_secs())]
     Busy {
         /// Who was waited for.
         whom: &'static str,
         /// For how long.
         waited: Duration,
     },
-    /// The cold tier could not be frozen.
-    #[error("no snapshot of the tables")]
-    Cold(#[from] ColdError),
+    /// The cold tier cannot be frozen, or rows in it wait for gradients.
+    #[error("no snapshot of the tables; try again later")]
+    Cold(#[source] ColdError),
 }
 
 impl TableSet {
-    /// Takes the instant: no push is half in it, of however many tables.
+    /// Takes the instant: no push is half in it, of however many tables, and no [`crate::Entry`].
     ///
     /// # Errors
     /// When there is a snapshot already, when requests that are under way do not end within 10 s, or when the cold
     /// tier fails.
     pub fn cut(&self) -> Result<Cut<'_>, CutError> {
-        let busy = CutError::Busy { whom: "a lookup or a push", waited: WAIT };
-        let gate = self.gate().try_write_for(WAIT).ok_or(busy)?;
-        Ok(Cut { set: self, moment: self.now(), _gate: gate })
+        if self.cutting().swap(true, Ordering::Acquire) {
+            return Err(CutError::Running);
+        }
+        // From here on dropping the cut ends it.
+        let mut cut = Cut { set: self, moment: Moment::default(), cold: None };
+        self.iter().try_for_each(Table::pay_all).map_err(|error| CutError::Cold(cold_error(error)))?;
+        let (moment, _still) = self.take_instant()?;
+        cut.moment = moment;
+        if let Some(store) = &self.shared().capacity.cold {
+            cut.cold = Some(Mutex::new(store.freeze().map_err(CutError::Cold)?));
+        }
+        Ok(cut)
+    }
+
+    /// The instant, and a guard that keeps the cold tier as it was then: requests go on while it is being frozen.
+    fn take_instant(&self) -> Result<(Moment, RwLockWriteGuard<'_, ()>), CutError> {
+        let busy = |whom| CutError::Busy { whom, waited: WAIT };
+        let _alone = self.gate().try_write_for(WAIT).ok_or(busy("a lookup or a push"))?;
+        let still = self.shared().moves.try_write_for(WAIT).ok_or(busy("a write to the cold tier"))?;
+        if self.iter().any(Table::is_indebted) {
+            return Err(busy("a row of the cold tier that a gradient waits for"));
+        }
+        for table in self.iter() {
+            (0..table.stripes()).for_each(|stripe| table.lock(stripe).begin_capture());
+        }
+        Ok((self.shared().clock.now(), still))
     }
 }
 
@@ -57,16 +96,120 @@ impl Cut<'_> {
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in memory or not, to `into`, in ascending order
-    /// of ids. A stripe is read once.
+    /// of ids. A stripe can be read once: it keeps nothing for the snapshot any more.
     ///
     /// # Errors
-    /// When there is no such table, or the cold tier fails.
+    /// When there is no such table, the stripe was read before, or the cold tier fails.
     ///
     /// # Panics
     /// When there is no such stripe.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut Rows) -> Result<(), TableError> {
-        let table: &Table = self.set.table(table)?;
-        table.read_stripe(stripe, into);
+        let table = self.set.table(table)?;
+        let hot = table.captured(stripe).ok_or(TableError::Spent { table: table.number(), stripe })?;
+        let mut rows = Rows::default();
+        let tick = table.marks().tick(self.moment);
+        if let Some(view) = self.cold.as_ref().filter(|_| table.is_tiered()) {
+            let in_memory = hot.ids.iter().copied().collect();
+            let read = read_cold(table, stripe, view, &in_memory, &mut rows);
+            read.map_err(|source| table.unreadable(source))?;
+        }
+        rows.ids.extend_from_slice(&hot.ids);
+        rows.slots.extend_from_slice(&hot.slots);
+        rows.marks.extend_from_slice(&hot.marks);
+        append_sorted(table, &rows, tick, into);
         Ok(())
+    }
+}
+
+impl Cut<'_> {
+    /// Appends what one stripe of a table had counted, at the instant, of ids that have no row. It can be read once,
+    /// before or after the stripe's rows.
+    ///
+    /// # Errors
+    /// When there is no such table, or the sightings of the stripe were read before.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_sightings(&self, table: u32, stripe: usize, into: &mut Sighted) -> Result<(), TableError> {
+        let table = self.set.table(table)?;
+        let read = table.lock(stripe).doorkeeper.read_captured(into);
+        if read { Ok(()) } else { Err(TableError::Spent { table: table.number(), stripe }) }
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        for table in self.set.iter() {
+            (0..table.stripes()).for_each(|stripe| drop(table.lock(stripe).end_capture()));
+            (0..table.stripes()).for_each(|stripe| table.lock(stripe).doorkeeper.end_capture());
+        }
+        self.set.cutting().store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Cut<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Cut").field("moment", &self.moment).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// The rows that a stripe had in memory at the instant, in no order; `None` if it keeps nothing. The lock is held
+    /// for some rows at a time.
+    fn captured(&self, stripe: usize) -> Option<Rows> {
+        let mut left = self.lock(stripe).unsettled()?;
+        left.sort_unstable_by_key(|(_, slot)| *slot);
+        for some in left.chunks(ROWS_AT_ONCE) {
+            let mut stripe = self.lock(stripe);
+            some.iter().for_each(|(key, slot)| stripe.keep(*key, *slot));
+        }
+        Some(self.lock(stripe).end_capture()?.rows)
+    }
+
+    /// Places of a stripe's rows in the cold tier.
+    pub(crate) fn places(&self, stripe: usize) -> RangeInclusive<u64> {
+        let start = place_of(stripe as u64);
+        start..=start | u64::MAX.checked_shr(self.stripes().trailing_zeros()).unwrap_or(0)
+    }
+}
+
+/// Appends the rows of a stripe that lie in the frozen tier and were not in memory at the instant.
+fn read_cold(
+    table: &Table,
+    stripe: usize,
+    view: &Mutex<Box<dyn ColdView>>,
+    in_memory: &HashSet<u64>,
+    rows: &mut Rows,
+) -> Result<(), ColdError> {
+    let (stride, range) = (table.stride(), table.places(stripe));
+    let (mut from, mut scan) = (Some(*range.start()), ColdScan::default());
+    while let Some(start) = from {
+        scan.places.clear();
+        scan.rows.clear();
+        from = view.lock().scan(table.number(), start..=*range.end(), COLD_AT_ONCE, &mut scan)?;
+        for (row, place) in scan.places.iter().enumerate() {
+            let (id, words) = (id_of(place_of(*place)), &scan.rows[row * (stride + 1)..][..stride + 1]);
+            if !in_memory.contains(&id) {
+                rows.ids.push(id);
+                rows.slots.extend_from_slice(&words[..stride]);
+                rows.marks.push(words[stride]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends rows in ascending order of ids, without those past their time to live.
+fn append_sorted(table: &Table, rows: &Rows, tick: u64, into: &mut Rows) {
+    let stride = table.stride();
+    let alive = |row: &usize| rows.marks.get(*row).is_none_or(|mark| !table.marks().expired(*mark, tick));
+    let mut order: Vec<usize> = (0..rows.ids.len()).filter(alive).collect();
+    order.sort_unstable_by_key(|row| rows.ids[*row]);
+    into.ids.reserve(order.len());
+    into.slots.reserve(order.len() * stride);
+    for row in order {
+        into.ids.push(rows.ids[row]);
+        into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
+        into.marks.extend(rows.marks.get(row));
     }
 }

@@ -83,6 +83,14 @@ pub enum TableError {
         #[source]
         source: ColdError,
     },
+    /// A stripe that was read from a snapshot before, and is not kept for it any more.
+    #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
+    Spent {
+        /// The table.
+        table: u32,
+        /// The stripe.
+        stripe: usize,
+    },
     /// Rows of the cold tier cannot be read.
     #[error("table {table}: {source}; try again later")]
     Cold {
@@ -111,6 +119,7 @@ impl TableError {
             | Self::TooManyRows { table, .. }
             | Self::NotFinite { table, .. }
             | Self::Full { table, .. }
+            | Self::Spent { table, .. }
             | Self::Cold { table, .. } => Some(*table),
             Self::UnknownTable { .. } | Self::Length { .. } => None,
         }

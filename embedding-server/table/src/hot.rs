@@ -20,6 +20,7 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
+                let before = made;
                 group.slots.clear();
                 staged(
                     group.keys.len(),
@@ -38,6 +39,7 @@ impl Table {
                         }
                     },
                 );
+                stripe.count_lookups(group.keys.len(), (made - before) as usize);
             },
         );
         made
@@ -52,6 +54,7 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
+                let before = group.missing.len();
                 group.slots.clear();
                 staged(
                     group.keys.len(),
@@ -73,6 +76,7 @@ impl Table {
                         }
                     },
                 );
+                stripe.count_lookups(group.keys.len(), group.missing.len() - before);
             },
         );
         for position in &scratch.missing {
@@ -90,6 +94,9 @@ impl Table {
             scratch,
             #[inline(always)]
             |stripe, group| {
+                if stripe.captures() {
+                    stripe.keep_all(group.keys);
+                }
                 group.slots.clear();
                 staged(
                     group.keys.len(),

@@ -77,7 +77,6 @@ impl Index {
     }
 
     /// Takes a key out and answers its slot.
-    #[cfg_attr(not(test), expect(dead_code, reason = "rows leave memory with the cold tier"))]
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         let Found::Slot(slot) = self.find(key) else {
             return None;
@@ -100,6 +99,29 @@ impl Index {
     /// All keys and slots, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> {
         self.buckets().iter().flat_map(entries)
+    }
+
+    /// Appends the keys and slots of whole buckets from bucket `from` on, until there are `enough` more; answers the
+    /// bucket to go on from, `None` at the end.
+    pub(crate) fn scan(&self, from: usize, enough: usize, into: &mut Vec<(u64, u32)>) -> Option<usize> {
+        let enough = into.len().saturating_add(enough);
+        for (place, bucket) in self.buckets().iter().enumerate().skip(from) {
+            if into.len() >= enough {
+                return Some(place);
+            }
+            into.extend(entries(bucket));
+        }
+        None
+    }
+
+    /// Bytes that the index would grow by for this many keys more.
+    pub(crate) fn growth(&self, keys: usize) -> usize {
+        let now = self.buckets().len();
+        let mut buckets = now;
+        while self.len + keys > FULL * buckets {
+            buckets += buckets / 4 + 1;
+        }
+        (buckets - now) * WORDS * size_of::<u32>()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -301,6 +323,31 @@ mod tests {
         check(&index, &model);
         let bytes = index.bytes() as f64 / 200_000.0;
         assert!((16.0..=20.1).contains(&bytes), "{bytes} bytes an entry");
+    }
+
+    #[test]
+    fn a_scan_in_parts_meets_each_key_once() {
+        let (index, model) = filled((0..1000).map(key_of));
+        let (mut all, mut from, mut parts) = (Vec::new(), Some(0), 0);
+        while let Some(place) = from {
+            let before = all.len();
+            from = index.scan(place, 50, &mut all);
+            parts += 1;
+            assert!((1..50 + WAYS).contains(&(all.len() - before)));
+        }
+        assert_eq!((all.len(), parts), (1000, 20));
+        assert_eq!(all.into_iter().collect::<HashMap<_, _>>(), model);
+    }
+
+    #[test]
+    fn growth_is_told_before_it_comes() {
+        let mut index = Index::new();
+        for key in (0..3000).map(key_of) {
+            let (before, told) = (index.bytes(), index.growth(1));
+            let Found::Nothing(place) = index.find(key) else { panic!("keys differ") };
+            index.add(key, place, 0);
+            assert_eq!(index.bytes() - before, told);
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum Order {
 pub enum Ttl {
     /// Steps of training, at least 1.
     Steps(u32),
-    /// Seconds, at least 1.
+    /// Seconds, at least 1. Uses are ordered by seconds then; LFU, which counts by steps, is refused.
     Seconds(u32),
 }
 
@@ -54,7 +54,14 @@ impl Retention {
         if matches!(self.ttl, Some(Ttl::Steps(0) | Ttl::Seconds(0))) {
             return Some("the time to live is 0; expected at least 1".to_owned());
         }
-        matches!(self.order, Order::Lfu { half_life: 0 })
-            .then(|| "the half-life of uses is 0 steps; expected at least 1".to_owned())
+        match (self.order, self.ttl) {
+            (Order::Lfu { half_life: 0 }, _) => {
+                Some("the half-life of uses is 0 steps; expected at least 1".to_owned())
+            }
+            (Order::Lfu { .. }, Some(Ttl::Seconds(_))) => {
+                Some("uses are counted by steps (lfu) and the time to live in seconds; give it in steps".to_owned())
+            }
+            _ => None,
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
 use crate::shared::Shared;
-use crate::{Access, Capacity, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
+use crate::{Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
 
 /// The tables of a model; a table's number is its position.
 #[derive(Debug)]
@@ -15,6 +16,9 @@ pub struct TableSet {
     shared: Arc<Shared>,
     /// Held shared by what changes rows, alone for the instant of a snapshot.
     gate: RwLock<()>,
+    /// Whether there is a snapshot.
+    cutting: AtomicBool,
+    turn: AtomicUsize,
 }
 
 /// The part of a request that concerns one table. Its values follow those of the part before.
@@ -37,13 +41,25 @@ impl TableSet {
         let shared = Arc::new(Shared::new(capacity));
         let make = |(number, config)| Table::within(seed, number as u32, config, &shared);
         let tables = configs.iter().enumerate().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { tables, shared, gate: RwLock::default() })
+        Ok(Self { tables, shared, gate: RwLock::default(), cutting: AtomicBool::new(false), turn: AtomicUsize::new(0) })
     }
 
     /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since some moment.
     /// Times before the present one are ignored.
     pub fn tick(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(Moment { steps, seconds });
+    }
+
+    /// Why rows could not go to the cold tier the last time; `None` while all is well.
+    #[must_use]
+    pub fn trouble(&self) -> Option<ColdError> {
+        self.shared.failure()
+    }
+
+    /// Bytes in memory that the budget counts, and the budget.
+    #[must_use]
+    pub fn budget(&self) -> Option<(usize, usize)> {
+        self.shared.capacity.budget.map(|_| self.shared.budget.used())
     }
 
     /// The tables in order.
@@ -124,10 +140,7 @@ impl TableSet {
         }
         let mut total = LookupReport::default();
         for (part, values) in self.divide(parts) {
-            let report = self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch);
-            total.created += report.created;
-            total.missing += report.missing;
-            total.refused += report.refused;
+            total += self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch)?;
         }
         Ok(total)
     }
@@ -144,13 +157,36 @@ impl TableSet {
             self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
         }
         let mut total = PushReport::default();
+        if self.tables.iter().any(Table::is_managed) {
+            return self.push_managed(parts, gradients, step, scratch);
+        }
         for (part, values) in self.divide(parts) {
-            let report = self.table(part.table)?.push_checked(part.ids, &gradients[values], step, scratch);
-            total.updated += report.updated;
-            total.created += report.created;
-            total.repeated += report.repeated;
-            total.skipped += report.skipped;
-            total.refused += report.refused;
+            total += self.table(part.table)?.push_checked(part.ids, &gradients[values], step, scratch);
+        }
+        Ok(total)
+    }
+
+    /// Everything that can fail is done for all parts before any of them is changed.
+    fn push_managed(
+        &self,
+        parts: &[Part<'_>],
+        gradients: &[f32],
+        step: u64,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        let mut prepared = Vec::with_capacity(parts.len());
+        for (part, values) in self.divide(parts) {
+            let (table, gradients) = (self.table(part.table)?, &gradients[values]);
+            let managed =
+                if table.is_managed() { Some(table.prepare_push(part.ids, gradients, scratch)?) } else { None };
+            prepared.push((table, part.ids, gradients, managed));
+        }
+        let mut total = PushReport::default();
+        for (table, ids, gradients, managed) in prepared {
+            total += match managed {
+                Some(prepared) => table.apply_push(prepared, step, scratch),
+                None => table.push_checked(ids, gradients, step, scratch),
+            };
         }
         Ok(total)
     }
@@ -159,8 +195,17 @@ impl TableSet {
         &self.gate
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        self.shared.clock.now()
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn cutting(&self) -> &AtomicBool {
+        &self.cutting
+    }
+
+    /// Counts the calls of maintenance; each goes on where the one before ended.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
     fn check_values(&self, what: &'static str, parts: &[Part<'_>], found: usize) -> Result<(), TableError> {

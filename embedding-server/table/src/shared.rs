@@ -1,21 +1,40 @@
 //! What the tables of one server share: memory, the tier behind it, time.
 
-use crate::Capacity;
+use parking_lot::{Mutex, RwLock};
+
 use crate::capacity::Budget;
 use crate::clock::Clock;
+use crate::{Capacity, ColdError};
 
 /// What the tables of one server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    #[expect(dead_code, reason = "eviction is under way")]
     pub(crate) budget: Budget,
-    #[expect(dead_code, reason = "eviction is under way")]
     pub(crate) capacity: Capacity,
     pub(crate) clock: Clock,
+    /// Held shared while rows go to the cold tier or are forgotten there, alone while it is frozen for a snapshot.
+    pub(crate) moves: RwLock<()>,
+    /// Why rows could not go to the cold tier the last time.
+    failure: Mutex<Option<ColdError>>,
 }
 
 impl Shared {
     pub(crate) fn new(capacity: Capacity) -> Self {
-        Self { budget: Budget::new(capacity.budget), capacity, clock: Clock::default() }
+        Self {
+            budget: Budget::new(capacity.budget),
+            capacity,
+            clock: Clock::default(),
+            moves: RwLock::default(),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Remembers what came of the last attempt to write.
+    pub(crate) fn note(&self, failure: Option<&ColdError>) {
+        *self.failure.lock() = failure.cloned();
+    }
+
+    pub(crate) fn failure(&self) -> Option<ColdError> {
+        self.failure.lock().clone()
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Slab {
     end: usize,
     /// The slot that was given back last; its first word is the number of the one before.
     free: u32,
+    /// Slots that were given back.
+    released: usize,
 }
 
 impl Slab {
@@ -35,7 +37,7 @@ impl Slab {
     pub(crate) fn new(stride: usize, marks: bool) -> Self {
         let largest = BLOCK_BYTES / ((stride + usize::from(marks)) * size_of::<u32>());
         let bits = largest.max(FIRST_BLOCK).ilog2();
-        Self { stride, marks, bits, blocks: Vec::new(), next: 0, end: 0, free: NONE }
+        Self { stride, marks, bits, blocks: Vec::new(), next: 0, end: 0, free: NONE, released: 0 }
     }
 
     /// Adds one slot of zeros and answers its number.
@@ -52,10 +54,35 @@ impl Slab {
     }
 
     /// Gives back a slot that [`Self::add`] gave out.
-    #[cfg_attr(not(test), expect(dead_code, reason = "rows leave memory with the cold tier"))]
     pub(crate) fn release(&mut self, slot: u32) {
         self.words_mut(slot)[0] = self.free;
         self.free = slot;
+        self.released += 1;
+    }
+
+    /// Slots that can be added before the slab grows.
+    pub(crate) fn vacant(&self) -> usize {
+        self.released + self.end - self.next
+    }
+
+    /// Bytes that the slab would grow by for this many slots more.
+    pub(crate) fn growth(&self, slots: usize) -> usize {
+        let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant()), self.blocks.len(), 0);
+        while missing > 0 {
+            let slots = self.block_slots(block);
+            (missing, block, grown) = (missing.saturating_sub(slots), block + 1, grown + slots);
+        }
+        grown * (self.stride + usize::from(self.marks)) * size_of::<u32>()
+    }
+
+    /// Words of a slot.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Whether each slot has a mark.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.marks
     }
 
     #[inline(always)]
@@ -74,7 +101,6 @@ impl Slab {
     ///
     /// # Panics
     /// When the slab was made without marks.
-    #[cfg_attr(not(test), expect(dead_code, reason = "rows leave memory with the cold tier"))]
     #[inline(always)]
     pub(crate) fn mark(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
@@ -113,6 +139,7 @@ impl Slab {
     fn reuse(&mut self) -> u32 {
         let slot = self.free;
         self.free = self.words(slot)[0];
+        self.released -= 1;
         self.words_mut(slot).fill(0);
         if self.marks {
             *self.mark_mut(slot) = 0;
@@ -120,13 +147,17 @@ impl Slab {
         slot
     }
 
+    /// Slots of a block, by its position.
+    fn block_slots(&self, block: usize) -> usize {
+        1 << self.bits.min(FIRST_BLOCK.ilog2() + (block / BLOCKS_PER_LEVEL) as u32)
+    }
+
     #[cold]
     fn grow(&mut self) {
         let first = self.blocks.len() << self.bits;
         // Slots are numbered in 32 bits: billions of rows in one stripe are terabytes in a whole table.
         assert!(first < (u32::MAX >> 1) as usize, "a stripe is full: give the table more stripes");
-        let level = (self.blocks.len() / BLOCKS_PER_LEVEL) as u32;
-        let slots = 1 << self.bits.min(FIRST_BLOCK.ilog2() + level);
+        let slots = self.block_slots(self.blocks.len());
         self.blocks.push(Memory::zeroed(slots * (self.stride + usize::from(self.marks)), Pages::Huge));
         (self.next, self.end) = (first, first + slots);
     }
@@ -194,6 +225,21 @@ mod tests {
         let again: std::collections::BTreeSet<u32> = numbers.iter().map(|_| slab.add()).collect();
         assert_eq!(again, numbers.into_iter().collect());
         assert_eq!(slab.bytes(), bytes);
+    }
+
+    #[test]
+    fn growth_is_told_before_it_comes() {
+        let mut slab = Slab::new(40, true);
+        let held = |slab: &Slab| slab.blocks.iter().map(Memory::bytes).sum::<usize>();
+        for more in [1, 3, 1, 200, 7, 5000] {
+            let (before, told) = (held(&slab), slab.growth(more));
+            let vacant = slab.vacant();
+            let slots: Vec<u32> = (0..more).map(|_| slab.add()).collect();
+            assert_eq!(held(&slab) - before, told);
+            assert_eq!(vacant + told / 164, slab.vacant() + more);
+            slots[..more / 2].iter().for_each(|slot| slab.release(*slot));
+            assert_eq!((slab.growth(more / 2), slab.vacant()), (0, vacant + told / 164 - more + more / 2));
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! One independently locked part of a table: an index and the slab it points into.
 
 use crate::TableCounts;
+use crate::admission::Doorkeeper;
+use crate::capture::Capture;
 use crate::config::Layout;
 use crate::group::id_of;
 use crate::index::{Found, Index};
@@ -10,14 +12,65 @@ use crate::slab::Slab;
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
 pub(crate) struct Stripe {
+    /// Its position in the table.
+    pub(crate) number: usize,
     index: Index,
     slab: Slab,
     pub(crate) counts: TableCounts,
+    /// Who of those without a row gets one.
+    pub(crate) doorkeeper: Doorkeeper,
+    /// Bytes that the budget knows of.
+    pub(crate) charged: usize,
+    /// Times that rows left for the cold tier or were forgotten: what was read there before may be void.
+    pub(crate) departures: u32,
+    /// Bucket of the index where the next search for rows of low rank starts.
+    pub(crate) hand: usize,
+    pub(crate) sweep: Sweep,
+    /// Gradients of rows that could not be read in time.
+    pub(crate) owed: Vec<Owed>,
+    /// What a snapshot has yet to read.
+    capture: Option<Capture>,
+}
+
+/// A gradient that was acknowledged and waits for its row to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Owed {
+    pub(crate) key: u64,
+    pub(crate) step: u64,
+    pub(crate) gradient: Box<[f32]>,
+}
+
+/// How far the search for rows to forget has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sweep {
+    /// Bucket of the index; `None` between two sweeps.
+    pub(crate) place: Option<usize>,
+    /// Tick at which the last one started.
+    pub(crate) started: u64,
 }
 
 impl Stripe {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { index: Index::new(), slab: Slab::new(layout.stride, false), counts: TableCounts::default() }
+    pub(crate) fn new(number: usize, layout: Layout, marks: bool, doorkeeper: Doorkeeper) -> Self {
+        Self {
+            number,
+            index: Index::new(),
+            slab: Slab::new(layout.stride, marks),
+            counts: TableCounts::default(),
+            doorkeeper,
+            charged: 0,
+            departures: 0,
+            hand: 0,
+            sweep: Sweep::default(),
+            owed: Vec::new(),
+            capture: None,
+        }
+    }
+
+    /// Of this many ids of a lookup, `misses` had no row in memory.
+    #[inline(always)]
+    pub(crate) fn count_lookups(&mut self, ids: usize, misses: usize) {
+        self.counts.hits += (ids - misses) as u64;
+        self.counts.misses += misses as u64;
     }
 
     /// Asks for the index entry of a key.
@@ -52,10 +105,119 @@ impl Stripe {
 
     #[inline(never)]
     fn create(&mut self, key: u64, place: usize, layout: &Layout) -> u32 {
-        let slot = self.slab.add();
-        self.index.add(key, place, slot);
+        let slot = self.add(key, place);
+        self.counts.created += 1;
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         slot
+    }
+
+    /// Makes a row of these words.
+    pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
+        let slot = match self.index.find(key) {
+            Found::Slot(slot) => slot,
+            Found::Nothing(place) => self.add(key, place),
+        };
+        self.keep(key, slot);
+        self.slab.words_mut(slot).copy_from_slice(words);
+        slot
+    }
+
+    /// Gives a row its first value again.
+    pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &Layout) {
+        self.keep(key, slot);
+        layout.fill_slot(id_of(key), self.slab.words_mut(slot));
+        self.counts.expired += 1;
+        self.counts.created += 1;
+    }
+
+    /// Takes a row out.
+    pub(crate) fn remove(&mut self, key: u64) {
+        if let Some(slot) = self.find(key) {
+            self.keep(key, slot);
+            self.index.remove(key);
+            self.slab.release(slot);
+        }
+    }
+
+    fn add(&mut self, key: u64, place: usize) -> u32 {
+        let slot = self.slab.add();
+        self.index.add(key, place, slot);
+        if let Some(capture) = &mut self.capture {
+            capture.settle(slot);
+        }
+        slot
+    }
+
+    /// A row's mark; the table must have marks.
+    #[inline]
+    pub(crate) fn mark(&self, slot: u32) -> u32 {
+        self.slab.mark(slot)
+    }
+
+    /// As [`Self::mark`].
+    #[inline]
+    pub(crate) fn mark_mut(&mut self, slot: u32) -> &mut u32 {
+        self.slab.mark_mut(slot)
+    }
+
+    /// Keys and slots from a place of the index on; see [`Index::scan`].
+    pub(crate) fn scan(&self, from: usize, enough: usize, into: &mut Vec<(u64, u32)>) -> Option<usize> {
+        self.index.scan(from, enough, into)
+    }
+
+    /// Rows that fit in before memory grows.
+    pub(crate) fn vacant(&self) -> usize {
+        self.slab.vacant()
+    }
+
+    /// Bytes that index and slab would grow by for this many rows more.
+    pub(crate) fn growth(&self, rows: usize) -> usize {
+        self.index.growth(rows) + self.slab.growth(rows)
+    }
+
+    /// From now on rows are kept for a snapshot before they change.
+    pub(crate) fn begin_capture(&mut self) {
+        self.capture = Some(Capture::default());
+        self.doorkeeper.begin_capture();
+    }
+
+    /// What was kept; changes are of no concern any more.
+    pub(crate) fn end_capture(&mut self) -> Option<Capture> {
+        self.capture.take()
+    }
+
+    #[inline(always)]
+    pub(crate) fn captures(&self) -> bool {
+        self.capture.is_some()
+    }
+
+    /// Keeps a row that is about to change, if a snapshot wants it.
+    #[inline]
+    pub(crate) fn keep(&mut self, key: u64, slot: u32) {
+        if let Some(capture) = &mut self.capture {
+            let mark = self.slab.has_marks().then(|| self.slab.mark(slot));
+            capture.keep(slot, id_of(key), self.slab.words(slot), mark);
+        }
+    }
+
+    /// Keeps those of the keys' rows that are there.
+    #[cold]
+    pub(crate) fn keep_all(&mut self, keys: &[u64]) {
+        for key in keys {
+            if let Some(slot) = self.find(*key) {
+                self.keep(*key, slot);
+            }
+        }
+    }
+
+    /// Keys and slots of the rows that a snapshot has not yet, with room made to keep them; `None` if there is none to
+    /// keep rows for.
+    pub(crate) fn unsettled(&mut self) -> Option<Vec<(u64, u32)>> {
+        let capture = self.capture.as_mut()?;
+        let rows: Vec<_> = self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot)).collect();
+        capture.rows.ids.reserve(rows.len());
+        capture.rows.slots.reserve(rows.len() * self.slab.stride());
+        Some(rows)
     }
 
     #[inline(always)]
@@ -79,9 +241,9 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index and slab, allocated, used or not.
+    /// Bytes of index, slab and sightings, allocated, used or not.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes() + self.slab.bytes()
+        self.index.bytes() + self.slab.bytes() + self.doorkeeper.bytes()
     }
 }
 
@@ -91,7 +253,7 @@ mod tests {
 
     use super::*;
     use crate::group::key_of;
-    use crate::{Initializer, Limits, Optimizer, TableConfig};
+    use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -103,7 +265,8 @@ mod tests {
         #[test]
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
-            let mut stripe = Stripe::new(layout);
+            let always = Doorkeeper::new(Admission::Always, 1, 0, 0);
+            let mut stripe = Stripe::new(0, layout, false, always);
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);

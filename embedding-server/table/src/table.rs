@@ -1,13 +1,18 @@
 //! One table: its stripes behind their locks, what it holds, and reading all of it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::admission::Doorkeeper;
+use crate::cold_sweep::ColdSweep;
 use crate::config::Layout;
+use crate::evict::Leaving;
+use crate::marks::Marks;
 use crate::shared::Shared;
 use crate::stripe::Stripe;
-use crate::{Capacity, Element, TableConfig, TableCounts, TableError};
+use crate::{Admission, Capacity, ColdStore, Element, Retention, TableConfig, TableCounts, TableError, Victims};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,13 +25,30 @@ pub struct Rows {
     pub marks: Vec<u32>,
 }
 
+const NO_COLD_TIER: &str = "rows that leave memory go to the cold tier, and there is none; \
+     set a budget of memory with a cold tier, or let victims be dropped";
+
 /// One embedding table. All calls take `&self` and may run on any number of threads at once.
 #[derive(Debug)]
 pub struct Table {
     table: u32,
     layout: Layout,
+    retention: Retention,
+    marks: Marks,
+    /// Whether rows have marks, and with them the calls that mind them.
+    managed: bool,
+    /// Whether rows go to the cold tier.
+    tiered: bool,
+    /// Whether some ids get no row, or not at once.
+    selective: bool,
     stripes: Vec<Mutex<Stripe>>,
-    #[expect(dead_code, reason = "eviction is under way")]
+    /// Held by the thread that sends rows of a stripe to the cold tier.
+    doors: Vec<Mutex<()>>,
+    /// Working memory for rows on their way out.
+    leaving: Mutex<Vec<Leaving>>,
+    pub(crate) cold_sweep: Mutex<ColdSweep>,
+    /// Gradients that wait for their rows.
+    owing: AtomicUsize,
     shared: Arc<Shared>,
 }
 
@@ -48,9 +70,31 @@ impl Table {
         shared: &Arc<Shared>,
     ) -> Result<Self, TableError> {
         config.check(table)?;
-        let layout = config.layout(seed, table);
-        let stripes = (0..config.stripes).map(|_| Mutex::new(Stripe::new(layout))).collect();
-        Ok(Self { table, layout, stripes, shared: Arc::clone(shared) })
+        let (layout, retention) = (config.layout(seed, table), config.retention);
+        let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
+        let tiered = needs_cold && retention.victims == Victims::Cold;
+        if tiered && shared.capacity.cold.is_none() {
+            return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
+        }
+        let selective = config.admission != Admission::Always;
+        let managed = shared.capacity.budget.is_some() || retention.ttl.is_some() || tiered || selective;
+        let doorkeeper = || Doorkeeper::new(config.admission, config.stripes, seed, table);
+        let stripe = |number| Mutex::new(Stripe::new(number, layout, managed, doorkeeper()));
+        Ok(Self {
+            table,
+            layout,
+            retention,
+            marks: Marks::new(&retention),
+            managed,
+            tiered,
+            selective,
+            stripes: (0..config.stripes).map(stripe).collect(),
+            doors: (0..config.stripes).map(|_| Mutex::default()).collect(),
+            leaving: Mutex::default(),
+            cold_sweep: Mutex::default(),
+            owing: AtomicUsize::new(0),
+            shared: Arc::clone(shared),
+        })
     }
 
     /// Weights per row.
@@ -113,6 +157,7 @@ impl Table {
         for (id, slot) in stripe.sorted() {
             into.ids.push(id);
             into.slots.extend_from_slice(stripe.slot(slot));
+            into.marks.extend(self.managed.then(|| stripe.mark(slot)));
         }
     }
 
@@ -120,13 +165,78 @@ impl Table {
         self.table
     }
 
+    #[inline(always)]
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
+    pub(crate) fn retention(&self) -> &Retention {
+        &self.retention
+    }
+
+    #[inline(always)]
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_managed(&self) -> bool {
+        self.managed
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_tiered(&self) -> bool {
+        self.tiered
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_selective(&self) -> bool {
+        self.selective
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Where rows go, if they go anywhere.
+    pub(crate) fn cold(&self) -> Option<&dyn ColdStore> {
+        self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
+    }
+
+    /// The time by which its marks go.
+    pub(crate) fn tick(&self) -> u64 {
+        self.marks.tick(self.shared.clock.now())
+    }
+
+    pub(crate) fn owing(&self) -> &AtomicUsize {
+        &self.owing
+    }
+
+    pub(crate) fn door(&self, stripe: usize) -> &Mutex<()> {
+        &self.doors[stripe]
+    }
+
+    /// Lends working memory for rows on their way out.
+    pub(crate) fn with_leaving<T>(&self, work: impl FnOnce(&mut Leaving) -> T) -> T {
+        let mut leaving = self.leaving.lock().pop().unwrap_or_default();
+        let done = work(&mut leaving);
+        self.leaving.lock().push(leaving);
+        done
+    }
+
     #[inline]
     pub(crate) fn lock(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
-        self.stripes[stripe].lock()
+        self.stripes[stripe].try_lock().unwrap_or_else(|| self.wait_for(stripe))
+    }
+
+    #[cold]
+    fn wait_for(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
+        let nanos = || self.shared.capacity.nanos.map_or(0, |nanos| nanos());
+        let start = nanos();
+        let mut stripe = self.stripes[stripe].lock();
+        stripe.counts.contended += 1;
+        stripe.counts.waited_nanos += nanos().saturating_sub(start);
+        stripe
     }
 }
 

@@ -50,6 +50,27 @@ fn what_is_not_wanted_is_passed_and_still_counted() {
     assert_eq!(reader.position(), fs::metadata(&path).unwrap().len());
 }
 
+/// Ten blocks of one run: who owns a fifth of the buckets reads two of them, or three with the borders.
+#[test]
+fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut header = header(1024);
+    (header.tables[0].dim, header.tables[0].width) = (1024, 1024);
+    let ids: Vec<u64> = (0..10_000).collect();
+    let rows = Rows { slots: vec![0; 1024 * ids.len()], ids, marks: Vec::new() };
+    let path = written(folder.path(), &header, |writer| writer.rows(0, &rows));
+    for first in (0..1024).step_by(205) {
+        let mut reader = Reader::open(&path).unwrap();
+        let ours = |head: &BlockHead| head.from < first + 205 && first < head.until;
+        let mut read = 0;
+        while reader.next(ours).unwrap().is_some() {
+            read += 1;
+        }
+        assert_eq!(reader.blocks(), 10);
+        assert!((2..=3).contains(&read), "{read} blocks of buckets {first}…");
+    }
+}
+
 #[test]
 fn a_file_without_tables_is_a_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,11 +6,11 @@ use serde::Serialize;
 use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Input, Worker};
 use zagros_ingest::Batch;
-use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
-use zagros_job::{Job, Overrides};
+use zagros_job::Job;
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics::Registry;
 
+use super::workload;
 use crate::args::{BenchModel, BenchTrainArgs};
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
@@ -18,8 +18,6 @@ use crate::meter::{Meter, Window};
 use crate::print::{answer, out};
 use crate::report;
 
-/// Samples per step, as every peer runs this workload.
-const BATCH: usize = 4096;
 /// Steps before the counted ones: tables grow, caches warm, threads start.
 const WARM_UP: u64 = 20;
 
@@ -55,7 +53,7 @@ struct Split {
 /// Warms up, counts, prints.
 pub(crate) async fn train(args: BenchTrainArgs) -> Result<Exit, Failure> {
     let (warm_up, counted) = if args.quick { (2, 3) } else { (WARM_UP, args.steps) };
-    let batches = workload(&args, (warm_up + counted) as usize)?;
+    let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
     let window = run(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
     if args.json {
@@ -66,56 +64,15 @@ pub(crate) async fn train(args: BenchTrainArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// The workload's first `steps` batches.
-fn workload(args: &BenchTrainArgs, steps: usize) -> Result<Vec<Batch>, Failure> {
-    let workload = match &args.data {
-        Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
-        None => CritZipf::generate(Vocabulary::Small, steps * BATCH),
-    };
-    let batches: Option<Vec<Batch>> = (0..steps).map(|step| workload.batch(step * BATCH..(step + 1) * BATCH)).collect();
-    batches.ok_or_else(|| {
-        let held = workload.samples() / BATCH;
-        let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {steps} wanted");
-        Failure::with_help(Exit::Usage, what, "ask for fewer with --steps")
-    })
-}
-
-/// The workload's job: what every peer trains (13 numbers, 26 tables, Adagrad 0.01, Adam 0.001).
+/// As every peer trains it, with Adam 0.001 for the dense network.
 fn job(args: &BenchTrainArgs, steps: u64) -> Result<Job, Failure> {
     let model = match args.model {
         BenchModel::Dlrm => "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]",
         BenchModel::Ffnn => "kind = \"ffnn\"\nhidden = [1024, 512, 256]",
     };
-    let text = format!(
-        r#"
-        name = "crit-zipf"
-        [data]
-        format = "criteo"
-        train = "memory"
-        [embedding]
-        dim = {dim}
-        init = {{ kind = "uniform", bound = 0.01 }}
-        optimizer = {{ kind = "adagrad", lr = 0.01, epsilon = 1e-10 }}
-        [model]
-        {model}
-        [optimizer]
-        kind = "adam"
-        lr = 0.001
-        [train]
-        batch_size = {BATCH}
-        threads = {threads}
-        staleness = {staleness}
-        max_steps = {steps}
-        [output]
-        save_model = false
-        tensorboard = false
-        "#,
-        dim = args.dim,
-        threads = args.threads,
-        staleness = args.staleness,
-    );
-    let job = Job::parse(&text, "the benchmark's job".as_ref(), &Overrides::none());
-    job.map_err(|errors| Failure::new(Exit::Usage, errors))
+    let (threads, staleness) = (args.threads, args.staleness);
+    let train = format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}");
+    workload::job(&workload::job_text(args.dim, model, &train, ""))
 }
 
 /// What happened between the end of the warm-up and the last step.

@@ -1,0 +1,278 @@
+//! Clients that ask as workers do: distinct ids, rows for them, gradients back, each in a loop of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use zagros_embedding_client::{ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, Rows, UniqueIds};
+use zagros_ingest::Batch;
+use zagros_protocol::TableId;
+use zagros_protocol::control::DescribeRequest;
+use zagros_protocol::datapath::{Access, Encoding};
+
+use super::side::{Cpu, Side};
+use crate::exit::{Exit, Failure, OrInternal};
+
+/// Batches that each client keeps for lookups and updates alone.
+const KEPT: usize = 8;
+
+/// What a stretch of work took.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stretch {
+    pub(super) seconds: f64,
+    pub(super) cpu: Cpu,
+    pub(super) tally: Tally,
+}
+
+/// What clients did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) batches: usize,
+    /// Distinct ids of all batches.
+    pub(super) rows: usize,
+    /// From asking to the rows.
+    pub(super) lookups: Vec<Duration>,
+    /// From the gradients to the acknowledgement.
+    pub(super) pushes: Vec<Duration>,
+}
+
+/// One case, measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) clients: usize,
+    /// Distinct ids, lookup and push of each batch.
+    pub(super) trained: Stretch,
+    /// Lookups alone.
+    pub(super) looked_up: Stretch,
+    /// Pushes alone.
+    pub(super) pushed: Stretch,
+    /// Rows of the last batches after training.
+    pub(super) rows: Vec<Rows>,
+    /// Rows that the servers held after training.
+    pub(super) held: u64,
+}
+
+/// The clients of one case.
+pub(super) struct Drivers(Vec<Driver>);
+
+/// A client and its batches.
+struct Driver {
+    client: EmbeddingClient,
+    dim: u32,
+    deduplicator: Deduplicator,
+    seq: u64,
+    /// The last batches trained and their rows, which serve as gradients.
+    kept: Vec<(UniqueIds, Rows)>,
+    tally: Tally,
+}
+
+/// What clients are to do.
+#[derive(Clone)]
+enum Work {
+    Train(Arc<[Batch]>),
+    LookUp { calls: usize },
+    Push { calls: usize },
+}
+
+impl Measured {
+    /// Whether servers in other processes hold what servers in this one hold after the same training.
+    pub(super) fn check_against(&self, embedded: &Self) -> Result<(), Failure> {
+        let differ = |what: String| {
+            let help = "this is a bug: the rows that a server gives must not depend on where it runs";
+            Err(Failure::with_help(Exit::Internal, what, help))
+        };
+        if self.held != embedded.held {
+            return differ(format!("servers hold {} rows, embedded ones {}", self.held, embedded.held));
+        }
+        // Adagrad depends on the order of updates, which only a single client fixes.
+        if self.clients == 1 && self.rows != embedded.rows {
+            return differ("rows looked up across sockets differ from the embedded servers'".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Drivers {
+    /// `clients` of them, each with connections of its own.
+    pub(super) fn new(side: &Side, wire: Encoding, clients: usize, dim: u32) -> Self {
+        Self((0..clients).map(|writer| Driver::new(side, wire, writer, dim)).collect())
+    }
+
+    /// Trains on all batches, dealt out one by one.
+    pub(super) async fn train(&mut self, side: &Side, batches: &[Batch]) -> Result<Stretch, Failure> {
+        self.run(side, &Work::Train(batches.into())).await
+    }
+
+    /// Looks up batches that were trained on, `calls` of them by all clients together.
+    pub(super) async fn look_up(&mut self, side: &Side, calls: usize) -> Result<Stretch, Failure> {
+        self.run(side, &Work::LookUp { calls }).await
+    }
+
+    /// Updates the rows of batches that were trained on, `calls` of them by all clients together.
+    pub(super) async fn push(&mut self, side: &Side, calls: usize) -> Result<Stretch, Failure> {
+        self.run(side, &Work::Push { calls }).await
+    }
+
+    /// Rows of the first client's last batches as they are now.
+    pub(super) async fn read_last(&self) -> Result<Vec<Rows>, Failure> {
+        let Some(first) = self.0.first() else { return Ok(Vec::new()) };
+        let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
+        try_join_all(reads).await.map_err(refused)
+    }
+
+    /// Rows that all servers hold.
+    pub(super) async fn held(&self) -> Result<u64, Failure> {
+        let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
+        let mut held = 0;
+        for server in servers {
+            let tables = server.describe(DescribeRequest {}).await.or_internal()?.tables;
+            held += tables.iter().map(|table| table.rows).sum::<u64>();
+        }
+        Ok(held)
+    }
+
+    /// All clients at once, from the first start to the last end.
+    async fn run(&mut self, side: &Side, work: &Work) -> Result<Stretch, Failure> {
+        let clients = self.0.len();
+        let (started, before) = (Instant::now(), side.cpu()?);
+        let tasks = self.0.drain(..).enumerate().map(|(index, driver)| {
+            let work = work.clone();
+            tokio::spawn(async move { driver.run(work, index, clients).await })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        for task in tasks {
+            self.0.push(task.await.or_internal()??);
+        }
+        let (seconds, cpu) = (started.elapsed().as_secs_f64(), side.cpu()?.since(before));
+        let tally =
+            self.0.iter_mut().map(|driver| std::mem::take(&mut driver.tally)).fold(Tally::default(), Tally::add);
+        Ok(Stretch { seconds, cpu, tally })
+    }
+}
+
+impl Driver {
+    fn new(side: &Side, wire: Encoding, writer: usize, dim: u32) -> Self {
+        let config = ClientConfig { writer: writer as u64, epoch: 1, wire, patience: side.patience };
+        Self {
+            client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),
+            dim,
+            deduplicator: Deduplicator::new(),
+            seq: 0,
+            kept: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// This client's share of the work: each `clients`-th piece, from the `index`-th on.
+    async fn run(mut self, work: Work, index: usize, clients: usize) -> Result<Self, Failure> {
+        match work {
+            Work::Train(batches) => {
+                for batch in batches.iter().skip(index).step_by(clients) {
+                    self.train(batch).await?;
+                }
+            }
+            Work::LookUp { calls } => self.look_up((index..calls).step_by(clients).len()).await?,
+            Work::Push { calls } => self.push((index..calls).step_by(clients).len()).await?,
+        }
+        Ok(self)
+    }
+
+    async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
+        let (unique, _inverse) = self.deduplicator.dedup(&features(batch, self.dim));
+        let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
+        timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
+        self.seq += 1;
+        self.tally.batches += 1;
+        self.tally.rows += unique.rows();
+        if self.kept.len() == KEPT {
+            self.kept.remove(0);
+        }
+        self.kept.push((unique, rows));
+        Ok(())
+    }
+
+    async fn look_up(&mut self, calls: usize) -> Result<(), Failure> {
+        for (unique, _) in self.kept.iter().cycle().take(calls) {
+            timed(self.client.lookup(unique, Access::Train), &mut self.tally.lookups).await?;
+            self.tally.batches += 1;
+            self.tally.rows += unique.rows();
+        }
+        Ok(())
+    }
+
+    async fn push(&mut self, calls: usize) -> Result<(), Failure> {
+        for (unique, gradients) in self.kept.iter().cycle().take(calls) {
+            timed(self.client.push(self.seq, unique, gradients), &mut self.tally.pushes).await?;
+            self.seq += 1;
+            self.tally.batches += 1;
+            self.tally.rows += unique.rows();
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    fn add(mut self, other: Self) -> Self {
+        self.batches += other.batches;
+        self.rows += other.rows;
+        self.lookups.extend(other.lookups);
+        self.pushes.extend(other.pushes);
+        self
+    }
+}
+
+/// By the job, each column has the table of its own number.
+fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
+    let columns = (0..).zip(&batch.categorical);
+    columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
+}
+
+async fn timed<T>(call: impl Future<Output = Result<T, ClientError>>, spent: &mut Vec<Duration>) -> Result<T, Failure> {
+    let started = Instant::now();
+    let answer = call.await.map_err(refused)?;
+    spent.push(started.elapsed());
+    Ok(answer)
+}
+
+fn refused(error: ClientError) -> Failure {
+    Failure::from_error(Exit::Cluster, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload;
+    use super::*;
+
+    fn measured(clients: usize, value: f32, held: u64) -> Measured {
+        let rows = vec![Rows { tables: vec![vec![value]] }];
+        let (trained, looked_up, pushed) = Default::default();
+        Measured { clients, trained, looked_up, pushed, rows, held }
+    }
+
+    #[test]
+    fn other_rows_than_the_embedded_servers_are_a_failure() {
+        let embedded = measured(1, 0.5, 3);
+        assert!(measured(1, 0.5, 3).check_against(&embedded).is_ok());
+        assert!(measured(1, 0.25, 3).check_against(&embedded).is_err());
+        assert!(measured(1, 0.5, 4).check_against(&embedded).is_err());
+        // The order of updates differs, the number of rows does not.
+        assert!(measured(2, 0.25, 3).check_against(&embedded).is_ok());
+    }
+
+    #[tokio::test]
+    async fn clients_share_the_work_and_what_they_did_is_counted_once() {
+        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2")).unwrap();
+        let side = Side::embedded(&job).await.unwrap();
+        let batches = workload::batches(None, 3).unwrap();
+        let mut drivers = Drivers::new(&side, Encoding::F32, 2, 4);
+        let trained = drivers.train(&side, &batches).await.unwrap().tally;
+        assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));
+        assert!(trained.rows as u64 >= drivers.held().await.unwrap());
+        let looked_up = drivers.look_up(&side, 5).await.unwrap().tally;
+        assert_eq!((looked_up.batches, looked_up.lookups.len(), looked_up.pushes.len()), (5, 5, 0));
+        let before = drivers.read_last().await.unwrap();
+        let pushed = drivers.push(&side, 5).await.unwrap().tally;
+        assert_eq!((pushed.batches, pushed.lookups.len(), pushed.pushes.len()), (5, 0, 5));
+        assert_ne!(before, drivers.read_last().await.unwrap());
+    }
+}

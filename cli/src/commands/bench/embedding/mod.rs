@@ -1,0 +1,104 @@
+//! `zagros bench embedding`: what looking up and updating the rows of a batch costs client and server across loopback,
+//! beside what it costs in one process and what the sockets alone cost.
+
+mod drive;
+mod figures;
+mod limits;
+mod side;
+
+use zagros_ingest::Batch;
+use zagros_protocol::datapath::Encoding;
+
+use self::drive::{Drivers, Measured};
+use self::figures::{Case, Figures, Shape};
+use self::limits::Exchange;
+use self::side::Side;
+use super::workload::{self, BATCH};
+use crate::args::BenchEmbeddingArgs;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::answer;
+
+/// Batches before the counted ones: tables grow, caches warm, connections open.
+const WARM_UP: u64 = 20;
+
+/// Measured side by side: the exact wire and half of its bytes.
+const WIRES: [Encoding; 2] = [Encoding::F32, Encoding::Bf16];
+
+/// Measures every case, checks that all hold the same rows, prints.
+pub(crate) async fn embedding(args: BenchEmbeddingArgs) -> Result<Exit, Failure> {
+    let bench = Bench::new(args)?;
+    let mut cases = Vec::new();
+    for wire in WIRES {
+        bench.measure_wire(wire, &mut cases).await?;
+    }
+    let figures = Figures { shape: bench.shape(), cases };
+    if bench.args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        figures.print();
+    }
+    Ok(Exit::Success)
+}
+
+/// What every case shares.
+struct Bench {
+    args: BenchEmbeddingArgs,
+    job_text: String,
+    batches: Vec<Batch>,
+    warm_up: usize,
+}
+
+impl Bench {
+    fn new(args: BenchEmbeddingArgs) -> Result<Self, Failure> {
+        let (warm_up, counted) = if args.quick { (2, 4) } else { (WARM_UP, args.batches) };
+        let cluster = format!("servers = {}", args.servers);
+        let job_text = workload::job_text(args.dim, "kind = \"dlrm\"", "", &cluster);
+        let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
+        Ok(Self { args, job_text, batches, warm_up: warm_up as usize })
+    }
+
+    /// In one process, then across sockets by each number of clients, which must find the same rows.
+    async fn measure_wire(&self, wire: Encoding, cases: &mut Vec<Case>) -> Result<(), Failure> {
+        let job = workload::job(&self.job_text)?;
+        let embedded = self.measure(Side::embedded(&job).await?, wire, 1).await?;
+        let exchange = Exchange::of(&embedded.trained, self.args.dim, wire);
+        cases.push(Case::embedded(wire, &embedded));
+        for clients in self.args.clients.iter().map(|clients| *clients as usize) {
+            let limit = limits::loopback(exchange, self.counted(), clients)?;
+            let measured = self.measure(Side::processes(&self.job_text, &job).await?, wire, clients).await?;
+            measured.check_against(&embedded)?;
+            cases.push(Case::loopback(wire, &measured, &embedded, limit));
+        }
+        Ok(())
+    }
+
+    async fn measure(&self, side: Side, wire: Encoding, clients: usize) -> Result<Measured, Failure> {
+        let mut drivers = Drivers::new(&side, wire, clients, self.args.dim as u32);
+        drivers.train(&side, &self.batches[..self.warm_up]).await?;
+        let trained = drivers.train(&side, &self.batches[self.warm_up..]).await?;
+        let (rows, held) = (drivers.read_last().await?, drivers.held().await?);
+        // A lookup or an update alone is quicker than both: more of them, for as many of the kernel's ticks.
+        let calls = 4 * self.counted();
+        let looked_up = drivers.look_up(&side, calls).await?;
+        let pushed = drivers.push(&side, calls).await?;
+        side.end().await;
+        Ok(Measured { clients, trained, looked_up, pushed, rows, held })
+    }
+
+    fn counted(&self) -> usize {
+        self.batches.len() - self.warm_up
+    }
+
+    fn shape(&self) -> Shape {
+        let ids = self.batches.first().map_or(0, |batch| batch.categorical.len() * BATCH);
+        Shape {
+            workload: "crit-zipf",
+            dim: self.args.dim,
+            batch: BATCH,
+            ids_per_batch: ids,
+            servers: self.args.servers,
+            batches: self.counted(),
+            warm_up: self.warm_up,
+        }
+    }
+}

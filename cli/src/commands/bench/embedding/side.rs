@@ -1,0 +1,113 @@
+//! Where the rows are: in this process, or in servers of their own as a cluster has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+use zagros_coordinator::LocalCoordinator;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_embedding_client::{Connect, GrpcShard};
+use zagros_job::Job;
+use zagros_plumbing::metrics::Registry;
+use zagros_plumbing::process::{cpu_time, cpu_time_of};
+
+use crate::embedded::Embedded;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::up::{Plan, Supervisor};
+
+/// Embedding servers, and how a client reaches them.
+pub(super) struct Side {
+    pub(super) control: Arc<dyn ControlPlane>,
+    pub(super) connect: Connect,
+    pub(super) patience: Duration,
+    servers: Vec<Pid>,
+    children: Option<Children>,
+}
+
+/// Coordinator and servers as processes, and the folder where they found their job.
+struct Children {
+    supervisor: Supervisor,
+    _folder: TempDir,
+}
+
+/// User and system time since the processes began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Cpu {
+    /// Of this process.
+    pub(super) client: Duration,
+    /// Of all server processes; nothing when they are this one.
+    pub(super) server: Duration,
+}
+
+impl Side {
+    /// Servers in this process, called without a socket.
+    pub(super) async fn embedded(job: &Job) -> Result<Self, Failure> {
+        let registry = Registry::new();
+        let control = LocalCoordinator::new(job, &registry);
+        let connect = Embedded::start(job, control.clone(), &registry).await?.connect();
+        Ok(Self { control, connect, patience: job.cluster.patience, servers: Vec::new(), children: None })
+    }
+
+    /// Servers and their coordinator as `zagros up` starts them. `text` is the job's file.
+    pub(super) async fn processes(text: &str, job: &Job) -> Result<Self, Failure> {
+        let folder = TempDir::new().or_internal()?;
+        let job_file = folder.path().join("job.toml");
+        std::fs::write(&job_file, text).or_internal()?;
+        let patience = job.cluster.patience;
+        let plan = Plan { job_file: &job_file, sets: &[], folder: folder.path(), patience, quiet: true };
+        let mut supervisor = Supervisor::new(patience);
+        let coordinator = plan.start_servers(job, &mut supervisor).await?;
+        let control = GrpcControlPlane::connect(&coordinator, patience).or_internal()?;
+        Ok(Self {
+            control: Arc::new(control),
+            connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
+            patience,
+            servers: supervisor.servers(),
+            children: Some(Children { supervisor, _folder: folder }),
+        })
+    }
+
+    /// The accounts of all processes that take part, the coordinator's left out.
+    pub(super) fn cpu(&self) -> Result<Cpu, Failure> {
+        let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
+        let server = times.ok_or_else(|| {
+            let what = "the kernel does not tell the CPU time of a server process";
+            Failure::with_help(Exit::Internal, what, "see above whether it ended; /proc must be there")
+        })?;
+        Ok(Cpu { client: cpu_time(), server: server.iter().sum() })
+    }
+
+    /// Stops what was started.
+    pub(super) async fn end(self) {
+        if let Some(mut children) = self.children {
+            children.supervisor.stop_all().await;
+        }
+    }
+}
+
+impl Cpu {
+    /// What was spent since `earlier`.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self { client: self.client - earlier.client, server: self.server - earlier.server }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload;
+    use super::*;
+
+    #[tokio::test]
+    async fn an_embedded_side_spends_its_time_in_this_process() {
+        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
+        let side = Side::embedded(&job).await.unwrap();
+        let before = side.cpu().unwrap();
+        while cpu_time() < before.client + Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        let spent = side.cpu().unwrap().since(before);
+        assert!(spent.client >= Duration::from_millis(1) && spent.server == Duration::ZERO, "{spent:?}");
+        side.end().await;
+    }
+}

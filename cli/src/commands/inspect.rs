@@ -1,0 +1,56 @@
+//! `zagros inspect`: what a saved model's tables hold; one row; checksums; export.
+
+mod draw;
+mod export;
+mod model;
+mod row;
+mod tables;
+mod verify;
+
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use zagros_snapshot::SnapshotError;
+
+use crate::args::InspectModelArgs;
+use crate::exit::{Exit, Failure};
+use model::Model;
+
+/// Does the one thing that was asked for.
+pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
+    let model = Model::open(&args.model)?;
+    if args.verify {
+        return verify::verify(&model, args.json);
+    }
+    if let Some(to) = &args.export {
+        return export::export(&model, args, to);
+    }
+    match (&args.table, args.wanted_id()) {
+        (Some(table), Some(id)) => row::show(&model, table, id, args.json),
+        _ => tables::show(&model, args.table.as_deref(), args.json),
+    }
+}
+
+/// How far a pass over the files is; drawn on a terminal only.
+fn progress(model: &Model) -> ProgressBar {
+    let bar = ProgressBar::new(model.bytes());
+    let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {bytes} of {total_bytes}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"))
+}
+
+/// A file that cannot be read is bad data; a table that is not there was asked for wrongly.
+fn failed(error: SnapshotError) -> Failure {
+    let SnapshotError::UnknownTable { path, name, known } = &error else {
+        return Failure::from_error(Exit::Data, error);
+    };
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let help = match zagros_job::nearest(name, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("its tables are {}", known.join(", ")),
+    };
+    Failure::with_help(Exit::Usage, format!("there is no table `{name}` in {}", path.display()), help)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}

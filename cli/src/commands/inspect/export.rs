@@ -1,0 +1,45 @@
+//! A table for other programs.
+
+use std::path::Path;
+
+use indicatif::{HumanBytes, HumanCount};
+use serde_json::json;
+use zagros_export::{ExportError, Exported, Format, Source};
+
+use super::model::Model;
+use super::{failed, progress};
+use crate::args::InspectModelArgs;
+use crate::exit::{Exit, Failure};
+use crate::print::{answer, err};
+
+/// Writes the table that was named.
+pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
+    // What would be refused in the end is refused before the first row is read.
+    Format::of(to).map_err(not_exported)?;
+    let table = args.table.as_deref().unwrap_or_default();
+    let source = Source::new(&model.files, table, args.state).map_err(not_exported)?;
+    let bar = progress(model);
+    let exported = zagros_export::export(&source, to, args.force, |bytes| bar.inc(bytes));
+    bar.finish_and_clear();
+    tell(&exported.map_err(not_exported)?, to, args.json)?;
+    Ok(Exit::Success)
+}
+
+fn not_exported(error: ExportError) -> Failure {
+    match error {
+        ExportError::Snapshot(error) => failed(error),
+        ExportError::Write(_) => Failure::from_error(Exit::Internal, error),
+        ExportError::Differs { .. } => Failure::from_error(Exit::Data, error),
+        ExportError::Format { .. } | ExportError::Exists { .. } => Failure::from_error(Exit::Usage, error),
+    }
+}
+
+fn tell(exported: &Exported, to: &Path, as_json: bool) -> Result<(), Failure> {
+    let Exported { rows, columns } = exported;
+    let bytes = std::fs::metadata(to).map_or(0, |data| data.len());
+    if as_json {
+        return answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());
+    }
+    err!("{}: {} row(s) of {}, {}", to.display(), HumanCount(*rows), columns.join(", "), HumanBytes(bytes));
+    Ok(())
+}

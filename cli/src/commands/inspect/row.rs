@@ -1,0 +1,107 @@
+//! One row by its id: weights, optimiser state, mark.
+
+use owo_colors::OwoColorize;
+use serde::Serialize;
+use zagros_snapshot::{Found, Header, Reader, TableHeader, bucket, decode, find, holds, parts};
+
+use super::draw::number;
+use super::model::Model;
+use super::{failed, file_name};
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::{answer, out};
+
+/// Numbers a line.
+const COLUMNS: usize = 8;
+
+/// A row and where it lies.
+#[derive(Serialize)]
+struct RowReport {
+    table: String,
+    /// As text: programs that read numbers as floats cannot hold 64 bits.
+    id: String,
+    file: String,
+    block: u64,
+    bucket: Option<u32>,
+    element: String,
+    norm: f64,
+    /// `weights` first, then the optimiser's state by name.
+    #[serde(serialize_with = "as_object")]
+    parts: Vec<(&'static str, Vec<f32>)>,
+    mark: Option<u32>,
+}
+
+/// Prints the row, or says where it would be.
+pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
+    let mut would_be = Vec::new();
+    for path in &model.files {
+        let reader = Reader::open(path).map_err(failed)?;
+        let header = reader.header().clone();
+        let saved = reader.table(table).map_err(failed)?.1.clone();
+        let bucket = bucket(&header, &saved, id);
+        if !holds(&header, bucket) {
+            continue;
+        }
+        if let Some(found) = find(reader, table, id).map_err(failed)? {
+            print(&RowReport::of(&saved, id, file_name(path), bucket, &found), &saved, json)?;
+            return Ok(Exit::Success);
+        }
+        would_be.push(place(&header, file_name(path), bucket));
+    }
+    Err(missing(table, id, &would_be))
+}
+
+fn place(header: &Header, file: String, bucket: Option<u32>) -> String {
+    bucket.map_or_else(|| file.clone(), |bucket| format!("{file}, bucket {bucket} of {}", header.buckets))
+}
+
+fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
+    let place = match would_be {
+        [] => "it belongs to a server whose file is not among these".to_owned(),
+        places => format!("it would be in {}", places.join(" or ")),
+    };
+    let what = format!("table `{table}` has no row of id {id}: {place}");
+    let help =
+        "rows are made of ids that training met; an id is the hash of a value in the data: --value TEXT makes it";
+    Failure::with_help(Exit::Data, what, help)
+}
+
+impl RowReport {
+    fn of(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &Found) -> Self {
+        let mut values = Vec::new();
+        let mut numbers = |part: &zagros_snapshot::Part| {
+            decode(part, &found.slot, &mut values);
+            (part.name, values.clone())
+        };
+        let parts: Vec<_> = parts(table).iter().map(&mut numbers).collect();
+        let square = |weight: &f32| f64::from(*weight).powi(2);
+        let norm = parts.first().map_or(0.0, |part| part.1.iter().map(square).sum::<f64>().sqrt());
+        let (element, block, mark) = (table.element.clone(), found.block, found.mark);
+        Self { table: table.name.clone(), id: id.to_string(), file, block, bucket, element, norm, parts, mark }
+    }
+}
+
+fn as_object<S: serde::Serializer>(parts: &[(&'static str, Vec<f32>)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(parts.iter().map(|(name, values)| (name, values)))
+}
+
+fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Failure> {
+    if json {
+        return answer(&serde_json::to_string_pretty(report).or_internal()?);
+    }
+    let RowReport { id, file, block, bucket, element, norm, parts, mark, .. } = report;
+    let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));
+    out!("{} id {id}  {}", report.table.bold(), format!("{file}, block {block}{bucket}").dimmed());
+    out!("{:<16} {}", "norm", number(*norm));
+    if let (Some(mark), Some(marks)) = (mark, &table.marks) {
+        out!("{:<16} {mark} ({marks})", "mark");
+    }
+    for (name, values) in parts {
+        let title = if *name == "weights" { format!("weights ({element})") } else { (*name).to_owned() };
+        for (line, values) in values.chunks(COLUMNS).enumerate() {
+            let title = if line == 0 { title.as_str() } else { "" };
+            let values: String = values.iter().map(|value| format!(" {value:>13.6e}")).collect();
+            out!("{title:<16}{values}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! What the tables hold: rows, shapes, sizes, norms.
+
+use indicatif::{HumanBytes, HumanCount};
+use owo_colors::OwoColorize;
+use serde::Serialize;
+use zagros_snapshot::{Content, Kind, Norms, Reader, Rows, SnapshotError, TableHeader, decode, parts};
+
+use super::draw::{bars, number, sparkline};
+use super::model::Model;
+use super::{failed, progress};
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::{answer, out};
+
+/// Bins of a line's histogram, and of one table's own.
+const SMALL: usize = 12;
+const LARGE: usize = 16;
+
+/// A table over all files.
+struct TableReport {
+    header: TableHeader,
+    norms: Norms,
+    sightings: u64,
+}
+
+/// As JSON; sizes in bytes.
+#[derive(Serialize)]
+struct Told<'a> {
+    table: &'a str,
+    rows: u64,
+    dim: usize,
+    element: &'a str,
+    state: &'a str,
+    bytes: u64,
+    norm_min: Option<f64>,
+    norm_mean: Option<f64>,
+    norm_max: Option<f64>,
+    zero_rows: u64,
+    not_finite_rows: u64,
+    /// Lower end, upper end, rows.
+    norm_histogram: Vec<(f64, f64, u64)>,
+    /// Ids counted that have no row yet.
+    sighted_ids: u64,
+    marks: Option<&'a str>,
+}
+
+/// Reads every row and prints a line a table, or all of one.
+pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
+    let reports = read(model, only)?;
+    if json {
+        let told: Vec<Told<'_>> = reports.iter().map(Told::of).collect();
+        answer(&serde_json::to_string_pretty(&told).or_internal()?)?;
+        return Ok(Exit::Success);
+    }
+    print_model(model, &reports);
+    print_table_lines(&reports);
+    if let (Some(_), Some(report)) = (only, reports.first()) {
+        print_histogram(report);
+    }
+    Ok(Exit::Success)
+}
+
+fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
+    let bar = progress(model);
+    let mut reports: Vec<TableReport> = Vec::new();
+    for path in &model.files {
+        let reader = Reader::open(path).map_err(failed)?;
+        if let Some(only) = only {
+            reader.table(only).map_err(failed)?;
+        }
+        read_file(reader, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(failed)?;
+    }
+    bar.finish_and_clear();
+    Ok(reports)
+}
+
+/// Adds a file's rows to the reports of their tables, which are made as they come.
+fn read_file(
+    mut reader: Reader,
+    only: Option<&str>,
+    reports: &mut Vec<TableReport>,
+    passed: &dyn Fn(u64),
+) -> Result<(), SnapshotError> {
+    let tables = reader.header().tables.clone();
+    let is_wanted =
+        |table: u32| tables.get(table as usize).is_some_and(|table| only.is_none_or(|only| table.name == only));
+    for table in tables.iter().filter(|table| only.is_none_or(|only| table.name == only)) {
+        if !reports.iter().any(|report| report.header.name == table.name) {
+            reports.push(TableReport { header: table.clone(), norms: Norms::default(), sightings: 0 });
+        }
+    }
+    let mut before = 0;
+    let wanted = |kind: Kind| matches!(kind, Kind::Rows | Kind::Counts);
+    while let Some(block) = reader.next(|head| wanted(head.kind) && is_wanted(head.table))? {
+        passed(reader.position() - before);
+        before = reader.position();
+        let table = &tables[block.table];
+        let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { continue };
+        match block.content {
+            Content::Rows(rows) => add_norms(table, &rows, &mut report.norms),
+            Content::Counts { ids, .. } => report.sightings += ids.len() as u64,
+            Content::Sketch { .. } | Content::Clock(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn add_norms(table: &TableHeader, rows: &Rows, norms: &mut Norms) {
+    let weights = &parts(table)[0];
+    let mut values = Vec::with_capacity(table.dim);
+    for slot in rows.slots.chunks_exact(table.width) {
+        decode(weights, slot, &mut values);
+        norms.add(&values);
+    }
+}
+
+impl TableReport {
+    /// Bytes of rows in the files: ids, slots, marks.
+    fn bytes(&self) -> u64 {
+        self.norms.rows * (8 + 4 * self.header.row_words() as u64)
+    }
+}
+
+impl<'a> Told<'a> {
+    fn of(report: &'a TableReport) -> Self {
+        let TableReport { header, norms, sightings } = report;
+        let mean = norms.mean();
+        Self {
+            table: &header.name,
+            rows: norms.rows,
+            dim: header.dim,
+            element: &header.element,
+            state: &header.state,
+            bytes: report.bytes(),
+            norm_min: mean.map(|_| norms.min),
+            norm_mean: mean,
+            norm_max: mean.map(|_| norms.max),
+            zero_rows: norms.zero,
+            not_finite_rows: norms.not_finite,
+            norm_histogram: norms.histogram(LARGE).iter().map(|bin| (bin.from, bin.until, bin.rows)).collect(),
+            sighted_ids: *sightings,
+            marks: header.marks.as_deref(),
+        }
+    }
+}
+
+fn print_model(model: &Model, reports: &[TableReport]) {
+    let rows: u64 = reports.iter().map(|report| report.norms.rows).sum();
+    if let Some(manifest) = &model.manifest {
+        out!("{}  trained {} steps, release {}", manifest.job.bold(), HumanCount(manifest.steps), manifest.release);
+    }
+    out!(
+        "{} row(s) in {} table(s), {} file(s), {}\n",
+        HumanCount(rows),
+        reports.len(),
+        model.files.len(),
+        HumanBytes(model.bytes())
+    );
+}
+
+fn print_table_lines(reports: &[TableReport]) {
+    let title = format!(
+        "{:<20} {:>12} {:>4} {:<5} {:<12} {:>10} {:>9} {:>9} {:>9} {:>7}  {}",
+        "table", "rows", "dim", "type", "state", "bytes", "min norm", "mean", "max", "zero %", "norms"
+    );
+    out!("{}", title.dimmed());
+    for report in reports {
+        let TableReport { header, norms, .. } = report;
+        let measure = |value: f64| norms.mean().map_or_else(|| "-".to_owned(), |_| number(value));
+        out!(
+            "{:<20} {:>12} {:>4} {:<5} {:<12} {:>10} {:>9} {:>9} {:>9} {:>7.2}  {}",
+            header.name,
+            HumanCount(norms.rows).to_string(),
+            header.dim,
+            header.element,
+            header.state,
+            HumanBytes(report.bytes()).to_string(),
+            measure(norms.min),
+            measure(norms.mean().unwrap_or_default()),
+            measure(norms.max),
+            100.0 * norms.zero as f64 / norms.rows.max(1) as f64,
+            sparkline(&norms.histogram(SMALL)).cyan()
+        );
+        if norms.not_finite > 0 {
+            out!("{}", format!("  {} row(s) have a weight that is not finite", norms.not_finite).red());
+        }
+    }
+}
+
+fn print_histogram(report: &TableReport) {
+    let TableReport { header, norms, sightings } = report;
+    out!("\n{}", format!("{:>10}   {:<10} {:>12}", "norm", "", "rows").dimmed());
+    bars(&norms.histogram(LARGE)).iter().for_each(|line| out!("{line}"));
+    if let Some(marks) = &header.marks {
+        out!("\nmarks in {marks}");
+    }
+    if *sightings > 0 {
+        out!("\n{} id(s) were seen and have no row yet", HumanCount(*sightings));
+    }
+}

@@ -1,0 +1,26 @@
+//! A number that rows have in common, however they are divided over files.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use zagros_snapshot::{Content, Kind, Reader};
+
+/// Sum over all rows of a hash of table, id, slot and mark.
+pub(crate) fn fingerprint(folder: &Path, files: &[String]) -> u64 {
+    files.iter().map(|file| of_file(&folder.join(file))).fold(0, u64::wrapping_add)
+}
+
+fn of_file(path: &Path) -> u64 {
+    let mut reader = Reader::open(path).expect("a file of rows");
+    let mut sum = 0_u64;
+    while let Some(block) = reader.next(|head| head.kind == Kind::Rows).expect("a whole file") {
+        let Content::Rows(rows) = block.content else { continue };
+        let width = reader.header().tables[block.table].width;
+        for (row, id) in rows.ids.iter().enumerate() {
+            let mut hasher = DefaultHasher::new();
+            (block.table, id, &rows.slots[row * width..][..width], rows.marks.get(row)).hash(&mut hasher);
+            sum = sum.wrapping_add(hasher.finish());
+        }
+    }
+    sum
+}

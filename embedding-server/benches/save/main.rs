@@ -1,0 +1,100 @@
+//! What a save costs those who train meanwhile, and that it loads the same into any number of servers.
+//!
+//! `cargo bench -p zagros-embedding-server --bench save -- [--rows N] [--quick]`
+//!
+//! One server in this process, one table of dim 16 with Adagrad, one thread that pushes 4096 rows at a time. The limit
+//! beside the save is a plain write of as many bytes, synced as well. `--quick` is for tests: few rows, no time is
+//! judged. In every mode the rows must be the same on 1, 2 and 5 servers, word for word.
+
+mod fingerprint;
+mod servers;
+mod traffic;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fingerprint::fingerprint;
+use servers::{Servers, WIDTH};
+use tokio::runtime::Runtime;
+use traffic::{Pushes, Traffic};
+use zagros_protocol::control::SaveResponse;
+
+/// What the command line asks for.
+struct Plan {
+    rows: u64,
+    /// Traffic before the save, to compare with.
+    before: Duration,
+}
+
+fn main() {
+    let plan = plan(std::env::args().skip(1));
+    let runtime = Runtime::new().expect("threads for the servers");
+    let folder = tempfile::tempdir().expect("a folder for the save");
+    let server = Servers::new(&runtime, 1);
+    server.fill(plan.rows);
+    println!("{} rows of dim 16 with Adagrad, {} bytes each", plan.rows, 8 + 4 * WIDTH);
+    let saved = save_under_traffic(&plan, &server, folder.path());
+    drop(server);
+    let rows = fingerprint(folder.path(), &saved.files);
+    for servers in [1, 2, 5] {
+        load(&runtime, servers, folder.path(), &saved, rows);
+    }
+}
+
+fn save_under_traffic(plan: &Plan, server: &Servers<'_>, folder: &Path) -> SaveResponse {
+    let limit = plain_write(folder, plan.rows * (8 + 4 * WIDTH as u64));
+    let traffic = Traffic::start(server.runtime.handle(), &server.shards[0], plan.rows);
+    std::thread::sleep(plan.before);
+    let start = Instant::now();
+    let saved = server.save(folder).remove(0);
+    let end = Instant::now();
+    let pushes = traffic.stop();
+    let (before, during) = (Pushes::between(&pushes, start - plan.before, start), Pushes::between(&pushes, start, end));
+    let rate = saved.bytes as f64 / saved.seconds / 1e6;
+    println!("save     {:.2} s, {rate:.0} MB/s, {:.0} % of a plain write", saved.seconds, 100.0 * rate / limit);
+    println!("pause    {:.2} ms in which requests waited for the instant", 1e3 * saved.pause_seconds);
+    println!("pushes   {before} before");
+    println!("         {during} during: {}", during.beside(&before));
+    saved
+}
+
+/// MB/s of writing and syncing this many bytes.
+fn plain_write(folder: &Path, bytes: u64) -> f64 {
+    let (path, block) = (folder.join("plain"), vec![7; 4 << 20]);
+    let start = Instant::now();
+    let mut file = File::create(&path).expect("a file");
+    (0..bytes.div_ceil(block.len() as u64)).for_each(|_| file.write_all(&block).expect("room on the disk"));
+    file.sync_all().expect("a disk that works");
+    let seconds = start.elapsed().as_secs_f64();
+    std::fs::remove_file(path).expect("the file is there");
+    bytes as f64 / seconds / 1e6
+}
+
+/// Loads into so many servers, saves what they hold, and compares.
+fn load(runtime: &Runtime, count: u32, folder: &Path, saved: &SaveResponse, rows: u64) {
+    let servers = Servers::new(runtime, count);
+    let start = Instant::now();
+    let loaded = servers.load(folder, &saved.files);
+    let seconds = start.elapsed().as_secs_f64();
+    assert_eq!(loaded, saved.rows, "{count} server(s) took another number of rows");
+    let again = tempfile::tempdir().expect("a folder for the save");
+    let files: Vec<String> = servers.save(again.path()).into_iter().flat_map(|saved| saved.files).collect();
+    assert_eq!(fingerprint(again.path(), &files), rows, "rows differ on {count} server(s)");
+    println!("load     {count} server(s) one after another {seconds:.2} s, rows identical");
+}
+
+fn plan(mut arguments: impl Iterator<Item = String>) -> Plan {
+    let mut plan = Plan { rows: 5_000_000, before: Duration::from_secs(5) };
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--rows" => plan.rows = arguments.next().and_then(|rows| rows.parse().ok()).expect("--rows N"),
+            "--quick" => plan = Plan { rows: 20_000, before: Duration::from_millis(50) },
+            // cargo passes it to every benchmark.
+            "--bench" => {}
+            other => panic!("unknown argument {other}; see the top of this file"),
+        }
+    }
+    plan
+}

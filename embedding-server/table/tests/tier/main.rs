@@ -1,0 +1,8 @@
+//! Tables larger than memory: against a model, with many threads, with a cold tier that fails, under snapshots.
+
+mod cuts;
+mod failures;
+mod ledger;
+mod model;
+mod races;
+mod support;

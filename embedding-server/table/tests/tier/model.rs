@@ -1,0 +1,272 @@
+//! Random interleavings of every call, on tables with next to no memory, against a plain map. Which rows leave memory
+//! is predicted too: stripes this small are compared whole.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use proptest::prelude::*;
+use zagros_table::init::RowSeed;
+use zagros_table::{
+    Access, Capacity, Cut, Initializer, Limits, Optimizer, Order, Part, Retention, Rows, Scratch, TableConfig,
+    TableSet, Ttl, Victims,
+};
+
+use crate::support::{by_id, within};
+
+const DIM: usize = 2;
+const STRIDE: usize = 2 * DIM;
+const INIT: Initializer = Initializer::Uniform { bound: 0.5 };
+const OPTIMIZER: Optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, l2: 0.0 };
+/// So long that no use fades.
+const HALF_LIFE: u32 = 1 << 20;
+/// Of a request: no more than a stripe has room for, so that it makes room once.
+const MOST_IDS: usize = 40;
+
+#[derive(Clone, Debug)]
+enum Call {
+    Lookup(Access, Vec<u64>),
+    Push(BTreeMap<u64, i8>),
+    Insert(BTreeMap<u64, i8>),
+    Tick(u64),
+    Tend,
+    Cut,
+    ReadCut,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    slot: Vec<f32>,
+    last: u64,
+    uses: u64,
+}
+
+/// Rows by id, wherever they lie, and what lies in memory.
+struct Model {
+    retention: Retention,
+    now: u64,
+    rows: HashMap<u64, Row>,
+    hot: Vec<BTreeSet<u64>>,
+}
+
+impl Model {
+    fn first(&self, id: u64) -> Vec<f32> {
+        let mut slot = vec![0.0; STRIDE];
+        let (weights, state) = slot.split_at_mut(DIM);
+        INIT.fill(RowSeed { seed: 0, table: 0, id }, weights);
+        OPTIMIZER.init_state(weights, state);
+        slot
+    }
+
+    fn expired(&self, row: &Row) -> bool {
+        matches!(self.retention.ttl, Some(Ttl::Steps(ttl)) if self.now - row.last >= u64::from(ttl))
+    }
+
+    fn alive(&self, id: u64) -> Option<&Row> {
+        self.rows.get(&id).filter(|row| !self.expired(row))
+    }
+
+    /// A use of a row that is there or made.
+    fn used(&mut self, id: u64) -> &mut Row {
+        let (first, now) = (self.first(id), self.now);
+        if self.alive(id).is_none() {
+            self.rows.insert(id, Row { slot: first, last: now, uses: 0 });
+        }
+        let row = self.rows.get_mut(&id).unwrap();
+        (row.last, row.uses) = (now, row.uses + 1);
+        row
+    }
+
+    fn push(&mut self, id: u64, gradient: &[f32]) {
+        OPTIMIZER.update(&mut self.used(id).slot, gradient, &Limits::default());
+    }
+
+    /// What goes first has the lowest rank.
+    fn rank(&self, id: u64) -> u64 {
+        let row = &self.rows[&id];
+        match self.retention.order {
+            _ if self.expired(row) => 0,
+            Order::Lru => row.last + 1,
+            Order::Lfu { .. } => row.uses,
+        }
+    }
+
+    fn content(&self) -> BTreeMap<u64, Vec<f32>> {
+        self.rows.iter().filter(|(_, row)| !self.expired(row)).map(|(id, row)| (*id, row.slot.clone())).collect()
+    }
+
+    /// Rows left memory: they had the lowest ranks when room was made, `requested` not among them. Rows dropped are
+    /// gone.
+    fn follow(&mut self, tables: &TableSet, before: &HashMap<u64, u64>, requested: &BTreeSet<u64>) {
+        for (stripe, was) in std::mem::take(&mut self.hot).into_iter().enumerate() {
+            let mut rows = Rows::default();
+            tables.table(0).unwrap().read_stripe(stripe, &mut rows);
+            let is: BTreeSet<u64> = rows.ids.into_iter().collect();
+            let rank = |id: &&u64| before[*id];
+            let highest_gone = was.difference(&is).map(|id| rank(&id)).max();
+            let stayed = was.intersection(&is).filter(|id| !requested.contains(id));
+            let lowest_stayed = stayed.map(|id| rank(&id)).min();
+            if let (Some(gone), Some(stayed)) = (highest_gone, lowest_stayed) {
+                assert!(gone <= stayed, "a row of rank {gone} left and one of {stayed} stayed");
+            }
+            for id in was.difference(&is) {
+                if self.retention.victims == Victims::Drop || before[id] == 0 {
+                    self.rows.remove(id);
+                }
+            }
+            self.hot.push(is);
+        }
+    }
+}
+
+/// A table, its model, and a snapshot that may be open.
+struct Run<'a> {
+    tables: &'a TableSet,
+    model: Model,
+    scratch: Scratch,
+    cut: Option<(Cut<'a>, BTreeMap<u64, Vec<f32>>)>,
+}
+
+impl<'a> Run<'a> {
+    fn call(&mut self, call: &Call) {
+        let before: HashMap<u64, u64> = self.model.rows.keys().map(|id| (*id, self.model.rank(*id))).collect();
+        let hot: BTreeSet<u64> = self.model.hot.iter().flatten().copied().collect();
+        let (mut requested, mut used) = (BTreeSet::new(), Vec::new());
+        match call {
+            Call::Lookup(access, ids) => {
+                self.lookup(*access, ids);
+                // What is in memory is used before room is made, and counts as such.
+                used = ids.iter().filter(|id| *access == Access::Train && hot.contains(*id)).copied().collect();
+            }
+            Call::Push(rows) => {
+                self.push(rows);
+                requested = rows.keys().copied().collect();
+            }
+            Call::Insert(rows) => {
+                self.insert(rows);
+                requested = rows.keys().copied().collect();
+            }
+            Call::Tick(steps) => {
+                self.model.now += steps;
+                self.tables.tick(self.model.now, 0);
+                return;
+            }
+            Call::Tend => drop(self.tables.tend().unwrap()),
+            Call::Cut => {
+                self.cut = self.cut.take().or_else(|| Some((self.tables.cut().unwrap(), self.model.content())))
+            }
+            Call::ReadCut => self.read_cut(),
+        }
+        let mut ranks = before;
+        for id in &used {
+            ranks.insert(*id, self.model.rank(*id));
+        }
+        requested.extend(used);
+        self.model.follow(self.tables, &ranks, &requested);
+    }
+
+    fn lookup(&mut self, access: Access, ids: &[u64]) {
+        let mut out = vec![f32::NAN; ids.len() * DIM];
+        let part = Part { table: 0, dim: DIM as u32, ids };
+        self.tables.lookup(&[part], access, &mut out, &mut self.scratch).unwrap();
+        for (row, id) in ids.iter().enumerate() {
+            let slot = match access {
+                Access::Train => self.model.used(*id).slot.clone(),
+                Access::Read => self.model.alive(*id).map_or_else(|| self.model.first(*id), |row| row.slot.clone()),
+            };
+            assert_eq!(out[row * DIM..][..DIM], slot[..DIM], "id {id}");
+        }
+    }
+
+    fn push(&mut self, rows: &BTreeMap<u64, i8>) {
+        let ids: Vec<u64> = rows.keys().copied().collect();
+        let gradients: Vec<f32> = rows.values().flat_map(|value| [f32::from(*value), 1.0]).collect();
+        let part = Part { table: 0, dim: DIM as u32, ids: &ids };
+        let report = self.tables.push(&[part], &gradients, 0, &mut self.scratch).unwrap();
+        assert_eq!(report.updated as usize, ids.len());
+        for (row, id) in ids.iter().enumerate() {
+            self.model.push(*id, &gradients[row * DIM..][..DIM]);
+        }
+    }
+
+    fn insert(&mut self, rows: &BTreeMap<u64, i8>) {
+        let slot = |value: &i8| vec![f32::from(*value), 1.5, 0.25, f32::from(value.unsigned_abs())];
+        let slots = rows.values().flat_map(slot).map(f32::to_bits).collect();
+        let whole = Rows { ids: rows.keys().copied().collect(), slots, marks: Vec::new() };
+        self.tables.table(0).unwrap().insert(&whole, &mut self.scratch).unwrap();
+        for (id, value) in rows {
+            self.model.rows.insert(*id, Row { slot: slot(value), last: self.model.now, uses: 1 });
+        }
+    }
+
+    /// Invariant TI-1: a snapshot holds each row once, with the value it had at the instant.
+    fn read_cut(&mut self) {
+        let Some((cut, expected)) = self.cut.take() else {
+            return;
+        };
+        let mut rows = Rows::default();
+        for stripe in 0..self.model.hot.len() {
+            let start = rows.ids.len();
+            cut.read_stripe(0, stripe, &mut rows).unwrap();
+            assert!(rows.ids[start..].is_sorted());
+        }
+        assert_eq!((by_id(&rows, STRIDE), rows.marks.len()), (expected, rows.ids.len()));
+    }
+
+    /// All rows, hot and cold, are what the model says.
+    fn finish(mut self) {
+        self.cut = None;
+        self.call(&Call::Cut);
+        self.call(&Call::ReadCut);
+    }
+}
+
+fn tables(retention: Retention, stripes: usize, budget: usize) -> TableSet {
+    let config =
+        TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
+    match retention.victims {
+        Victims::Cold => within(&[config], budget).0,
+        Victims::Drop => TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap(),
+    }
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let id = || 0_u64..250;
+    let ids = prop::collection::vec(id(), 0..MOST_IDS);
+    let rows = || prop::collection::btree_map(id(), -8_i8..8, 0..MOST_IDS);
+    let access = prop_oneof![3 => Just(Access::Train), 1 => Just(Access::Read)];
+    let call = prop_oneof![
+        8 => (access, ids).prop_map(|(access, ids)| Call::Lookup(access, ids)),
+        8 => rows().prop_map(Call::Push),
+        1 => rows().prop_map(Call::Insert),
+        4 => (1_u64..4).prop_map(Call::Tick),
+        2 => Just(Call::Tend),
+        1 => Just(Call::Cut),
+        1 => Just(Call::ReadCut),
+    ];
+    prop::collection::vec(call, 1..60)
+}
+
+fn retentions() -> impl Strategy<Value = Retention> {
+    let victims = prop_oneof![2 => Just(Victims::Cold), 1 => Just(Victims::Drop)];
+    let order = prop_oneof![
+        Just((Order::Lru, None)),
+        (3_u32..20).prop_map(|ttl| (Order::Lru, Some(Ttl::Steps(ttl)))),
+        Just((Order::Lfu { half_life: HALF_LIFE }, None)),
+    ];
+    (victims, order).prop_map(|(victims, (order, ttl))| Retention { victims, order, ttl, small_norm: 0.0 })
+}
+
+proptest! {
+    #[test]
+    fn a_table_with_little_memory_is_still_a_map(
+        calls in calls(), retention in retentions(), bits in 0_u32..2, budget in 1_usize..20_000,
+    ) {
+        let tables = tables(retention, 1 << bits, budget);
+        let hot = vec![BTreeSet::new(); 1 << bits];
+        let model = Model { retention, now: 0, rows: HashMap::new(), hot };
+        let mut run = Run { tables: &tables, model, scratch: Scratch::new(), cut: None };
+        for call in &calls {
+            run.call(call);
+        }
+        run.finish();
+    }
+}

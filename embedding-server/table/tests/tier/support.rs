@@ -1,0 +1,135 @@
+//! A cold store that does something between the reading of rows and the answer, and tables over it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use zagros_table::{
+    Access, Capacity, ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, MemoryColdStore, Optimizer,
+    Part, Rows, Scratch, TableConfig, TableSet,
+};
+
+/// SGD with a rate of 1 from zeros: a row is minus the sum of what was pushed to it.
+pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
+    let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    TableConfig { dim, init: Initializer::Zero, optimizer, stripes, ..TableConfig::default() }
+}
+
+/// Tables with as little memory as they can have, and the store behind them.
+pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
+    within(configs, 1)
+}
+
+/// Tables with a budget, and the store behind them.
+pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
+    let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
+    let store = Arc::new(HookedStore {
+        inner: MemoryColdStore::new(&widths),
+        hooks: Mutex::default(),
+        full: AtomicBool::new(false),
+    });
+    let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
+    let capacity = Capacity { budget: Some(budget), cold: Some(cold), ..Capacity::default() };
+    (TableSet::new(0, configs, capacity).unwrap(), store)
+}
+
+pub(crate) fn train(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
+    look(tables, ids, Access::Train)
+}
+
+pub(crate) fn read(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
+    look(tables, ids, Access::Read)
+}
+
+fn look(tables: &TableSet, ids: &[u64], access: Access) -> Vec<f32> {
+    let dim = tables.table(0).unwrap().dim();
+    let mut out = vec![f32::NAN; ids.len() * dim];
+    let part = Part { table: 0, dim: dim as u32, ids };
+    tables.lookup(&[part], access, &mut out, &mut Scratch::new()).unwrap();
+    out
+}
+
+/// Pushes the same number to each value of each row.
+pub(crate) fn push(tables: &TableSet, ids: &[u64], amount: f32) {
+    let dim = tables.table(0).unwrap().dim();
+    let part = Part { table: 0, dim: dim as u32, ids };
+    tables.push(&[part], &vec![amount; ids.len() * dim], 0, &mut Scratch::new()).unwrap();
+}
+
+/// Ids of table 0 that are in memory.
+pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
+    let (table, mut rows) = (tables.table(0).unwrap(), Rows::default());
+    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+    rows.ids
+}
+
+/// Whole rows of a snapshot by id.
+pub(crate) fn by_id(rows: &Rows, stride: usize) -> BTreeMap<u64, Vec<f32>> {
+    assert_eq!(rows.slots.len(), rows.ids.len() * stride);
+    let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
+    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip(rows.slots.chunks(stride).map(floats)).collect();
+    assert_eq!(all.len(), rows.ids.len(), "an id occurs twice");
+    all
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Runs one hook after each read, before its answer is known to the table.
+pub(crate) struct HookedStore {
+    pub(crate) inner: MemoryColdStore,
+    hooks: Mutex<VecDeque<Hook>>,
+    full: AtomicBool,
+}
+
+impl HookedStore {
+    /// From now on only writes fail, or do not.
+    pub(crate) fn fail_writes(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// After the next read that has no hook yet.
+    pub(crate) fn after_read(&self, hook: impl FnOnce() + Send + 'static) {
+        self.hooks.lock().unwrap().push_back(Box::new(hook));
+    }
+
+    pub(crate) fn has_hooks(&self) -> bool {
+        !self.hooks.lock().unwrap().is_empty()
+    }
+}
+
+impl fmt::Debug for HookedStore {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(to)
+    }
+}
+
+impl ColdStore for HookedStore {
+    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+        let done = self.inner.read(table, places, into);
+        let hook = self.hooks.lock().unwrap().pop_front();
+        if let Some(hook) = hook {
+            hook();
+        }
+        done
+    }
+
+    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(ColdError { doing: "write", reason: "no space left on device".to_owned() });
+        }
+        self.inner.write(table, places, rows)
+    }
+
+    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
+        self.inner.remove(table, places)
+    }
+
+    fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
+        self.inner.freeze()
+    }
+
+    fn size(&self) -> ColdSize {
+        self.inner.size()
+    }
+}

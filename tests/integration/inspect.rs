@@ -1,0 +1,109 @@
+//! `zagros inspect`: tables, one row, checksums, export, and what is wrong told by name.
+
+use std::path::Path;
+
+use serde_json::Value;
+use zagros_tests::Run;
+
+use crate::fixture::Fixture;
+
+/// A small trained model, and how it is inspected.
+struct Trained {
+    fixture: Fixture,
+    run: String,
+}
+
+impl Trained {
+    fn new() -> Self {
+        let fixture = Fixture::new(500);
+        fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
+        let run = fixture.run_folder().display().to_string();
+        Self { fixture, run }
+    }
+
+    fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+        self.fixture.zagros(["inspect", self.run.as_str()].into_iter().chain(arguments))
+    }
+
+    fn json<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Value {
+        let run = self.inspect(arguments.into_iter().chain(["--json"])).expect(0);
+        serde_json::from_str(&run.stdout).expect("JSON")
+    }
+
+    /// A value of column C1 that training met.
+    fn value(&self) -> String {
+        let text = self.fixture.read("train.txt");
+        let mut values = text.lines().filter_map(|line| line.split('\t').nth(14));
+        values.find(|value| !value.is_empty()).expect("a value").to_owned()
+    }
+}
+
+#[test]
+fn a_saved_model_is_listed_looked_up_verified_and_exported() {
+    let trained = Trained::new();
+    let manifest = Path::new(&trained.run).join("model/manifest.json");
+    let manifest = std::fs::read_to_string(manifest).expect("a manifest");
+    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+
+    let tables = trained.json([]);
+    let tables = tables.as_array().expect("a list");
+    let rows = |table: &Value| table["rows"].as_u64().expect("a number");
+    assert_eq!(tables.len(), 26);
+    assert_eq!(Some(tables.iter().map(rows).sum()), manifest["rows"].as_u64());
+    assert!(tables[0]["norm_mean"].as_f64().is_some_and(|mean| mean > 0.0), "{}", tables[0]);
+    assert!(trained.inspect([]).expect(0).stdout.contains("C26"));
+    assert!(trained.inspect(["--table", "C1"]).expect(0).stdout.contains('█'));
+
+    let value = trained.value();
+    let row = trained.json(["--table", "C1", "--value", &value]);
+    assert_eq!(row["parts"]["weights"].as_array().map(Vec::len), Some(4));
+    let id = row["id"].as_str().expect("an id is text");
+    assert_eq!(trained.json(["--table", "C1", "--id", id]), row);
+    let shown = trained.inspect(["--table", "C1", "--id", id]).expect(0).stdout;
+    assert!(shown.contains("weights (f32)") && shown.contains("sum_of_squares"), "{shown}");
+
+    assert!(trained.inspect(["--verify"]).expect(0).stdout.contains("every checksum agrees"));
+    for name in ["c1.parquet", "c1.safetensors"] {
+        let done = trained.json(["--table", "C1", "--export", name, "--state"]);
+        assert_eq!(done["rows"], tables[0]["rows"]);
+        assert_eq!(
+            Some(std::fs::metadata(trained.fixture.path(name)).expect("it is there").len()),
+            done["bytes"].as_u64()
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_inspected_is_told() {
+    let trained = Trained::new();
+    trained.inspect(["--table", "C91"]).expect(2).says(&["there is no table `C91`", "did you mean `C9`?"]);
+    trained
+        .inspect(["--table", "C1", "--id", "5"])
+        .expect(3)
+        .says(&["no row of id 5: it would be in rows-", "--value TEXT"]);
+    trained.inspect(["--id", "5"]).expect(2).says(&["--table"]);
+    trained.inspect(["--table", "C1", "--export", "c1.csv"]).expect(2).says(&[".parquet or .safetensors"]);
+    trained.fixture.write("c1.parquet", "mine");
+    trained.inspect(["--table", "C1", "--export", "c1.parquet"]).expect(2).says(&["exists and is kept", "--force"]);
+    assert_eq!(trained.fixture.read("c1.parquet"), "mine");
+    trained.fixture.zagros(["inspect", "job.toml"]).expect(3).says(&["job.toml is not a file of rows"]);
+    trained.fixture.zagros(["inspect", "none"]).expect(3).says(&["none does not exist"]);
+
+    let file = Path::new(&trained.run).join("model/rows-1-of-2.zrows");
+    let good = std::fs::read(&file).expect("a file of rows");
+    let mut bytes = good.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).expect("it is written");
+    let run = trained.inspect(["--verify"]).expect(3).says(&["1 of 2 file(s) cannot be used"]);
+    assert!(run.stdout.contains("should have CRC-32") && run.stdout.contains("rows-1-of-2.zrows"), "{}", run.stdout);
+    // A whole file, but of another save.
+    std::fs::copy(file.with_file_name("rows-0-of-2.zrows"), &file).expect("it is copied");
+    let run = trained.inspect(["--verify"]).expect(3);
+    assert!(run.stdout.contains("is of another save"), "{}", run.stdout);
+    std::fs::write(&file, good).expect("it is written");
+    trained.inspect(["--verify"]).expect(0);
+    std::fs::remove_file(Path::new(&trained.run).join("model/manifest.json")).expect("it is removed");
+    trained.inspect([]).expect(3).says(&["the save did not finish"]);
+    trained.fixture.zagros(["inspect", &file.display().to_string()]).expect(0);
+}
