@@ -200,14 +200,17 @@ impl Stripe {
         }
     }
 
-    /// Keeps those of the keys' rows that are there.
+    /// Keeps those of the keys' rows that are there. In short loops, so that many rows are waited for together; what
+    /// follows finds them in the cache.
     #[cold]
     pub(crate) fn keep_all(&mut self, keys: &[u64]) {
+        let mut slots = Vec::with_capacity(keys.len());
+        keys.iter().for_each(|key| self.prefetch_entry(*key));
         for key in keys {
-            if let Some(slot) = self.find(*key) {
-                self.keep(*key, slot);
-            }
+            slots.extend(self.find(*key).map(|slot| (*key, slot)));
         }
+        slots.iter().for_each(|(_, slot)| prefetch(self.slot(*slot)));
+        slots.into_iter().for_each(|(key, slot)| self.keep(key, slot));
     }
 
     /// Keys and slots of the rows that a snapshot has not yet, with room made to keep them; `None` if there is none to

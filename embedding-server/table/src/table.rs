@@ -121,6 +121,13 @@ impl Table {
         self.layout.optimizer.layout()
     }
 
+    /// How rows' marks are written, for a saved model: marks of a table that says the same mean the same here. `None`
+    /// when rows have none.
+    #[must_use]
+    pub fn marks_layout(&self) -> Option<String> {
+        self.managed.then(|| self.marks.describe())
+    }
+
     /// Number of independently locked parts.
     #[must_use]
     pub fn stripes(&self) -> usize {
