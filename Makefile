@@ -33,6 +33,7 @@ test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table
+	cargo bench --quiet -p zagros-dense-worker --bench pooling
 	cargo bench --quiet -p zagros-table --bench tier
 	cargo bench --quiet -p zagros-cold --bench cold
 	cargo bench --quiet -p zagros-cold --bench rows
@@ -43,6 +44,7 @@ bench: build ## benchmarks; they print ratios
 
 bench-smoke: build
 	cargo bench --quiet -p zagros-table --bench table -- --quick
+	cargo bench --quiet -p zagros-dense-worker --bench pooling -- --quick
 	cargo bench --quiet -p zagros-table --bench tier -- --quick
 	cargo bench --quiet -p zagros-cold --bench cold -- --quick
 	cargo bench --quiet -p zagros-cold --bench rows -- --quick

@@ -1,13 +1,16 @@
 //! One independently locked part of a table: an index and the slab it points into.
 
+use std::sync::Arc;
+
 use crate::TableCounts;
 use crate::admission::Doorkeeper;
 use crate::capture::Capture;
 use crate::config::Layout;
 use crate::group::id_of;
 use crate::index::{Found, Index};
+use crate::memory::Arena;
 use crate::prefetch::prefetch;
-use crate::slab::Slab;
+use crate::slab::{Place, Slab};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -50,11 +53,12 @@ pub(crate) struct Sweep {
 }
 
 impl Stripe {
-    pub(crate) fn new(number: usize, layout: Layout, marks: bool, doorkeeper: Doorkeeper) -> Self {
+    /// An empty stripe of a table whose memory comes from `arena`.
+    pub(crate) fn new(number: usize, layout: &Layout, marks: bool, doorkeeper: Doorkeeper, arena: &Arc<Arena>) -> Self {
         Self {
             number,
-            index: Index::new(),
-            slab: Slab::new(layout.stride, marks),
+            index: Index::new(arena),
+            slab: Slab::new(arena, layout.stride, marks),
             counts: TableCounts::default(),
             doorkeeper,
             charged: 0,
@@ -79,10 +83,23 @@ impl Stripe {
         self.index.prefetch(key);
     }
 
-    /// Asks for the first `words` of a slot.
+    /// Where the row of a key lies, whose entry is where it is looked for first, and asks for its first `words`. A key
+    /// that is not found may have a row still.
     #[inline(always)]
-    pub(crate) fn prefetch_slot(&self, slot: u32, words: usize) {
-        prefetch(&self.slot(slot)[..words]);
+    pub(crate) fn peek(&self, key: u64, words: usize) -> Place {
+        // No closure: it would be called.
+        match self.index.peek(key) {
+            Some(slot) => self.place(slot, words),
+            None => Place::NONE,
+        }
+    }
+
+    /// Where a slot lies, and asks for its first `words`.
+    #[inline(always)]
+    pub(crate) fn place(&self, slot: u32, words: usize) -> Place {
+        let place = self.slab.place(slot);
+        prefetch(&self.slab.at(place)[..words]);
+        place
     }
 
     /// The slot of a key that has a row.
@@ -224,6 +241,16 @@ impl Stripe {
     }
 
     #[inline(always)]
+    pub(crate) fn at(&self, place: Place) -> &[u32] {
+        self.slab.at(place)
+    }
+
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+        self.slab.at_mut(place)
+    }
+
+    #[inline(always)]
     pub(crate) fn slot(&self, slot: u32) -> &[u32] {
         self.slab.words(slot)
     }
@@ -256,6 +283,7 @@ mod tests {
 
     use super::*;
     use crate::group::key_of;
+    use crate::memory::Pages;
     use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {
@@ -269,7 +297,7 @@ mod tests {
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
             let always = Doorkeeper::new(Admission::Always, 1, 0, 0);
-            let mut stripe = Stripe::new(0, layout, false, always);
+            let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(Pages::Huge));
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);
