@@ -33,6 +33,8 @@ test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table
+	cargo bench --quiet -p zagros-dense-worker --bench pooling
+	cargo bench --quiet -p zagros-table --bench tier
 	cargo bench --quiet -p zagros-cold --bench cold
 	cargo bench --quiet -p zagros-embedding-server --bench save
 	$(ZAGROS) bench train --workload crit-zipf
@@ -41,6 +43,8 @@ bench: build ## benchmarks; they print ratios
 
 bench-smoke: build
 	cargo bench --quiet -p zagros-table --bench table -- --quick
+	cargo bench --quiet -p zagros-dense-worker --bench pooling -- --quick
+	cargo bench --quiet -p zagros-table --bench tier -- --quick
 	cargo bench --quiet -p zagros-cold --bench cold -- --quick
 	cargo bench --quiet -p zagros-embedding-server --bench save -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick

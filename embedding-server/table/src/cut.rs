@@ -105,18 +105,13 @@ impl Cut<'_> {
     /// When there is no such stripe.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut Rows) -> Result<(), TableError> {
         let table = self.set.table(table)?;
-        let hot = table.captured(stripe).ok_or(TableError::Spent { table: table.number(), stripe })?;
-        let mut rows = Rows::default();
-        let tick = table.marks().tick(self.moment);
+        let mut rows = table.captured(stripe).ok_or(TableError::Spent { table: table.number(), stripe })?;
         if let Some(view) = self.cold.as_ref().filter(|_| table.is_tiered()) {
-            let in_memory = hot.ids.iter().copied().collect();
+            let in_memory = rows.ids.iter().copied().collect();
             let read = read_cold(table, stripe, view, &in_memory, &mut rows);
             read.map_err(|source| table.unreadable(source))?;
         }
-        rows.ids.extend_from_slice(&hot.ids);
-        rows.slots.extend_from_slice(&hot.slots);
-        rows.marks.extend_from_slice(&hot.marks);
-        append_sorted(table, &rows, tick, into);
+        append_sorted(table, &rows, table.marks().tick(self.moment), into);
         Ok(())
     }
 }

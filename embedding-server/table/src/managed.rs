@@ -40,6 +40,7 @@ impl Table {
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let before = visit.todo.len();
+            group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for index in 0..group.keys.len() {
                 let (key, position) = (group.keys[index], group.positions[index]);
                 let found = stripe.find(key).filter(|slot| !self.marks().expired(stripe.mark(*slot), tick));
@@ -108,6 +109,7 @@ impl Table {
         let mut visit = scratch.visits.pop().unwrap_or_default();
         visit.clear();
         self.for_each_group(scratch, |stripe, group| {
+            group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for (key, position) in std::iter::zip(group.keys, group.positions) {
                 visit.add(*key, *position, stripe.departures, stripe.find(*key).is_none());
             }

@@ -79,7 +79,7 @@ impl Table {
         let selective = config.admission != Admission::Always;
         let managed = shared.capacity.budget.is_some() || retention.ttl.is_some() || tiered || selective;
         let doorkeeper = || Doorkeeper::new(config.admission, config.stripes, seed, table);
-        let stripe = |number| Mutex::new(Stripe::new(number, layout, managed, doorkeeper()));
+        let stripe = |number| Mutex::new(Stripe::new(number, &layout, managed, doorkeeper(), &shared.arena));
         Ok(Self {
             table,
             layout,

@@ -122,6 +122,7 @@ impl Table {
             let run = self.run_of(todo, start);
             let end = run.end.min(start + AT_ONCE);
             let mut stripe = self.lock(self.stripe_of(todo[start].key));
+            todo[start..end].iter().for_each(|todo| stripe.prefetch_entry(todo.key));
             self.make_room(&mut stripe, &mut todo[run], end - start);
             todo[start..end].iter().for_each(|todo| work(&mut stripe, *todo));
             self.charge(&mut stripe);
