@@ -33,7 +33,10 @@ test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table
+	cargo bench --quiet -p zagros-dense-worker --bench pooling
+	cargo bench --quiet -p zagros-table --bench tier
 	cargo bench --quiet -p zagros-cold --bench cold
+	cargo bench --quiet -p zagros-cold --bench rows
 	cargo bench --quiet -p zagros-embedding-server --bench save
 	$(ZAGROS) bench train --workload crit-zipf
 	$(ZAGROS) bench embedding
@@ -41,7 +44,10 @@ bench: build ## benchmarks; they print ratios
 
 bench-smoke: build
 	cargo bench --quiet -p zagros-table --bench table -- --quick
+	cargo bench --quiet -p zagros-dense-worker --bench pooling -- --quick
+	cargo bench --quiet -p zagros-table --bench tier -- --quick
 	cargo bench --quiet -p zagros-cold --bench cold -- --quick
+	cargo bench --quiet -p zagros-cold --bench rows -- --quick
 	cargo bench --quiet -p zagros-embedding-server --bench save -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
 	$(ZAGROS) bench embedding --quick

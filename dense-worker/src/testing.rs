@@ -11,7 +11,7 @@ pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
     Admission, Categorical, Cluster, Data, DenseOptimizer, Element, Features, Format, Init, Job, Label, Mode, Model,
-    NonFinite, Numeric, Output, Pooling, Retention, Schedule, Standardise, Table, TableLimits, TableOptimizer,
+    NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits, TableOptimizer,
     TestPart, Train, Values, Wire,
 };
 
@@ -41,9 +41,14 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
     }
 }
 
-/// Makes feature `index` multi-valued.
+/// Makes feature `index` multi-valued, pooled by the worker.
 pub(crate) fn pool(job: &mut Job, index: usize, pooling: Pooling) {
-    job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling };
+    pool_at(job, index, pooling, PoolAt::Worker);
+}
+
+/// Makes feature `index` multi-valued.
+pub(crate) fn pool_at(job: &mut Job, index: usize, pooling: Pooling, pool_at: PoolAt) {
+    job.features.categorical[index].values = Values::Many { separator: "|".to_owned(), pooling, pool_at };
 }
 
 /// `size` samples with one numeric value each; one single-valued feature per entry of `ids`.

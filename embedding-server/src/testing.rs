@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prometheus::Registry;
 use zagros_job::{Job, Overrides};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
-use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
+use zagros_protocol::packed::{SegmentBags, decode_values, encode_ids, encode_values, pack_bags};
 use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, TableId};
 
 use crate::{EmbeddingService, datapath};
@@ -84,9 +84,20 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
     PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding, bags, staleness: 0 }
 }
 
+/// Bags of segment `segment` of a request, none of whose rows is wanted itself.
+pub(crate) fn bags(segment: u32, list: &[&[u32]]) -> Bytes {
+    let lengths: Vec<u32> = list.iter().map(|bag| bag.len() as u32).collect();
+    pack_bags(&[SegmentBags { segment, direct: 0, lengths: &lengths, members: &list.concat() }])
+}
+
 /// What a lookup answers, as numbers.
 pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f32> {
-    let answer = datapath::lookup(service, &lookup_of(parts, Access::Read)).unwrap();
+    answered(service, &lookup_of(parts, Access::Read))
+}
+
+/// What this lookup answers, as numbers.
+pub(crate) fn answered(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
+    let answer = datapath::lookup(service, request).unwrap();
     let mut values = vec![f32::NAN; answer.rows.len() / 4];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
     values

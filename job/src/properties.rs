@@ -106,8 +106,9 @@ fn with(mut table: Json, keys: Json) -> Json {
 fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
         |(feature, table)| {
-            let pooling = feature.get("separator").and(feature.get("pooling")).cloned();
-            with(feature, json!({ "table": table, "dim": null, "pooling": pooling }))
+            let beside = |key| feature.get("separator").and(feature.get(key)).cloned();
+            let (pooling, pool_at) = (beside("pooling"), beside("pool_at"));
+            with(feature, json!({ "table": table, "dim": null, "pooling": pooling, "pool_at": pool_at }))
         },
     )
 }

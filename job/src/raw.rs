@@ -21,7 +21,7 @@ pub(crate) use cluster::{Cluster, Wire};
 pub(crate) use data::{Data, Format, Paths};
 pub(crate) use embedding::{Embedding, Init, Table, TableOptimizer};
 pub(crate) use features::{
-    Categorical, CategoricalTable, Features, Label, LabelTable, Numeric, NumericTable, Pooling, Standardise,
+    Categorical, CategoricalTable, Features, Label, LabelTable, Numeric, NumericTable, PoolAt, Pooling, Standardise,
 };
 pub(crate) use model::{DenseOptimizer, Model};
 pub(crate) use rows::{Admission, Counter, Element, Evict, NonFinite, SKETCH, Schedule, Victims};

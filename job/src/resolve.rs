@@ -45,6 +45,7 @@ impl Resolver<'_> {
         let columns = data::columns(&raw.data);
         let features = self.features(raw.data.format, raw.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
+        self.retention_fits(&tables, &raw.tables, &raw.cluster);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
         Job {

@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, Features, Format, Job, Mode, Model, Numeric, Pooling, Standardise, Table,
-    TestPart, Values, Wire,
+    Categorical, Data, DenseOptimizer, Features, Format, Job, Mode, Model, Numeric, PoolAt, Pooling, Standardise,
+    Table, TestPart, Values, Wire,
 };
 
 impl Job {
@@ -133,10 +133,10 @@ fn numeric(feature: &Numeric) -> raw::Numeric {
 }
 
 fn categorical(feature: &Categorical, table: &str) -> raw::Categorical {
-    let (separator, pooling) = match &feature.values {
+    let (separator, pooling, pool_at) = match &feature.values {
         Values::One if table == feature.column => return raw::Categorical::Column(feature.column.clone()),
-        Values::One => (None, None),
-        Values::Many { separator, pooling } => (Some(separator.clone()), Some(*pooling)),
+        Values::One => (None, None, None),
+        Values::Many { separator, pooling, pool_at } => (Some(separator.clone()), Some(*pooling), Some(*pool_at)),
     };
     raw::Categorical::Table(raw::CategoricalTable {
         column: feature.column.clone(),
@@ -146,6 +146,12 @@ fn categorical(feature: &Categorical, table: &str) -> raw::Categorical {
         pooling: pooling.map(|pooling| match pooling {
             Pooling::Sum => raw::Pooling::Sum,
             Pooling::Mean => raw::Pooling::Mean,
+            Pooling::SqrtN => raw::Pooling::Sqrtn,
+        }),
+        pool_at: pool_at.map(|pool_at| match pool_at {
+            PoolAt::Auto => raw::PoolAt::Auto,
+            PoolAt::Server => raw::PoolAt::Server,
+            PoolAt::Worker => raw::PoolAt::Worker,
         }),
     })
 }
@@ -270,7 +276,6 @@ mod tests {
             "embedding.evict={kind='lfu'}",
             "embedding.ttl_steps=7",
             "embedding.ttl_seconds=7",
-            "embedding.small_norm=0.5",
             "embedding.victims=drop",
             "features.categorical=['C1']",
             "features.numeric=['I1', 'I2']",
@@ -284,6 +289,7 @@ mod tests {
         for set in different {
             assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
         }
+        assert!(seen.insert(job(&["embedding.victims=drop", "embedding.small_norm=0.5"]).fingerprint()));
         // No job file may say so yet.
         let mut two_workers = job(&[]);
         two_workers.cluster.workers = 2;

@@ -162,6 +162,8 @@ pub enum Values {
         separator: String,
         /// How rows become one vector.
         pooling: Pooling,
+        /// Who adds them up.
+        pool_at: PoolAt,
     },
 }
 
@@ -172,6 +174,19 @@ pub enum Pooling {
     Sum,
     /// Their mean.
     Mean,
+    /// Their sum over the square root of how many they are.
+    SqrtN,
+}
+
+/// Who adds up the rows of a multi-valued feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum PoolAt {
+    /// Whoever makes fewer bytes cross the wire.
+    Auto,
+    /// The embedding servers.
+    Server,
+    /// The dense worker.
+    Worker,
 }
 
 /// The dense network.

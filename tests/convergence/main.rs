@@ -42,6 +42,40 @@ fn adult_reaches_an_auc_of_0_910() {
     assert!(auc >= 0.910, "test AUC {auc}");
 }
 
+/// Two bytes a weight, rounded stochastically, cost no more than a thousandth of the area.
+#[test]
+fn narrow_rows_learn_adult_as_well_as_exact_ones() {
+    let Some(folder) = real_data("adult") else { return };
+    let runs = tempfile::tempdir().expect("a temporary folder");
+    let auc = |sets: &[&str]| {
+        let data =
+            [path_set("data.train", &folder.join("adult.data")), path_set("data.test", &folder.join("adult.test"))];
+        let sets: Vec<String> = data.into_iter().chain(sets.iter().map(|set| (*set).to_owned())).collect();
+        train(runs.path(), "adult.toml", &sets)
+    };
+    let [exact, bf16, f16] = ["f32", "bf16", "f16"].map(|element| auc(&[&format!("embedding.element={element}")]));
+    println!("adult: test AUC {exact:.5} with f32 rows, {bf16:.5} with bf16, {f16:.5} with f16");
+    assert!(bf16 >= exact - 0.001 && f16 >= exact - 0.001, "f32 {exact}, bf16 {bf16}, f16 {f16}");
+}
+
+/// Rows for ids that are seen twice, under a schedule: nearly what all rows reach.
+#[test]
+fn adult_is_learned_with_rows_for_some_ids_only() {
+    let Some(folder) = real_data("adult") else { return };
+    let runs = tempfile::tempdir().expect("a temporary folder");
+    let sets = [
+        path_set("data.train", &folder.join("adult.data")),
+        path_set("data.test", &folder.join("adult.test")),
+        "embedding.admission={kind='count', sightings=2, counter='count_min'}".to_owned(),
+        "embedding.schedule={kind='cosine', warmup=10, decay=150, floor=0.1}".to_owned(),
+        "embedding.non_finite=skip".to_owned(),
+        "train.batch_size=1024".to_owned(),
+    ];
+    let auc = train(runs.path(), "adult.toml", &sets);
+    println!("adult: test AUC {auc:.4} with admission at the second sighting");
+    assert!(auc >= 0.905, "test AUC {auc}");
+}
+
 #[test]
 fn movielens_reaches_an_auc_of_0_785() {
     let Some(folder) = real_data("movielens") else { return };

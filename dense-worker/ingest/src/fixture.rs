@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Categorical, Cluster, Data, Delimited, DenseOptimizer, Features, Format, Init, Job, Label, Mode, Model, Numeric,
-    Output, Pooling, Standardise, Table, TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
+    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Features, Format, Init, Job, Label,
+    Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
+    TableOptimizer, TestPart, Train, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -39,7 +40,7 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         missing: vec!["?".into()],
     };
     change(&mut format);
-    let bag = Values::Many { separator: "|".into(), pooling: Pooling::Mean };
+    let bag = Values::Many { separator: "|".into(), pooling: Pooling::Mean, pool_at: PoolAt::Worker };
     job(
         Format::Delimited(format),
         Features {
@@ -93,7 +94,18 @@ fn label(column: &str) -> Label {
 fn job(format: Format, features: Features) -> Job {
     let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
     let limits = TableLimits::default();
-    let table = |n| Table { name: format!("table{n}"), dim: 4, init: Init::Zero, optimizer, limits };
+    let table = |n| Table {
+        name: format!("table{n}"),
+        dim: 4,
+        init: Init::Zero,
+        optimizer,
+        limits,
+        non_finite: NonFinite::default(),
+        element: Element::default(),
+        schedule: Schedule::default(),
+        admission: Admission::default(),
+        retention: Retention::default(),
+    };
     let data = Data {
         format,
         train: Vec::new(),
@@ -140,5 +152,7 @@ fn cluster() -> Cluster {
         patience: Duration::from_secs(5),
         lease: Duration::from_secs(5),
         wire: Wire::F32,
+        memory: None,
+        cold_folder: None,
     }
 }

@@ -17,9 +17,8 @@ use super::saved_model::SavedModel;
 use super::stop::Stop;
 use super::worker::wire;
 use crate::datapath::dense::DenseThread;
-use crate::datapath::kernels::Columns;
 use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::{Fetched, inconsistent};
+use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, Observer};
@@ -120,9 +119,8 @@ impl Scorer {
     pub(crate) async fn score(mut self, held_out: &HeldOut, step: u64) -> Result<Evaluation, WorkerError> {
         // Its stages are not training's.
         let metrics = Metrics::new(&Registry::new());
-        let columns = Columns::of(&self.job);
-        let numeric = self.job.features.numeric.len();
-        let (reader, incoming) = Reader::start(self.open(held_out), columns, numeric, metrics.clone())?;
+        let preparer = Preparer::new(&self.job, Access::Read);
+        let (reader, incoming) = Reader::start(self.open(held_out), preparer, metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), Window::new(AHEAD));
         let lookups = Lookups { client, access: Access::Read, window, metrics };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);

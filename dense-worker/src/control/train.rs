@@ -21,9 +21,8 @@ use super::splits::{Assigned, Splits, control_error};
 use super::stop::Stop;
 use super::tracker::{Step, Tracker, progress};
 use crate::datapath::dense::{DenseThread, Stepped};
-use crate::datapath::kernels::Columns;
 use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::Fetched;
+use crate::datapath::prepared::{Fetched, Preparer};
 use crate::datapath::push::{Gradients, Pushes};
 use crate::datapath::read::{Batches, Open, Reader};
 use crate::error::WorkerError;
@@ -131,9 +130,8 @@ impl Trainer {
 
     /// One stream of batches, to its end.
     async fn round(&mut self, pass: u32, open: Open) -> Result<End, WorkerError> {
-        let columns = Columns::of(&self.job);
-        let numeric = self.job.features.numeric.len();
-        let (reader, incoming) = Reader::start(open, columns, numeric, self.metrics.clone())?;
+        let preparer = Preparer::new(&self.job, Access::Train);
+        let (reader, incoming) = Reader::start(open, preparer, self.metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), self.window.clone());
         let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
         let mut prefetch = Prefetch::start(lookups, incoming, self.next_seq, self.steps_left());

@@ -37,7 +37,7 @@ pub(crate) struct Dense {
 pub(crate) struct Stepped {
     pub(crate) loss: f32,
     pub(crate) logits: Vec<f32>,
-    /// Per unique row, the sum over its occurrences.
+    /// Per row and sum that was looked up, the sum over its occurrences.
     pub(crate) gradients: Rows,
 }
 
@@ -144,10 +144,11 @@ fn thread_error(reason: String) -> WorkerError {
 
 #[cfg(test)]
 mod tests {
-    use zagros_embedding_client::Deduplicator;
     use zagros_job::{Model, Pooling};
+    use zagros_protocol::datapath::Access;
 
     use super::*;
+    use crate::datapath::prepared::Preparer;
     use crate::testing::{batch, job, pool};
 
     async fn thread(job: &Job) -> DenseThread {
@@ -162,7 +163,7 @@ mod tests {
         let step = async |ids: &'static [u64], rows: Vec<f32>| {
             let mut batch = batch(2, &[ids]);
             batch.categorical[0].offsets = Some(vec![0, 1, 2]);
-            let prepared = Prepared::new(batch, &Columns::of(&job), 1, &mut Deduplicator::new()).unwrap();
+            let prepared = Preparer::new(&job, Access::Train).prepare(batch).unwrap();
             let rows = Rows { tables: vec![rows] };
             thread(&job).await.call(move |dense| dense.step(&prepared, rows)).await.unwrap().unwrap()
         };

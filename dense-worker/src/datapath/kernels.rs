@@ -1,8 +1,7 @@
-//! Between unique rows and the dense network: gather with pooling, and its transpose.
+//! Between looked up rows and the dense network: gather with pooling, and its transpose.
 //!
 //! Hot path: no allocation per row, no I/O, no log.
 
-use zagros_ingest::Ids;
 use zagros_job::{Job, Pooling, Values};
 use zagros_protocol::TableId;
 
@@ -51,65 +50,72 @@ fn pooling(values: &Values) -> Pooling {
     }
 }
 
-/// One feature of one batch: its ids as positions in its table's unique rows.
-#[derive(Clone, Copy, Debug)]
-pub struct Positions<'a> {
-    /// Position among the unique rows, for each id of the batch.
-    pub inverse: &'a [u32],
-    /// As [`Ids::offsets`].
-    pub offsets: Option<&'a [u32]>,
-}
-
-impl<'a> Positions<'a> {
-    /// The feature's ids, replaced by `inverse`.
-    #[must_use]
-    pub fn new(ids: &'a Ids, inverse: &'a [u32]) -> Self {
-        Self { inverse, offsets: ids.offsets.as_deref() }
-    }
+/// One feature of one batch, as rows of its table's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions<'a> {
+    /// A row a sample.
+    One(&'a [u32]),
+    /// Any number of rows a sample, to be summed here.
+    Bags {
+        /// The row of each id.
+        inverse: &'a [u32],
+        /// As [`zagros_ingest::Ids::offsets`].
+        offsets: &'a [u32],
+    },
+    /// A row a sample, which is the sum of its rows.
+    Sums {
+        /// The first sample's; the others' follow.
+        first: u32,
+        /// As [`zagros_ingest::Ids::offsets`]: how many rows are in each sum.
+        offsets: &'a [u32],
+    },
 }
 
 /// Writes each sample's pooled vector into its column of `out`, `[batch, width]` row-major.
-/// `rows` are the table's unique rows, `[unique, dim]`. An empty bag gives the zero vector.
+/// `rows` are the answer of the feature's table, `[wanted, dim]`. An empty bag gives the zero vector.
 pub fn gather(column: &Column, width: usize, positions: Positions<'_>, rows: &[f32], out: &mut [f32]) {
     for (sample, slot) in out.chunks_exact_mut(width.max(1)).enumerate() {
         let into = &mut slot[column.offset..column.offset + column.dim];
-        match positions.offsets {
-            None => into.copy_from_slice(row(rows, positions.inverse[sample], column.dim)),
-            Some(offsets) => {
-                let bag = &positions.inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
-                pool(bag, column, rows, into);
+        match positions {
+            Positions::One(inverse) => into.copy_from_slice(row(rows, inverse[sample], column.dim)),
+            Positions::Bags { inverse, offsets } => {
+                let bag = &inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
+                into.fill(0.0);
+                bag.iter().for_each(|position| add(into, row(rows, *position, column.dim)));
+                scale(into, share(bag.len(), column.pooling));
+            }
+            Positions::Sums { first, offsets } => {
+                into.copy_from_slice(row(rows, first + sample as u32, column.dim));
+                scale(into, share_of(offsets, sample, column.pooling));
             }
         }
     }
 }
 
-fn pool(bag: &[u32], column: &Column, rows: &[f32], into: &mut [f32]) {
-    into.fill(0.0);
-    for position in bag {
-        add(into, row(rows, *position, column.dim));
-    }
-    let share = share(bag.len(), column.pooling);
-    if share != 1.0 {
-        into.iter_mut().for_each(|value| *value *= share);
-    }
-}
-
 /// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows that made its
-/// vector. `into` is `[unique, dim]`. Samples are taken in order, so the sum is the same on every run.
+/// vector. `into` is `[wanted, dim]`. Samples are taken in order, so the sum is the same on every run.
 pub fn scatter_add(column: &Column, width: usize, positions: Positions<'_>, gradients: &[f32], into: &mut [f32]) {
     for (sample, slot) in gradients.chunks_exact(width.max(1)).enumerate() {
         let gradient = &slot[column.offset..column.offset + column.dim];
-        match positions.offsets {
-            None => add(row_mut(into, positions.inverse[sample], column.dim), gradient),
-            Some(offsets) => {
-                let bag = &positions.inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
+        match positions {
+            Positions::One(inverse) => add(row_mut(into, inverse[sample], column.dim), gradient),
+            Positions::Bags { inverse, offsets } => {
+                let bag = &inverse[offsets[sample] as usize..offsets[sample + 1] as usize];
                 let share = share(bag.len(), column.pooling);
                 for position in bag {
                     add_scaled(row_mut(into, *position, column.dim), gradient, share);
                 }
             }
+            Positions::Sums { first, offsets } => {
+                let share = share_of(offsets, sample, column.pooling);
+                add_scaled(row_mut(into, first + sample as u32, column.dim), gradient, share);
+            }
         }
     }
+}
+
+fn share_of(offsets: &[u32], sample: usize, pooling: Pooling) -> f32 {
+    share((offsets[sample + 1] - offsets[sample]) as usize, pooling)
 }
 
 /// What each row of a bag counts.
@@ -117,6 +123,13 @@ fn share(bag: usize, pooling: Pooling) -> f32 {
     match pooling {
         Pooling::Sum => 1.0,
         Pooling::Mean => 1.0 / bag.max(1) as f32,
+        Pooling::SqrtN => 1.0 / (bag.max(1) as f32).sqrt(),
+    }
+}
+
+fn scale(values: &mut [f32], share: f32) {
+    if share != 1.0 {
+        values.iter_mut().for_each(|value| *value *= share);
     }
 }
 
@@ -175,12 +188,13 @@ mod tests {
             match self.column.pooling {
                 Pooling::Sum => 1.0,
                 Pooling::Mean => 1.0 / self.bags[sample].len() as f32,
+                Pooling::SqrtN => 1.0 / (self.bags[sample].len() as f32).sqrt(),
             }
         }
     }
 
     fn case(bag: impl Strategy<Value = Vec<u32>> + Clone) -> impl Strategy<Value = Case> {
-        let pooling = prop_oneof![Just(Pooling::Sum), Just(Pooling::Mean)];
+        let pooling = prop_oneof![Just(Pooling::Sum), Just(Pooling::Mean), Just(Pooling::SqrtN)];
         let bags = prop::collection::vec(bag, 1..20);
         (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(
             |(dim, pooling, bags, values)| {
@@ -193,7 +207,10 @@ mod tests {
 
     fn check(case: &Case, single: bool) -> Result<(), TestCaseError> {
         let (inverse, offsets) = case.positions(single);
-        let positions = Positions { inverse: &inverse, offsets: offsets.as_deref() };
+        let positions = match &offsets {
+            None => Positions::One(&inverse),
+            Some(offsets) => Positions::Bags { inverse: &inverse, offsets },
+        };
         let (dim, width) = (case.column.dim, case.width);
         let mut out = vec![f32::NAN; case.bags.len() * width];
         gather(&case.column, width, positions, &case.rows, &mut out);
@@ -241,7 +258,7 @@ mod tests {
     fn an_id_that_occurs_twice_gets_the_sum_of_both_gradients() {
         let column = Column { table: TableId(0), dim: 1, offset: 0, pooling: Pooling::Sum };
         let mut into = [0.0; 2];
-        scatter_add(&column, 1, Positions { inverse: &[1, 0, 1], offsets: None }, &[1.0, 2.0, 4.0], &mut into);
+        scatter_add(&column, 1, Positions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
         assert_eq!(into, [2.0, 5.0]);
     }
 

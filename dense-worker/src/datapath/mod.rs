@@ -6,6 +6,7 @@ pub mod kernels;
 
 pub(crate) mod dense;
 pub(crate) mod ledger;
+pub(crate) mod pooling;
 pub(crate) mod prefetch;
 pub(crate) mod prepared;
 pub(crate) mod push;

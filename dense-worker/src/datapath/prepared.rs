@@ -2,11 +2,14 @@
 
 use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, Rows, UniqueIds};
 use zagros_ingest::{Batch, Ids};
+use zagros_job::Job;
+use zagros_protocol::datapath::Access;
 
 use super::kernels::{Columns, Positions};
+use super::pooling::{self, PoolPlan};
 use crate::error::WorkerError;
 
-/// A batch with its unique ids.
+/// A batch with its unique ids, and what is wanted of their rows.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) batch: Batch,
@@ -15,6 +18,17 @@ pub(crate) struct Prepared {
     inverse: Vec<Vec<u32>>,
     /// Per feature, the position of its table in `unique`.
     slots: Vec<usize>,
+    /// Per feature, the row of its table's answer that is its first sample's sum; `None` where it has rows.
+    sums: Vec<Option<u32>>,
+}
+
+/// Makes batches ready to be looked up.
+#[derive(Debug)]
+pub(crate) struct Preparer {
+    columns: Columns,
+    numeric: usize,
+    plan: PoolPlan,
+    deduplicator: Deduplicator,
 }
 
 /// A batch with the rows of its ids.
@@ -28,31 +42,57 @@ pub(crate) struct Fetched {
     pub(crate) permit: Permit,
 }
 
-impl Prepared {
-    /// Finds the unique ids of a batch.
+impl Preparer {
+    /// For batches of the job whose rows are looked up with this `access`.
+    pub(crate) fn new(job: &Job, access: Access) -> Self {
+        Self {
+            columns: Columns::of(job),
+            numeric: job.features.numeric.len(),
+            plan: PoolPlan::of(job, access),
+            deduplicator: Deduplicator::new(),
+        }
+    }
+
+    /// Finds the unique ids of a batch, and which of its bags are summed at the servers.
     ///
     /// # Errors
     /// In words, when the batch does not have the job's shape.
-    pub(crate) fn new(
-        batch: Batch,
-        columns: &Columns,
-        numeric: usize,
-        deduplicator: &mut Deduplicator,
-    ) -> Result<Self, String> {
-        check(&batch, columns, numeric)?;
-        let features: Vec<FeatureIds<'_>> = (columns.features.iter().zip(&batch.categorical))
-            .map(|(column, ids)| FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids.ids })
-            .collect();
-        let (unique, inverse) = deduplicator.dedup(&features);
+    pub(crate) fn prepare(&mut self, batch: Batch) -> Result<Prepared, String> {
+        check(&batch, &self.columns, self.numeric)?;
+        let (mut unique, inverse) = self.dedup(&batch.categorical);
         let slot = |table| unique.tables.iter().position(|ids| ids.table == table);
-        let slots: Option<Vec<usize>> = columns.features.iter().map(|column| slot(column.table)).collect();
+        let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
         let slots = slots.ok_or("a feature's table has no unique ids")?;
-        Ok(Self { batch, unique, inverse, slots })
+        let columns = pooling::Columns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
+        let sums = self.plan.choose(&columns, &mut unique);
+        Ok(Prepared { batch, unique, inverse, slots, sums })
     }
 
+    fn dedup(&mut self, ids: &[Ids]) -> (UniqueIds, Vec<Vec<u32>>) {
+        let order = self.plan.order(ids);
+        let of = |feature: &usize| {
+            let column = &self.columns.features[*feature];
+            FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
+        };
+        let features: Vec<FeatureIds<'_>> = order.iter().map(of).collect();
+        let (unique, found) = self.deduplicator.dedup(&features);
+        let mut inverse = vec![Vec::new(); order.len()];
+        // One list per feature that was asked for.
+        order.into_iter().zip(found).for_each(|(feature, found)| inverse[feature] = found);
+        (unique, inverse)
+    }
+}
+
+impl Prepared {
     /// Feature `index` as the kernels want it, and which table of `unique` it reads.
     pub(crate) fn feature(&self, index: usize) -> (usize, Positions<'_>) {
-        (self.slots[index], Positions::new(&self.batch.categorical[index], &self.inverse[index]))
+        let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
+        let positions = match (offsets, self.sums[index]) {
+            (None, _) => Positions::One(inverse),
+            (Some(offsets), None) => Positions::Bags { inverse, offsets },
+            (Some(offsets), Some(first)) => Positions::Sums { first, offsets },
+        };
+        (self.slots[index], positions)
     }
 }
 
@@ -90,18 +130,18 @@ pub(crate) fn inconsistent(batch: u64, reason: impl Into<String>) -> WorkerError
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, Pooling};
+    use zagros_job::{Model, PoolAt, Pooling};
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool};
+    use crate::testing::{job, pool, pool_at};
 
-    fn columns() -> Columns {
+    fn job_of_two() -> Job {
         let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         pool(&mut job, 1, Pooling::Mean);
         // Both features read the second table.
         job.features.categorical[0].table = 1;
-        Columns::of(&job)
+        job
     }
 
     fn batch() -> Batch {
@@ -118,7 +158,7 @@ mod tests {
     }
 
     fn prepare(batch: Batch) -> Result<Prepared, String> {
-        Prepared::new(batch, &columns(), 1, &mut Deduplicator::new())
+        Preparer::new(&job_of_two(), Access::Train).prepare(batch)
     }
 
     #[test]
@@ -128,10 +168,21 @@ mod tests {
         assert_eq!(prepared.unique.tables[0].table, TableId(1));
         assert_eq!(prepared.unique.tables[0].ids, [7, 8, 9]);
         let (slot, positions) = prepared.feature(1);
-        assert_eq!((slot, positions.inverse, positions.offsets), (0, &[1, 2, 0][..], Some(&[0, 3, 3][..])));
+        assert_eq!((slot, positions), (0, Positions::Bags { inverse: &[1, 2, 0], offsets: &[0, 3, 3] }));
         assert!(fits(&Rows { tables: vec![vec![0.0; 6]] }, &prepared.unique));
         assert!(!fits(&Rows { tables: vec![vec![0.0; 5]] }, &prepared.unique));
         assert!(!fits(&Rows { tables: vec![] }, &prepared.unique));
+    }
+
+    #[test]
+    fn a_feature_that_servers_sum_reads_a_row_a_sample() {
+        let mut job = job_of_two();
+        pool_at(&mut job, 1, Pooling::Mean, PoolAt::Server);
+        let prepared = Preparer::new(&job, Access::Train).prepare(batch()).unwrap();
+        assert_eq!(prepared.feature(0), (0, Positions::One(&[0, 1])));
+        assert_eq!(prepared.feature(1), (0, Positions::Sums { first: 2, offsets: &[0, 3, 3] }));
+        // Two rows, the sum of three, and that of none.
+        assert!(fits(&Rows { tables: vec![vec![0.0; 8]] }, &prepared.unique));
     }
 
     #[test]

@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use zagros_embedding_client::Deduplicator;
 use zagros_ingest::{Batch, BatchStream, IngestError, StreamStats};
 
-use super::kernels::Columns;
-use super::prepared::{Prepared, inconsistent};
+use super::prepared::{Prepared, Preparer, inconsistent};
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 
@@ -46,16 +44,11 @@ impl Reader {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(
-        open: Open,
-        columns: Columns,
-        numeric: usize,
-        metrics: Metrics,
-    ) -> Result<(Self, Incoming), WorkerError> {
+    pub(crate) fn start(open: Open, preparer: Preparer, metrics: Metrics) -> Result<(Self, Incoming), WorkerError> {
         let (send, incoming) = mpsc::channel(READY);
         let (tell_end, ended) = oneshot::channel();
         let cancel = Arc::new(AtomicBool::new(false));
-        let work = Work { columns, numeric, metrics, send, deduplicator: Deduplicator::new(), told: None };
+        let work = Work { preparer, metrics, send, told: None };
         let flag = Arc::clone(&cancel);
         let run = move || {
             let stats = work.run(open, flag);
@@ -90,11 +83,9 @@ impl Drop for Reader {
 
 /// What the thread holds.
 struct Work {
-    columns: Columns,
-    numeric: usize,
+    preparer: Preparer,
     metrics: Metrics,
     send: mpsc::Sender<Result<Prepared, WorkerError>>,
-    deduplicator: Deduplicator,
     told: Option<StreamStats>,
 }
 
@@ -128,7 +119,7 @@ impl Work {
 
     fn prepare(&mut self, batch: Batch, index: u64) -> Result<Prepared, WorkerError> {
         let started = Instant::now();
-        let prepared = Prepared::new(batch, &self.columns, self.numeric, &mut self.deduplicator);
+        let prepared = self.preparer.prepare(batch);
         self.metrics.spent(Stage::Dedup, started.elapsed());
         prepared.map_err(|reason| inconsistent(index, reason))
     }
@@ -145,14 +136,15 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use zagros_job::Model;
+    use zagros_protocol::datapath::Access;
 
     use super::*;
     use crate::testing::{Scripted, batch, job};
 
     fn start(source: Scripted) -> (Reader, Incoming) {
-        let columns = Columns::of(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }));
+        let preparer = Preparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
         let open: Open = Box::new(|_| Ok(Box::new(source)));
-        Reader::start(open, columns, 1, Metrics::new(&prometheus::Registry::new())).unwrap()
+        Reader::start(open, preparer, Metrics::new(&prometheus::Registry::new())).unwrap()
     }
 
     #[tokio::test]

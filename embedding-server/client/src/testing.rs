@@ -16,10 +16,10 @@ use zagros_protocol::control::{
     SaveResponse, ServerEntry, StatusRequest, StatusResponse,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{decode_ids, decode_values, encode_values};
+use zagros_protocol::packed::{Bags, decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
 
-use crate::datapath::{TableIds, UniqueIds};
+use crate::datapath::{Bags as WantedBags, TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 
@@ -86,22 +86,35 @@ impl FakeShard {
 
     fn answer_lookup(&self, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
         let keys = self.keys(request.generation, &request.segments, &request.ids)?;
-        let values: Vec<f32> = keys.iter().flat_map(|(key, dim)| (0..*dim).map(|column| value(*key, column))).collect();
+        let row = |(key, dim): (RowKey, usize)| (0..dim).map(|column| value(key, column)).collect::<Vec<_>>();
+        let sums = wanted(&request.segments, &request.ids, &request.bags)?.into_iter().map(|(dim, members)| {
+            members.into_iter().fold(vec![0.0; dim], |sum, member| added(sum, &row(keys[member])))
+        });
+        let values = sums.collect::<Vec<_>>().concat();
         let rows = encode_values(&values, request.encoding)?.into();
         Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
     }
 
     fn answer_push(&self, request: &PushRequest) -> Result<PushResponse, Refusal> {
         let keys = self.keys(request.generation, &request.segments, &request.ids)?;
-        let mut values = vec![0.0; keys.iter().map(|(_, dim)| dim).sum()];
+        let wanted = wanted(&request.segments, &request.ids, &request.bags)?;
+        let mut values = vec![0.0; wanted.iter().map(|(dim, _)| dim).sum()];
         decode_values(&request.gradients, request.encoding, &mut values)?;
         if !self.seen.lock().unwrap().insert((request.writer, request.epoch, request.seq)) {
             return Ok(PushResponse { duplicate: true });
         }
-        let mut values = values.into_iter();
+        let mut gradients: Vec<Vec<f32>> = keys.iter().map(|(_, dim)| vec![0.0; *dim]).collect();
+        let mut values = &values[..];
+        for (dim, members) in wanted {
+            let (gradient, rest) = values.split_at(dim);
+            values = rest;
+            for member in members {
+                gradients[member] = added(std::mem::take(&mut gradients[member]), gradient);
+            }
+        }
         let mut ledger = self.ledger.lock().unwrap();
-        for (key, dim) in keys {
-            ledger.entry(key).or_default().push(values.by_ref().take(dim).collect());
+        for ((key, _), gradient) in keys.into_iter().zip(gradients) {
+            ledger.entry(key).or_default().push(gradient);
         }
         Ok(PushResponse { duplicate: false })
     }
@@ -118,6 +131,29 @@ impl FakeShard {
             }
         }
     }
+}
+
+/// Per row of an answer its dim and which of the request's rows it is the sum of.
+fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<usize>)>, Refusal> {
+    let segments = Segments::unpack(segments, ids)?;
+    let bags = Bags::unpack(bags, &segments)?;
+    let (mut wanted, mut start) = (Vec::new(), 0);
+    for (index, segment) in segments.iter().enumerate() {
+        let (dim, of) = (segment.dim as usize, bags.of(index));
+        let direct = of.map_or(segment.rows, |of| of.direct) as usize;
+        wanted.extend((start..start + direct).map(|row| (dim, vec![row])));
+        let sums = of.into_iter().flat_map(|of| of.iter());
+        wanted.extend(sums.map(|bag| (dim, bag.iter().map(|member| start + *member as usize).collect())));
+        start += segment.rows as usize;
+    }
+    Ok(wanted)
+}
+
+/// Element-wise.
+pub(crate) fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
+    assert_eq!(sum.len(), values.len());
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    sum
 }
 
 fn unscripted<T: Send + 'static>() -> BoxFuture<'static, Result<T, Refusal>> {
@@ -253,5 +289,26 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     prop::collection::vec(table, 0..5).prop_map(|tables| {
         let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table), dim, ids);
         UniqueIds { tables: (0..).zip(tables).map(table_ids).collect() }
+    })
+}
+
+/// Bags over some of the tables: some empty, some with a row twice.
+pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
+    let bags = prop::collection::vec(prop::collection::vec(0_usize..1000, 0..6), 0..8);
+    let choices = prop::collection::vec(prop::option::of((0_usize..1000, bags)), unique.tables.len());
+    choices.prop_map(move |choices| {
+        let mut unique = unique.clone();
+        for (table, choice) in unique.tables.iter_mut().zip(choices).filter(|(table, _)| !table.ids.is_empty()) {
+            let rows = table.ids.len();
+            table.bags = choice.map(|(direct, list)| {
+                let mut bags = WantedBags::new((direct % (rows + 1)) as u32);
+                for bag in list {
+                    let members: Vec<u32> = bag.into_iter().map(|member| (member % rows) as u32).collect();
+                    bags.extend(&members, &[0, members.len() as u32]);
+                }
+                bags
+            });
+        }
+        unique
     })
 }

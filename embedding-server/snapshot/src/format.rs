@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | rows | 1 | buckets | ids u64 [entries] · slots u32 [entries × width] · marks u32 [entries], if the table has them |
 //! | counts | 2 | buckets | ids u64 [entries] · sightings u32 [entries] |
-//! | sketch | 3 | a stripe | cells u32 [words] |
+//! | sketch | 3 | a stripe | cells u32 [words], packed as the table has them |
 //! | clock | 4 | | steps u64 · seconds u64 |
 //! | end | 0xffffffff | | blocks u64 · rows u64, the end itself not counted |
 //!

@@ -48,12 +48,13 @@ fn access(access: i32) -> Result<Access, Refusal> {
 mod tests {
     use std::sync::Arc;
 
+    use bytes::Bytes;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::decode_values;
     use zagros_protocol::{BucketMap, Generation, RefusalKind};
 
     use super::*;
-    use crate::testing::{BUCKETS, lookup_of, placed, read, rows, service};
+    use crate::testing::{BUCKETS, DIM, answered, bags, lookup_of, placed, read, rows, service};
 
     fn refused(service: &EmbeddingService, request: &LookupRequest) -> Refusal {
         let before = service.held().rows;
@@ -133,6 +134,39 @@ mod tests {
         assert!(twice.contains("table `item`") && twice.contains("more than once"), "{twice}");
         assert!(refused(LookupRequest { access: 0, ..good.clone() }).contains("unknown access 0"));
         assert!(refused(LookupRequest { encoding: 7, ..good }).contains("unknown value encoding 7"));
+    }
+
+    #[test]
+    fn sums_come_in_place_of_rows_and_rows_of_other_tables_as_before() {
+        let service = placed(1, 0);
+        let rows = read(&service, &[(0, &[5, 6, 7]), (1, &[5])]);
+        let row = |row: usize| &rows[row * DIM as usize..][..DIM as usize];
+        for access in [WireAccess::Read, WireAccess::Train] {
+            let request = lookup_of(&[(0, &[5, 6, 7]), (1, &[5])], access);
+            let request = LookupRequest { bags: bags(0, &[&[0, 2, 0], &[], &[1]]), ..request };
+            let sum = |column: usize| row(0)[column] + row(2)[column] + row(0)[column];
+            let sums = (0..DIM as usize).map(sum).collect::<Vec<_>>();
+            let expected = [&sums[..], &[0.0; DIM as usize], row(1), row(3)].concat();
+            assert_eq!(answered(&service, &request), expected);
+        }
+        // Every member is a row like any other.
+        assert_eq!((service.held().rows, service.metrics.bags_summed.get()), (4, 6));
+    }
+
+    /// Invariant DP-2.
+    #[test]
+    fn malformed_bags_are_refused_with_names_and_sizes() {
+        let service = placed(1, 0);
+        let good = lookup_of(&[(0, &[1, 2])], WireAccess::Train);
+        let of = |bags: Bytes| refused(&service, &LookupRequest { bags, ..good.clone() }).message;
+        let short = bags(0, &[&[0, 1]]);
+        assert_eq!(of(short.slice(4..)), "bags: expected 4 bytes, found 28");
+        assert!(of(short.slice(..short.len() - 4)).contains("bags: expected 32 bytes, found 28"));
+        assert!(of(bags(0, &[&[0, 2]])).contains("member of a bag 2 is out of range, expected less than 2"));
+        assert!(of(bags(1, &[&[0]])).contains("segment of bags 1 is out of range"));
+        let many = vec![&[][..]; (256 << 20) / (4 * DIM as usize) + 1];
+        let large = of(bags(0, &many));
+        assert!(large.contains("the answer would be") && large.contains("256 MiB"), "{large}");
     }
 
     #[test]

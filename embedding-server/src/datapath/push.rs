@@ -48,12 +48,13 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::encode_values;
 
     use super::*;
-    use crate::testing::{DIM, placed, push_of, read};
+    use crate::testing::{DIM, bags, placed, push_of, read};
 
     /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
     const ITEM: u32 = 1;
@@ -133,5 +134,40 @@ mod tests {
         assert!(pushed(&service, &push_of(&[(ITEM, &[5, 5])], 1, 0.25)));
         assert_eq!(read(&service, &[(ITEM, &[5])]), less(&first, 0.5));
         assert_eq!(service.metrics.repeated.get(), 1);
+    }
+
+    /// A push of two bags over ids 5 and 6 of `item`, and the gradient of each.
+    fn push_of_bags(gradients: [f32; 2], seq: u64) -> PushRequest {
+        let values = gradients.iter().flat_map(|gradient| [*gradient; DIM as usize]).collect::<Vec<_>>();
+        let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();
+        PushRequest { gradients, bags: bags(0, &[&[0, 1], &[1, 1]]), ..push_of(&[(ITEM, &[5, 6])], seq, 0.0) }
+    }
+
+    /// Invariant DP-3.
+    #[test]
+    fn the_gradient_of_a_bag_goes_to_each_of_its_members_once() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5, 6])]);
+        let request = push_of_bags([0.25, 1.0], 1);
+        assert!(pushed(&service, &request) && !pushed(&service, &request));
+        let (five, six) = first.split_at(DIM as usize);
+        assert_eq!(read(&service, &[(ITEM, &[5, 6])]), [less(five, 0.25), less(six, 2.25)].concat());
+        assert_eq!((service.metrics.updated.get(), service.metrics.bags_spread.get()), (2, 2));
+    }
+
+    /// Invariant DP-2.
+    #[test]
+    fn a_refused_push_of_bags_changes_nothing_and_may_be_sent_again_whole() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5, 6])]);
+        let nan = push(&service, &push_of_bags([f32::NAN, 1.0], 1)).unwrap_err();
+        assert!(nan.message.contains("table `item`") && nan.message.contains("id 5 is NaN"), "{nan}");
+        let good = push_of_bags([0.5, 0.5], 1);
+        let rows = PushRequest { bags: Bytes::new(), ..good.clone() };
+        let three = PushRequest { bags: bags(0, &[&[0], &[1], &[]]), ..good.clone() };
+        let refused = push(&service, &three).unwrap_err();
+        assert!(refused.message.contains("gradients: expected 48 bytes, found 32"), "{refused}");
+        assert_eq!(read(&service, &[(ITEM, &[5, 6])]), first);
+        assert!(pushed(&service, &good) && !pushed(&service, &rows));
     }
 }

@@ -1,12 +1,14 @@
 //! What a table's rows look like, for a file's header: what must agree before rows are taken over.
 
 use zagros_snapshot::TableHeader;
+use zagros_table::Table;
 
 use crate::EmbeddingService;
 
 /// Describes table `number`, which the service has.
 pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader {
     let config = &service.configs[number];
+    let table = service.tables.iter().nth(number);
     TableHeader {
         name: service.names[number].clone(),
         number: number as u32,
@@ -14,8 +16,8 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
         element: config.element.name().to_owned(),
         width: config.stride(),
         state: config.optimizer.layout().to_owned(),
-        marks: None,
-        sightings: None,
+        marks: table.and_then(Table::marks_layout),
+        sightings: table.and_then(Table::sightings),
     }
 }
 

@@ -38,6 +38,12 @@ fn path_of(folder: &Path, file: &str) -> Result<PathBuf, StorageError> {
     Ok(folder.join(file))
 }
 
+/// Whether the server that wrote a file owned buckets of ours.
+fn may_have_ours(header: &Header, placement: &Owned) -> bool {
+    let ours = |[first, end]: &[u32; 2]| placement.owns_any(*first..*end);
+    header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
+}
+
 /// A file whose tables are ours.
 struct Source<'a> {
     service: &'a EmbeddingService,
@@ -45,6 +51,8 @@ struct Source<'a> {
     path: PathBuf,
     /// In the order of the file's tables.
     tables: Vec<Target<'a>>,
+    /// The file may have sightings of our ids.
+    has_ours: bool,
 }
 
 /// Where the rows of a saved table go.
@@ -55,6 +63,8 @@ struct Target<'a> {
     same_buckets: bool,
     /// The file's marks are told as ours are.
     same_marks: bool,
+    /// The file's sketches may be added to ours.
+    same_sightings: bool,
 }
 
 impl<'a> Source<'a> {
@@ -65,7 +75,10 @@ impl<'a> Source<'a> {
         let target = |saved| Target::of(service, placement, header, saved);
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
         match tables {
-            Ok(tables) => Ok(Self { service, placement, path, tables }),
+            Ok(tables) => {
+                let has_ours = may_have_ours(header, placement);
+                Ok(Self { service, placement, path, tables, has_ours })
+            }
             Err(problem) => Err(StorageError::OtherModel { path, problem }),
         }
     }
@@ -88,9 +101,15 @@ impl<'a> Source<'a> {
 
     /// Whether a block may hold something of this server's.
     fn concerns(&self, head: &BlockHead) -> bool {
-        let by_bucket = matches!(head.kind, Kind::Rows | Kind::Counts);
         let target = self.tables.get(head.table as usize);
-        !by_bucket || target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
+        match head.kind {
+            Kind::Rows | Kind::Counts => {
+                target.is_none_or(|target| !target.same_buckets || self.placement.owns_any(head.from..head.until))
+            }
+            // A sketch holds the ids of all buckets that its server owned.
+            Kind::Sketch => self.has_ours || target.is_none_or(|target| !target.same_buckets),
+            Kind::Clock | Kind::End => true,
+        }
     }
 
     fn put(&self, block: Block) -> Result<u64, StorageError> {
@@ -100,19 +119,37 @@ impl<'a> Source<'a> {
                 self.service.tables.tick(clock.steps, clock.seconds);
                 Ok(0)
             }
-            Content::Counts { .. } | Content::Sketch { .. } => Ok(0),
+            Content::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
+            Content::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
         }
+    }
+
+    fn put_counts(&self, target: &Target<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
+        // One count for each id, by the format.
+        let ours = std::iter::zip(ids, counts).filter(|(id, _)| self.placement.owns(target.number, **id));
+        let (ids, counts): (Vec<u64>, Vec<u32>) = ours.unzip();
+        target.table.insert_sightings(&ids, &counts).map_err(|error| self.refused(target, error))?;
+        Ok(0)
+    }
+
+    /// Sketches of another size cannot be added: their ids are sighted anew.
+    fn put_sketch(&self, target: &Target<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
+        if target.same_sightings {
+            let merged = target.table.merge_sketch(stripe as usize, cells);
+            merged.map_err(|error| self.refused(target, error))?;
+        }
+        Ok(0)
     }
 
     fn put_rows(&self, target: &Target<'_>, rows: Rows) -> Result<u64, StorageError> {
         let rows = target.owned(self.placement, rows);
-        let refused = |source: TableError| {
-            let name = self.service.names[target.number as usize].clone();
-            StorageError::Table { name, source }
-        };
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
-        inserted.map_err(refused)?;
+        inserted.map_err(|error| self.refused(target, error))?;
         Ok(rows.ids.len() as u64)
+    }
+
+    fn refused(&self, target: &Target<'_>, source: TableError) -> StorageError {
+        StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
     }
 }
 
@@ -133,7 +170,8 @@ impl<'a> Target<'a> {
         }
         let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
         let same_buckets = header.buckets == placement.buckets() && saved.number == here.number;
-        Ok(Self { number: here.number, table, same_buckets, same_marks: saved.marks == here.marks })
+        let (same_marks, same_sightings) = (saved.marks == here.marks, saved.sightings == here.sightings);
+        Ok(Self { number: here.number, table, same_buckets, same_marks, same_sightings })
     }
 
     /// Only the rows that are this server's. Marks that mean something else are left out: the rows count as used now.

@@ -11,7 +11,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_snapshot::{Clock, Header, Writer, Written, file_name};
-use zagros_table::{Cut, Rows, Table};
+use zagros_table::{Cut, Rows, Sighted, Table, TableError};
 
 use super::StorageError;
 use super::describe::describe;
@@ -65,6 +65,7 @@ fn write_tables(
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
         write_table(&mut writer, cut, number as u32, table, &refused)?;
+        write_sightings(&mut writer, cut, number as u32, table, &refused)?;
     }
     Ok(writer.finish()?)
 }
@@ -75,7 +76,7 @@ fn write_table<W: Write>(
     cut: &Cut<'_>,
     number: u32,
     table: &Table,
-    refused: &dyn Fn(zagros_table::TableError) -> StorageError,
+    refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
     let mut rows = Rows::default();
     for stripe in 0..table.stripes() {
@@ -85,6 +86,30 @@ fn write_table<W: Write>(
             rows.ids.clear();
             rows.slots.clear();
             rows.marks.clear();
+        }
+    }
+    Ok(())
+}
+
+/// What admission has counted; nothing for a table that counts nothing.
+fn write_sightings<W: Write>(
+    writer: &mut Writer<W>,
+    cut: &Cut<'_>,
+    number: u32,
+    table: &Table,
+    refused: &dyn Fn(TableError) -> StorageError,
+) -> Result<(), StorageError> {
+    let mut sighted = Sighted::default();
+    for stripe in 0..table.stripes() {
+        cut.read_sightings(number, stripe, &mut sighted).map_err(refused)?;
+        if !sighted.cells.is_empty() {
+            writer.sketch(number, stripe as u32, &sighted.cells)?;
+            sighted.cells.clear();
+        }
+        if size_of_val(&sighted.ids[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
+            writer.counts(number, &sighted.ids, &sighted.counts)?;
+            sighted.ids.clear();
+            sighted.counts.clear();
         }
     }
     Ok(())

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use prometheus::Registry;
+use zagros_job::{Admission, Counter, Job, Order, Ttl};
 use zagros_protocol::control::{LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
 use zagros_table::Rows;
 
-use crate::testing::{BUCKETS, DIM, job, lookup_of, placed, push_of, read};
+use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read};
 use crate::{EmbeddingService, datapath, storage};
 
 /// Slot and mark of each row.
@@ -235,4 +237,116 @@ fn a_folder_that_cannot_be_made_is_named() {
     let request = SaveRequest { folder: folder.path().join(&files[0]).join("below").display().to_string() };
     let refusal = storage::save(&service, &request).unwrap_err();
     assert!(refusal.message.contains("cannot make") && refusal.message.contains("below"), "{refusal}");
+}
+
+/// Servers of a changed job, each at generation 1 of an even map.
+fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
+    let mut job = job(servers);
+    change(&mut job);
+    let placed = |index| {
+        let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).unwrap();
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, servers)));
+        service
+    };
+    (0..servers).map(placed).collect()
+}
+
+/// The ids of `range` that a server owns, for both tables.
+fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
+    let own = |table| range.clone().filter(|id| owner(table, *id, service.servers) == service.index.0).collect();
+    [own(0), own(1)]
+}
+
+/// Looks up for training on whichever server owns an id; answers how many rows were made.
+fn sight(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
+    let sight = |service: &Arc<EmbeddingService>| {
+        let [users, items] = own(service, range.clone());
+        datapath::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap().created
+    };
+    services.iter().map(sight).sum()
+}
+
+fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
+    let services = changed(servers, change);
+    let taken: u64 = services.iter().map(|service| load(service, folder, files).unwrap()).sum();
+    assert_eq!(taken, services.iter().map(|service| service.held().rows).sum::<u64>());
+    services
+}
+
+#[test]
+fn sightings_come_back_on_any_number_of_servers() {
+    /// `user` counts each id, `item` with a sketch; both make a row at the third sighting.
+    fn counting(job: &mut Job) {
+        let count = |counter| Admission::Count { sightings: 3, counter };
+        job.tables[0].admission = count(Counter::Exact);
+        job.tables[1].admission = count(Counter::CountMin { error: 1e-4, failure: 1e-3 });
+    }
+    let saved = changed(2, counting);
+    assert_eq!([sight(&saved, &(0..200)), sight(&saved, &(0..100))], [0, 0]);
+    let folder = tempfile::tempdir().unwrap();
+    let files = save(&saved, folder.path());
+    for servers in [1, 2, 5] {
+        let services = loaded(folder.path(), &files, servers, counting);
+        assert_eq!(sight(&services, &(0..200)), 2 * 100, "{servers} servers: those seen twice before");
+        assert_eq!(sight(&services, &(0..200)), 2 * 100, "{servers} servers: the others");
+    }
+    // A table that counts otherwise starts anew, a table that counts no more takes every id.
+    let services = loaded(folder.path(), &files, 1, |job| {
+        job.tables[1].admission =
+            Admission::Count { sightings: 3, counter: Counter::CountMin { error: 1e-3, failure: 1e-3 } };
+    });
+    assert_eq!(sight(&services, &(0..100)), 100);
+}
+
+#[test]
+fn marks_and_the_time_they_are_told_by_come_back() {
+    fn aging(job: &mut Job) {
+        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+    }
+    let saved = changed(2, aging);
+    for (step, range) in [(10, 0..50), (60, 50..100)] {
+        saved.iter().for_each(|service| service.tables.tick(step, 0));
+        sight(&saved, &range);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = save(&saved, folder.path());
+    let marks = |content: &Content| content.values().filter(|row| row.1.is_some()).count();
+    assert_eq!(marks(&content(&saved)), 100);
+    for servers in [1, 2, 5] {
+        let services = loaded(folder.path(), &files, servers, aging);
+        assert_eq!(content(&services), content(&saved), "{servers} servers");
+        assert!(services.iter().all(|service| service.tables.cut().unwrap().moment().steps == 60));
+    }
+    // Marks that are told otherwise are left out: rows count as used at the time of the load.
+    let services = loaded(folder.path(), &files, 1, |job| {
+        aging(job);
+        job.tables[0].retention.order = Order::Lfu { half_life: 10 };
+    });
+    let found = content(&services);
+    assert_eq!((found.len(), marks(&found)), (200, 100));
+}
+
+#[test]
+fn rows_beyond_memory_are_saved_and_load_anywhere() {
+    let cold = tempfile::tempdir().unwrap();
+    let cluster = format!("memory = \"256KiB\"\ncold_folder = {:?}", cold.path());
+    let job = job_with(1, &cluster);
+    let limited = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
+    limited.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    let ids: Vec<u64> = (0..20_000).collect();
+    for ids in ids.chunks(1000) {
+        datapath::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();
+    }
+    let in_memory: usize = limited.tables.iter().map(zagros_table::Table::rows).sum();
+    assert!(in_memory < 20_000, "{in_memory} rows fit in memory");
+    datapath::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let files = save(std::slice::from_ref(&limited), folder.path());
+    let slots = |content: Content| content.into_iter().map(|(key, row)| (key, row.0)).collect::<BTreeMap<_, _>>();
+    let expected = slots(content(std::slice::from_ref(&limited)));
+    assert_eq!(expected.len(), 20_000);
+    for servers in [1, 2, 5] {
+        let services = loaded(folder.path(), &files, servers, |_| ());
+        assert_eq!(slots(content(&services)), expected, "{servers} servers");
+    }
 }

@@ -104,8 +104,7 @@ mod tests {
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
         config(
-            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_steps = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
+            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_seconds = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
         );
-        config("evict = { kind = 'lru' }\nttl_seconds = 4294967295");
     }
 }

@@ -1,5 +1,17 @@
 //! Which ids get a row. One that does not is answered with zeros; its gradients are counted and dropped.
 
+mod doorkeeper;
+mod restore;
+mod sightings;
+mod sketch;
+
+pub(crate) use doorkeeper::Doorkeeper;
+pub use sightings::Sighted;
+use sightings::Sightings;
+
+/// The largest count of a sketch.
+const MOST_SIGHTINGS: u32 = u16::MAX as u32;
+
 /// When an id gets a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Admission {
@@ -8,7 +20,7 @@ pub enum Admission {
     Always,
     /// At this sighting.
     Count {
-        /// Sightings needed, at least 1.
+        /// Sightings needed, 1 to 65535.
         sightings: u32,
         /// How they are counted.
         counter: Counter,
@@ -26,7 +38,8 @@ pub enum Counter {
     /// One counter for each id that has no row yet.
     Exact,
     /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update in constant memory: a count is
-    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all sightings.
+    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all sightings. What it
+    /// has counted stays: an id whose row was dropped gets it back at once.
     CountMin {
         /// Share of all sightings, above 0 and below 1.
         error: f32,
@@ -43,7 +56,9 @@ impl Admission {
             (!inside).then(|| format!("{name} of the admission sketch is {value}; expected above 0 and below 1"))
         };
         match *self {
-            Self::Count { sightings: 0, .. } => Some("admission after 0 sightings; expected at least 1".to_owned()),
+            Self::Count { sightings, .. } if !(1..=MOST_SIGHTINGS).contains(&sightings) => {
+                Some(format!("admission after {sightings} sightings; expected 1 to {MOST_SIGHTINGS}"))
+            }
             Self::Count { counter: Counter::CountMin { error, failure }, .. } => {
                 open("error", error).or_else(|| open("failure", failure))
             }
@@ -52,5 +67,23 @@ impl Admission {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_told() {
+        let problem = |admission: Admission| admission.problem().unwrap();
+        let count = |sightings, counter| Admission::Count { sightings, counter };
+        assert_eq!(problem(count(0, Counter::Exact)), "admission after 0 sightings; expected 1 to 65535");
+        assert!(problem(count(65_536, Counter::Exact)).contains("expected 1 to 65535"));
+        let sketch = |error, failure| problem(count(2, Counter::CountMin { error, failure }));
+        assert!(sketch(1.0, 0.5).contains("error of the admission sketch is 1"));
+        assert!(sketch(0.5, f32::NAN).contains("failure of the admission sketch is NaN"));
+        assert!(problem(Admission::Probability { share: -0.5 }).contains("a share of -0.5"));
+        assert_eq!(count(65_535, Counter::CountMin { error: 0.1, failure: 0.1 }).problem(), None);
     }
 }

@@ -314,6 +314,18 @@ mod tests {
     }
 
     #[test]
+    fn a_table_may_leave_out_gradients_that_are_not_finite() {
+        let config = TableConfig { dim: 2, optimizer: SGD, non_finite: NonFinite::Skip, ..TableConfig::default() };
+        let table = Table::new(5, 2, &config).unwrap();
+        let gradients = [1.0, 2.0, f32::NAN, 1.0, 4.0, 8.0, 1.0, f32::INFINITY, 16.0, 32.0];
+        let report = table.push(&[1, 2, 3, 1, 1], &gradients, 0, &mut Scratch::new()).unwrap();
+        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, skipped: 2, refused: 0 });
+        assert_eq!(read(&table, &[1, 2, 3]), [-17.0, -34.0, 0.0, 0.0, -4.0, -8.0]);
+        let short = table.push(&[1, 2], &[f32::NAN; 3], 0, &mut Scratch::new()).unwrap_err();
+        assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
+    }
+
+    #[test]
     fn no_ids_is_a_request_like_any_other() {
         let table = table(SGD);
         assert_eq!(train(&table, &[]).1, LookupReport::default());

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 use crate::group::id_of;
 use crate::tend::cold_error;
 use crate::visit::place_of;
-use crate::{ColdError, ColdScan, ColdView, Moment, Rows, Table, TableError, TableSet};
+use crate::{ColdError, ColdScan, ColdView, Moment, Rows, Sighted, Table, TableError, TableSet};
 
 /// Longest wait for those who are under way.
 const WAIT: Duration = Duration::from_secs(10);
@@ -105,19 +105,30 @@ impl Cut<'_> {
     /// When there is no such stripe.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut Rows) -> Result<(), TableError> {
         let table = self.set.table(table)?;
-        let hot = table.captured(stripe).ok_or(TableError::Spent { table: table.number(), stripe })?;
-        let mut rows = Rows::default();
-        let tick = table.marks().tick(self.moment);
+        let mut rows = table.captured(stripe).ok_or(TableError::Spent { table: table.number(), stripe })?;
         if let Some(view) = self.cold.as_ref().filter(|_| table.is_tiered()) {
-            let in_memory = hot.ids.iter().copied().collect();
+            let in_memory = rows.ids.iter().copied().collect();
             let read = read_cold(table, stripe, view, &in_memory, &mut rows);
             read.map_err(|source| table.unreadable(source))?;
         }
-        rows.ids.extend_from_slice(&hot.ids);
-        rows.slots.extend_from_slice(&hot.slots);
-        rows.marks.extend_from_slice(&hot.marks);
-        append_sorted(table, &rows, tick, into);
+        append_sorted(table, &rows, table.marks().tick(self.moment), into);
         Ok(())
+    }
+}
+
+impl Cut<'_> {
+    /// Appends what one stripe of a table had counted, at the instant, of ids that have no row. It can be read once,
+    /// before or after the stripe's rows.
+    ///
+    /// # Errors
+    /// When there is no such table, or the sightings of the stripe were read before.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_sightings(&self, table: u32, stripe: usize, into: &mut Sighted) -> Result<(), TableError> {
+        let table = self.set.table(table)?;
+        let read = table.lock(stripe).doorkeeper.read_captured(into);
+        if read { Ok(()) } else { Err(TableError::Spent { table: table.number(), stripe }) }
     }
 }
 
@@ -125,6 +136,7 @@ impl Drop for Cut<'_> {
     fn drop(&mut self) {
         for table in self.set.iter() {
             (0..table.stripes()).for_each(|stripe| drop(table.lock(stripe).end_capture()));
+            (0..table.stripes()).for_each(|stripe| table.lock(stripe).doorkeeper.end_capture());
         }
         self.set.cutting().store(false, Ordering::Release);
     }

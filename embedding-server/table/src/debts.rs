@@ -65,6 +65,17 @@ impl Table {
             stripe.owed.iter().for_each(|owed| visit.add(owed.key, 0, stripe.departures, !hot(owed.key)));
         }
         visit.read(self).map_err(|source| self.unreadable(source))?;
-        self.settle(&mut visit, &mut |_, _, _| {})
+        self.settle(&mut visit, &mut |stripe, todo, slot| {
+            if slot.is_none() {
+                self.forgive(stripe, todo.key);
+            }
+        })
+    }
+
+    /// Drops what is owed to a row that is past its time to live and has not been admitted again.
+    fn forgive(&self, stripe: &mut Stripe, key: u64) {
+        let before = stripe.owed.len();
+        stripe.owed.retain(|owed| owed.key != key);
+        self.owing().fetch_sub(before - stripe.owed.len(), Ordering::Relaxed);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
+use crate::prefetch::prefetch;
 use crate::stripe::Stripe;
 use crate::visit::{Todo, place_of};
 use crate::{ColdError, Table, Victims};
@@ -20,7 +21,7 @@ const COMPARED: usize = 4096;
 /// Most rows that leave at a time, unless a request needs room for more.
 const BATCH: usize = 256;
 /// A stripe makes room for one row in this many at a time.
-const SHARE: usize = 32;
+const SHARE: usize = 16;
 /// Times that a request makes room in vain, because others take it, before it takes memory beyond the budget.
 const ROUNDS: usize = 8;
 /// Longest wait for a snapshot to be taken, before memory beyond the budget is used.
@@ -34,11 +35,29 @@ pub(crate) struct Leaving {
     pub(crate) scanned: Vec<(u64, u32)>,
     /// Keys of rows that are needed now, ascending.
     needed: Vec<u64>,
-    /// Rank, key and slot.
-    pub(crate) ranked: Vec<(u32, u64, u32)>,
+    pub(crate) ranked: Vec<Ranked>,
     places: Vec<u64>,
     /// `[rows * (stride + 1)]`, with marks.
     words: Vec<u32>,
+}
+
+/// A row that leaves: before all others of higher rank, and of two alike the one whose place comes first. Places and
+/// not keys: the order of keys is that of the index, which rows would leave from one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ranked {
+    rank: u32,
+    place: u64,
+    slot: u32,
+}
+
+impl Ranked {
+    pub(crate) fn new(rank: u32, key: u64, slot: u32) -> Self {
+        Self { rank, place: place_of(key), slot }
+    }
+
+    fn key(&self) -> u64 {
+        place_of(self.place)
+    }
 }
 
 /// What came of trying to make room.
@@ -150,9 +169,9 @@ impl Table {
     }
 
     fn drop_ranked(&self, stripe: &mut Stripe, leaving: &Leaving) -> u64 {
-        for (rank, key, _) in &leaving.ranked {
-            stripe.remove(*key);
-            let counted = if *rank == 0 { &mut stripe.counts.expired } else { &mut stripe.counts.dropped };
+        for row in &leaving.ranked {
+            stripe.remove(row.key());
+            let counted = if row.rank == 0 { &mut stripe.counts.expired } else { &mut stripe.counts.dropped };
             *counted += 1;
         }
         leaving.ranked.len() as u64
@@ -160,11 +179,11 @@ impl Table {
 
     fn forget_expired(&self, stripe: &mut Stripe, leaving: &mut Leaving) -> u64 {
         let before = leaving.ranked.len();
-        leaving.ranked.retain(|(rank, key, _)| {
-            if *rank == 0 {
-                stripe.remove(*key);
+        leaving.ranked.retain(|row| {
+            if row.rank == 0 {
+                stripe.remove(row.key());
             }
-            *rank > 0
+            row.rank > 0
         });
         let forgotten = (before - leaving.ranked.len()) as u64;
         // No departure: a cold copy of such a row is past its time to live as well.
@@ -195,20 +214,22 @@ impl Leaving {
         self.ranked.clear();
         let needed = &self.needed;
         let others = self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
-        self.ranked.extend(others.map(|(key, slot)| (table.marks().rank(stripe.mark(*slot), tick), *key, *slot)));
+        let rank = |slot: u32| table.marks().rank(stripe.mark(slot), tick);
+        self.ranked.extend(others.map(|(key, slot)| Ranked::new(rank(*slot), *key, *slot)));
         if count < self.ranked.len() {
             self.ranked.select_nth_unstable(count);
             self.ranked.truncate(count);
         }
     }
 
-    /// Copies the ranked rows with their marks, in ascending order of keys.
+    /// Copies the ranked rows with their marks, in ascending order of places.
     fn copy(&mut self, stripe: &Stripe) {
-        self.ranked.sort_unstable_by_key(|(_, key, _)| *key);
+        self.ranked.sort_unstable_by_key(|row| row.place);
+        self.ranked.iter().for_each(|row| prefetch(stripe.slot(row.slot)));
         self.places.clear();
         self.words.clear();
-        for (_, key, slot) in &self.ranked {
-            self.places.push(place_of(*key));
+        for Ranked { place, slot, .. } in &self.ranked {
+            self.places.push(*place);
             self.words.extend_from_slice(stripe.slot(*slot));
             self.words.push(stripe.mark(*slot));
         }
@@ -216,12 +237,14 @@ impl Leaving {
 
     /// Takes out the rows that are still what was copied.
     fn depart(&self, stripe: &mut Stripe) -> u64 {
+        self.ranked.iter().for_each(|row| stripe.prefetch_entry(row.key()));
         let width = self.words.len() / self.ranked.len().max(1);
         let mut left = 0;
-        for (row, (_, key, slot)) in self.ranked.iter().enumerate() {
+        for (row, Ranked { place, slot, .. }) in self.ranked.iter().enumerate() {
+            let key = place_of(*place);
             let (words, mark) = self.words[row * width..][..width].split_at(width - 1);
-            if stripe.find(*key) == Some(*slot) && stripe.slot(*slot) == words && stripe.mark(*slot) == mark[0] {
-                stripe.remove(*key);
+            if stripe.find(key) == Some(*slot) && stripe.slot(*slot) == words && stripe.mark(*slot) == mark[0] {
+                stripe.remove(key);
                 left += 1;
             }
         }
@@ -235,7 +258,7 @@ impl Leaving {
 fn note_departure(stripe: &mut Stripe, leaving: &Leaving, todo: &mut [Todo]) {
     let before = stripe.departures;
     stripe.departures = before.wrapping_add(1);
-    let left = |key: u64| leaving.ranked.binary_search_by_key(&key, |(_, key, _)| *key).is_ok();
+    let left = |key: u64| leaving.places.binary_search(&place_of(key)).is_ok();
     for todo in todo {
         if todo.departures == before && !left(todo.key) {
             todo.departures = stripe.departures;

@@ -1,45 +1,49 @@
 //! The loops over the rows of a request, stripe by stripe: where a server's time goes.
 
+use crate::config::Layout;
 use crate::group::{Group, Scratch};
 use crate::prefetch::prefetch;
+use crate::slab::Place;
 use crate::stripe::Stripe;
 use crate::update::Update;
-use crate::{PushReport, Table};
+use crate::{Element, PushReport, Table};
 
-/// Rows that go through one stage together: more than a core can wait for at once, few enough for its first cache.
-const AT_ONCE: usize = 64;
-/// No slot has this number.
-const NONE: u32 = u32::MAX;
+/// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later: as
+/// many misses as a core waits for at once.
+const STEP: usize = 16;
 
 impl Table {
     #[inline(always)]
     pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
-        let (layout, mut made) = (*self.layout(), 0);
+        let mut made = 0;
         scratch.group(ids, self.stripes());
-        self.for_each_group(
-            scratch,
+        with_known_width(
+            *self.layout(),
             #[inline(always)]
-            |stripe, group| {
-                let before = made;
-                group.slots.clear();
-                staged(
-                    group.keys.len(),
+            |layout| {
+                self.for_each_group(
+                    scratch,
                     #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
+                    |stripe, group| {
+                        let before = made;
+                        let mut settle = |stripe: &mut Stripe, key, _| {
+                            let (slot, created) = stripe.find_or_create(key, self.layout());
                             made += u64::from(created);
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.weights),
-                        Stage::Touch => {
-                            let weights = row_mut(out, group.positions[index], layout.dim);
-                            layout.read(stripe.slot(group.slots[index]), weights);
-                        }
+                            Some(slot)
+                        };
+                        pipelined(
+                            stripe,
+                            group,
+                            Fetch { words: layout.weights, with: &[], width: 0 },
+                            &mut settle,
+                            #[inline(always)]
+                            |stripe, place, _, position| {
+                                layout.read(stripe.at(place), row_mut(out, position, layout.dim));
+                            },
+                        );
+                        stripe.count_lookups(group.keys.len(), (made - before) as usize);
                     },
                 );
-                stripe.count_lookups(group.keys.len(), (made - before) as usize);
             },
         );
         made
@@ -48,77 +52,75 @@ impl Table {
     #[inline(always)]
     pub(crate) fn lookup_for_reading(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
         let layout = *self.layout();
-        scratch.missing.clear();
+        let mut missing = std::mem::take(&mut scratch.missing);
+        missing.clear();
         scratch.group(ids, self.stripes());
         self.for_each_group(
             scratch,
             #[inline(always)]
             |stripe, group| {
-                let before = group.missing.len();
-                group.slots.clear();
-                staged(
-                    group.keys.len(),
+                let before = missing.len();
+                let mut settle = |stripe: &mut Stripe, key, position| {
+                    let slot = stripe.find(key);
+                    if slot.is_none() {
+                        missing.push(position);
+                    }
+                    slot
+                };
+                pipelined(
+                    stripe,
+                    group,
+                    Fetch { words: layout.weights, with: &[], width: 0 },
+                    &mut settle,
                     #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let slot = stripe.find(group.keys[index]).unwrap_or(NONE);
-                            if slot == NONE {
-                                group.missing.push(group.positions[index]);
-                            }
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch | Stage::Touch if group.slots[index] == NONE => {}
-                        Stage::Fetch => stripe.prefetch_slot(group.slots[index], layout.weights),
-                        Stage::Touch => {
-                            let weights = row_mut(out, group.positions[index], layout.dim);
-                            layout.read(stripe.slot(group.slots[index]), weights);
-                        }
+                    |stripe, place, _, position| {
+                        layout.read(stripe.at(place), row_mut(out, position, layout.dim));
                     },
                 );
-                stripe.count_lookups(group.keys.len(), group.missing.len() - before);
+                stripe.count_lookups(group.keys.len(), missing.len() - before);
             },
         );
-        for position in &scratch.missing {
+        for position in &missing {
             layout.fill_weights(ids[*position as usize], row_mut(out, *position, layout.dim));
         }
+        scratch.missing = missing;
         scratch.missing.len() as u64
     }
 
     #[inline(always)]
     pub(crate) fn update_groups(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
-        let (layout, mut report) = (*self.layout(), PushReport::default());
+        let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
-        let mut update = Update::new(layout, step, &mut buffer);
-        self.for_each_group(
-            scratch,
+        with_known_width(
+            *self.layout(),
             #[inline(always)]
-            |stripe, group| {
-                if stripe.captures() {
-                    stripe.keep_all(group.keys);
-                }
-                group.slots.clear();
-                staged(
-                    group.keys.len(),
+            |layout| {
+                let mut update = Update::new(layout, step, &mut buffer);
+                self.for_each_group(
+                    scratch,
                     #[inline(always)]
-                    |stage, index| match stage {
-                        Stage::Ask => stripe.prefetch_entry(group.keys[index]),
-                        Stage::Find => {
-                            let (slot, created) = stripe.find_or_create(group.keys[index], &layout);
+                    |stripe, group| {
+                        if stripe.captures() {
+                            stripe.keep_all(group.keys);
+                        }
+                        report.updated += group.keys.len() as u64;
+                        let mut settle = |stripe: &mut Stripe, key, _| {
+                            let (slot, created) = stripe.find_or_create(key, self.layout());
                             report.created += u64::from(created);
-                            group.slots.push(slot);
-                        }
-                        Stage::Fetch => {
-                            stripe.prefetch_slot(group.slots[index], layout.stride);
-                            prefetch(row(gradients, group.positions[index], layout.dim));
-                        }
-                        Stage::Touch => {
-                            let gradient = row(gradients, group.positions[index], layout.dim);
-                            update.apply(stripe.slot_mut(group.slots[index]), group.keys[index], gradient);
-                        }
+                            Some(slot)
+                        };
+                        pipelined(
+                            stripe,
+                            group,
+                            Fetch { words: layout.stride, with: gradients, width: layout.dim },
+                            &mut settle,
+                            #[inline(always)]
+                            |stripe, place, key, position| {
+                                update.apply(stripe.at_mut(place), key, row(gradients, position, layout.dim));
+                            },
+                        );
                     },
                 );
-                report.updated += group.keys.len() as u64;
             },
         );
         scratch.weights = buffer;
@@ -136,37 +138,86 @@ impl Table {
     }
 }
 
-/// What is done for a row.
-#[derive(Clone, Copy)]
-enum Stage {
-    /// Ask for its index entry.
-    Ask,
-    /// Find its slot.
-    Find,
-    /// Ask for its slot.
-    Fetch,
-    /// Read or change it.
-    Touch,
+/// Calls `work` with the layout, as a constant where it is one of the commonest: loops over rows of known width need no
+/// counting.
+#[inline(always)]
+fn with_known_width(layout: Layout, mut work: impl FnMut(Layout)) {
+    match (layout.element, layout.dim) {
+        (Element::F32, 16) => work(known::<16>(layout)),
+        (Element::F32, 32) => work(known::<32>(layout)),
+        (Element::F32, 64) => work(known::<64>(layout)),
+        (Element::F32, 128) => work(known::<128>(layout)),
+        _ => work(layout),
+    }
 }
 
-/// Takes `count` rows through all stages, some at a time. Each stage is a loop of its own and short: a request for
-/// memory waits for its page to be found, and only in a short loop do many of them wait together.
+/// The layout of a table of `DIM` weights of f32, which it is.
 #[inline(always)]
-fn staged(count: usize, mut run: impl FnMut(Stage, usize)) {
-    for start in (0..count).step_by(AT_ONCE) {
-        let end = count.min(start + AT_ONCE);
-        // Loops and not `for_each`, whose body would not be compiled for wide vectors.
-        for index in start..end {
-            run(Stage::Ask, index);
+fn known<const DIM: usize>(mut layout: Layout) -> Layout {
+    (layout.element, layout.dim, layout.weights) = (Element::F32, DIM, DIM);
+    layout
+}
+
+/// What is needed for a row besides its index entry.
+#[derive(Clone, Copy)]
+struct Fetch<'a> {
+    /// So many words of its slot.
+    words: usize,
+    /// And of these, the `width` values that stand at its position.
+    with: &'a [f32],
+    width: usize,
+}
+
+/// Takes the rows of a group through four stages, a few at a time, each few one stage behind the few after them: while
+/// memory is fetched for some rows, others are worked on.
+///
+/// 1. Ask for the index entry.
+/// 2. Look where the entry should be, and ask for the slot.
+/// 3. `settle(stripe, key, position)` for rows that were not found there: their slot, if they have one.
+/// 4. `touch(stripe, place, key, position)` for rows that have one.
+#[inline(always)]
+fn pipelined(
+    stripe: &mut Stripe,
+    group: &mut Group<'_>,
+    fetch: Fetch<'_>,
+    settle: &mut impl FnMut(&mut Stripe, u64, u32) -> Option<u32>,
+    mut touch: impl FnMut(&mut Stripe, Place, u64, u32),
+) {
+    let count = group.keys.len();
+    group.places.resize(count, Place::NONE);
+    let (keys, positions, places) = (group.keys, &group.positions[..count], &mut group.places[..count]);
+    let steps = count.div_ceil(STEP);
+    let rows = |step: usize| step * STEP..count.min(step * STEP + STEP);
+    // Loops and not `for_each`, whose body would not be compiled for wide vectors.
+    for step in 0..steps + 3 {
+        if step < steps {
+            for index in rows(step) {
+                stripe.prefetch_entry(keys[index]);
+            }
         }
-        for index in start..end {
-            run(Stage::Find, index);
+        if (1..=steps).contains(&step) {
+            for index in rows(step - 1) {
+                places[index] = stripe.peek(keys[index], fetch.words);
+                if fetch.width > 0 {
+                    prefetch(row(fetch.with, positions[index], fetch.width));
+                }
+            }
         }
-        for index in start..end {
-            run(Stage::Fetch, index);
+        if (2..=steps + 1).contains(&step) {
+            for index in rows(step - 2) {
+                if places[index].is_none()
+                    && let Some(slot) = settle(stripe, keys[index], positions[index])
+                {
+                    places[index] = stripe.place(slot, fetch.words);
+                }
+            }
         }
-        for index in start..end {
-            run(Stage::Touch, index);
+        if step >= 3 {
+            for index in rows(step - 3) {
+                if !places[index].is_none() {
+                    touch(stripe, places[index], keys[index], positions[index]);
+                }
+            }
         }
     }
 }

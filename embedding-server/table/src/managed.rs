@@ -40,6 +40,7 @@ impl Table {
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let before = visit.todo.len();
+            group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for index in 0..group.keys.len() {
                 let (key, position) = (group.keys[index], group.positions[index]);
                 let found = stripe.find(key).filter(|slot| !self.marks().expired(stripe.mark(*slot), tick));
@@ -60,6 +61,7 @@ impl Table {
     fn copy_brought(&self, visit: &mut Visit, out: &mut [f32]) -> Result<LookupReport, TableError> {
         self.check_room(visit)?;
         visit.read(self).map_err(|source| self.unreadable(source))?;
+        visit.sighting = true;
         let (layout, mut refused) = (*self.layout(), 0);
         self.settle(visit, &mut |stripe, todo, slot| {
             let weights = row_mut(out, todo.position, layout.dim);
@@ -82,7 +84,11 @@ impl Table {
                 layout.read(row, weights);
                 continue;
             }
-            layout.fill_weights(id_of(todo.key), weights);
+            if self.is_selective() {
+                weights.fill(0.0);
+            } else {
+                layout.fill_weights(id_of(todo.key), weights);
+            }
             report.missing += 1;
         }
         Ok(report)
@@ -103,6 +109,7 @@ impl Table {
         let mut visit = scratch.visits.pop().unwrap_or_default();
         visit.clear();
         self.for_each_group(scratch, |stripe, group| {
+            group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for (key, position) in std::iter::zip(group.keys, group.positions) {
                 visit.add(*key, *position, stripe.departures, stripe.find(*key).is_none());
             }

@@ -71,6 +71,17 @@ impl Marks {
         if matches!(self.ttl, Some(Ttl::Seconds(_))) { moment.seconds } else { moment.steps }
     }
 
+    /// How marks are written, in words.
+    pub(crate) fn describe(&self) -> String {
+        let ticks = if matches!(self.ttl, Some(Ttl::Seconds(_))) { "seconds" } else { "steps" };
+        match &self.order {
+            Kind::Lru => format!("last use in {ticks}"),
+            Kind::Lfu { half_life, unit, .. } => {
+                format!("last use in units of {unit} {ticks}, uses of half-life {half_life}")
+            }
+        }
+    }
+
     /// The mark of a row that is used for the first time.
     pub(crate) fn first(&self, tick: u64) -> u32 {
         match &self.order {

@@ -1,9 +1,12 @@
 //! What the tables of one server share: memory, the tier behind it, time.
 
+use std::sync::Arc;
+
 use parking_lot::{Mutex, RwLock};
 
 use crate::capacity::Budget;
 use crate::clock::Clock;
+use crate::memory::{Arena, Pages};
 use crate::{Capacity, ColdError};
 
 /// What the tables of one server share.
@@ -12,6 +15,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     pub(crate) capacity: Capacity,
     pub(crate) clock: Clock,
+    /// Where rows and indexes lie: small tables share huge pages.
+    pub(crate) arena: Arc<Arena>,
     /// Held shared while rows go to the cold tier or are forgotten there, alone while it is frozen for a snapshot.
     pub(crate) moves: RwLock<()>,
     /// Why rows could not go to the cold tier the last time.
@@ -24,6 +29,7 @@ impl Shared {
             budget: Budget::new(capacity.budget),
             capacity,
             clock: Clock::default(),
+            arena: Arena::new(Pages::Huge),
             moves: RwLock::default(),
             failure: Mutex::default(),
         }

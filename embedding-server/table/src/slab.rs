@@ -1,7 +1,9 @@
 //! Slots of one size in large blocks: no heap block per row, no copy when it grows. A slot that is given back is given
 //! out again before the slab grows.
 
-use crate::memory::{HUGE_PAGE, Memory, Pages};
+use std::sync::Arc;
+
+use crate::memory::{Arena, HUGE_PAGE, Memory};
 
 /// Slots of the first blocks: a stripe of a tiny table costs no more than these.
 const FIRST_BLOCK: usize = 4;
@@ -12,32 +14,62 @@ const BLOCK_BYTES: usize = HUGE_PAGE;
 /// No slot has this number.
 const NONE: u32 = u32::MAX;
 
-/// Slots of `stride` words each. A slot's number is its block, then its place there in `bits` bits; blocks below the
-/// largest leave numbers unused.
+/// Slots of `stride` words each, numbered in the order in which they were first given out.
 ///
 /// Where marks are wanted, one word a slot lies behind the slots of each block: what is read of many slots that are
 /// not otherwise needed should not cost a cache line for each.
 #[derive(Debug)]
 pub(crate) struct Slab {
+    arena: Arc<Arena>,
     stride: usize,
     marks: bool,
-    bits: u32,
+    /// The level from which on blocks have one size.
+    top: u32,
     blocks: Vec<Memory>,
     /// The number given next, unless it is `end`.
-    next: usize,
-    end: usize,
+    next: u32,
+    end: u32,
     /// The slot that was given back last; its first word is the number of the one before.
     free: u32,
     /// Slots that were given back.
     released: usize,
 }
 
+/// Where a slot lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: u32,
+    block: u32,
+    /// Its first word in the block.
+    start: u32,
+}
+
+impl Place {
+    /// That of no slot.
+    pub(crate) const NONE: Self = Self { slot: NONE, block: 0, start: 0 };
+
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self.slot == NONE
+    }
+}
+
 impl Slab {
     /// Slots of `stride` words, at least one, and a mark for each if `marks`.
-    pub(crate) fn new(stride: usize, marks: bool) -> Self {
+    pub(crate) fn new(arena: &Arc<Arena>, stride: usize, marks: bool) -> Self {
         let largest = BLOCK_BYTES / ((stride + usize::from(marks)) * size_of::<u32>());
-        let bits = largest.max(FIRST_BLOCK).ilog2();
-        Self { stride, marks, bits, blocks: Vec::new(), next: 0, end: 0, free: NONE, released: 0 }
+        let top = (largest / FIRST_BLOCK).max(1).ilog2();
+        Self {
+            arena: Arc::clone(arena),
+            stride,
+            marks,
+            top,
+            blocks: Vec::new(),
+            next: 0,
+            end: 0,
+            free: NONE,
+            released: 0,
+        }
     }
 
     /// Adds one slot of zeros and answers its number.
@@ -50,7 +82,7 @@ impl Slab {
             self.grow();
         }
         self.next += 1;
-        (self.next - 1) as u32
+        self.next - 1
     }
 
     /// Gives back a slot that [`Self::add`] gave out.
@@ -62,14 +94,14 @@ impl Slab {
 
     /// Slots that can be added before the slab grows.
     pub(crate) fn vacant(&self) -> usize {
-        self.released + self.end - self.next
+        self.released + (self.end - self.next) as usize
     }
 
     /// Bytes that the slab would grow by for this many slots more.
     pub(crate) fn growth(&self, slots: usize) -> usize {
         let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant()), self.blocks.len(), 0);
         while missing > 0 {
-            let slots = self.block_slots(block);
+            let slots = self.slots_of(block);
             (missing, block, grown) = (missing.saturating_sub(slots), block + 1, grown + slots);
         }
         grown * (self.stride + usize::from(self.marks)) * size_of::<u32>()
@@ -85,16 +117,31 @@ impl Slab {
         self.marks
     }
 
+    /// Where a slot lies: for those that reach for it more than once.
     #[inline(always)]
-    pub(crate) fn words(&self, slot: u32) -> &[u32] {
-        let (block, place) = self.locate(slot);
-        &self.blocks[block].words()[place * self.stride..][..self.stride]
+    pub(crate) fn place(&self, slot: u32) -> Place {
+        let (block, index) = self.locate(slot);
+        Place { slot, block: block as u32, start: (index * self.stride) as u32 }
     }
 
     #[inline(always)]
+    pub(crate) fn at(&self, place: Place) -> &[u32] {
+        &self.blocks[place.block as usize].words()[place.start as usize..][..self.stride]
+    }
+
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+        &mut self.blocks[place.block as usize].words_mut()[place.start as usize..][..self.stride]
+    }
+
+    #[inline]
+    pub(crate) fn words(&self, slot: u32) -> &[u32] {
+        self.at(self.place(slot))
+    }
+
+    #[inline]
     pub(crate) fn words_mut(&mut self, slot: u32) -> &mut [u32] {
-        let (block, place) = self.locate(slot);
-        &mut self.blocks[block].words_mut()[place * self.stride..][..self.stride]
+        self.at_mut(self.place(slot))
     }
 
     /// A slot's mark.
@@ -104,15 +151,14 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn mark(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
-        let words = self.blocks[block].words();
-        words[self.marks_start(words.len()) + place]
+        self.blocks[block].words()[self.marks_start(block) + place]
     }
 
     /// A slot's mark; as [`Self::mark`].
     #[inline(always)]
     pub(crate) fn mark_mut(&mut self, slot: u32) -> &mut u32 {
         let (block, place) = self.locate(slot);
-        let start = self.marks_start(self.blocks[block].words().len());
+        let start = self.marks_start(block);
         &mut self.blocks[block].words_mut()[start + place]
     }
 
@@ -122,17 +168,27 @@ impl Slab {
         blocks + self.blocks.capacity() * size_of::<Memory>()
     }
 
+    /// Block of a slot, and its place there: `BLOCKS_PER_LEVEL` blocks of `FIRST_BLOCK` slots, as many of twice as
+    /// many, and so on up to `top`. Numbers are counted as if blocks of smaller levels went on below 0 without end.
     #[inline(always)]
     fn locate(&self, slot: u32) -> (usize, usize) {
-        let place = slot & ((1 << self.bits) - 1);
-        ((slot >> self.bits) as usize, place as usize)
+        let number = slot as usize + FIRST_BLOCK * BLOCKS_PER_LEVEL;
+        let level = (number / (FIRST_BLOCK * BLOCKS_PER_LEVEL)).ilog2().min(self.top);
+        let bits = level + FIRST_BLOCK.ilog2();
+        let block = (number >> bits) + level as usize * BLOCKS_PER_LEVEL - BLOCKS_PER_LEVEL;
+        (block, number & ((1 << bits) - 1))
     }
 
-    /// Where the marks of a block of `len` words begin: behind the slots, of which there are `len / (stride + 1)`.
+    /// Where the marks of a block begin: behind its slots.
     #[inline(always)]
-    fn marks_start(&self, len: usize) -> usize {
+    fn marks_start(&self, block: usize) -> usize {
         assert!(self.marks, "the slab has no marks");
-        len / (self.stride + 1) * self.stride
+        self.slots_of(block) * self.stride
+    }
+
+    #[inline(always)]
+    fn slots_of(&self, block: usize) -> usize {
+        FIRST_BLOCK << (block / BLOCKS_PER_LEVEL).min(self.top as usize)
     }
 
     #[inline(never)]
@@ -147,19 +203,13 @@ impl Slab {
         slot
     }
 
-    /// Slots of a block, by its position.
-    fn block_slots(&self, block: usize) -> usize {
-        1 << self.bits.min(FIRST_BLOCK.ilog2() + (block / BLOCKS_PER_LEVEL) as u32)
-    }
-
     #[cold]
     fn grow(&mut self) {
-        let first = self.blocks.len() << self.bits;
-        // Slots are numbered in 32 bits: billions of rows in one stripe are terabytes in a whole table.
-        assert!(first < (u32::MAX >> 1) as usize, "a stripe is full: give the table more stripes");
-        let slots = self.block_slots(self.blocks.len());
-        self.blocks.push(Memory::zeroed(slots * (self.stride + usize::from(self.marks)), Pages::Huge));
-        (self.next, self.end) = (first, first + slots);
+        let slots = self.slots_of(self.blocks.len());
+        // Billions of rows in one stripe are terabytes in a whole table.
+        assert!(self.end as usize + slots < NONE as usize, "a stripe is full: give the table more stripes");
+        self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.marks))));
+        self.end += slots as u32;
     }
 }
 
@@ -168,10 +218,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::CACHE_LINE;
+    use crate::memory::{CACHE_LINE, Pages};
+
+    fn empty(stride: usize, marks: bool) -> Slab {
+        Slab::new(&Arena::new(Pages::Huge), stride, marks)
+    }
 
     fn filled(stride: usize, slots: usize) -> (Slab, Vec<u32>) {
-        let mut slab = Slab::new(stride, false);
+        let mut slab = empty(stride, false);
         let numbers: Vec<u32> = (0..slots).map(|_| slab.add()).collect();
         for (value, slot) in numbers.iter().enumerate() {
             slab.words_mut(*slot).fill(value as u32);
@@ -198,7 +252,7 @@ mod tests {
             stride in 1_usize..40,
             calls in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
         ) {
-            let (mut slab, mut used) = (Slab::new(stride, true), Vec::<(u32, u32)>::new());
+            let (mut slab, mut used) = (empty(stride, true), Vec::<(u32, u32)>::new());
             for (value, (release, which)) in calls.into_iter().enumerate() {
                 if release && !used.is_empty() {
                     slab.release(used.swap_remove(which.index(used.len())).0);
@@ -229,7 +283,7 @@ mod tests {
 
     #[test]
     fn growth_is_told_before_it_comes() {
-        let mut slab = Slab::new(40, true);
+        let mut slab = empty(40, true);
         let held = |slab: &Slab| slab.blocks.iter().map(Memory::bytes).sum::<usize>();
         for more in [1, 3, 1, 200, 7, 5000] {
             let (before, told) = (held(&slab), slab.growth(more));
@@ -274,6 +328,6 @@ mod tests {
             let most = payload * 5 / 4 + 4096;
             assert!((payload..most).contains(&slab.bytes()), "{} bytes for {payload}", slab.bytes());
         }
-        assert_eq!(Slab::new(32, false).bytes(), 0);
+        assert_eq!(empty(32, false).bytes(), 0);
     }
 }

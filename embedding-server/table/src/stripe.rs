@@ -1,12 +1,16 @@
 //! One independently locked part of a table: an index and the slab it points into.
 
+use std::sync::Arc;
+
 use crate::TableCounts;
+use crate::admission::Doorkeeper;
 use crate::capture::Capture;
 use crate::config::Layout;
 use crate::group::id_of;
 use crate::index::{Found, Index};
+use crate::memory::Arena;
 use crate::prefetch::prefetch;
-use crate::slab::Slab;
+use crate::slab::{Place, Slab};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -16,6 +20,8 @@ pub(crate) struct Stripe {
     index: Index,
     slab: Slab,
     pub(crate) counts: TableCounts,
+    /// Who of those without a row gets one.
+    pub(crate) doorkeeper: Doorkeeper,
     /// Bytes that the budget knows of.
     pub(crate) charged: usize,
     /// Times that rows left for the cold tier or were forgotten: what was read there before may be void.
@@ -47,12 +53,14 @@ pub(crate) struct Sweep {
 }
 
 impl Stripe {
-    pub(crate) fn new(number: usize, layout: Layout, marks: bool) -> Self {
+    /// An empty stripe of a table whose memory comes from `arena`.
+    pub(crate) fn new(number: usize, layout: &Layout, marks: bool, doorkeeper: Doorkeeper, arena: &Arc<Arena>) -> Self {
         Self {
             number,
-            index: Index::new(),
-            slab: Slab::new(layout.stride, marks),
+            index: Index::new(arena),
+            slab: Slab::new(arena, layout.stride, marks),
             counts: TableCounts::default(),
+            doorkeeper,
             charged: 0,
             departures: 0,
             hand: 0,
@@ -75,10 +83,23 @@ impl Stripe {
         self.index.prefetch(key);
     }
 
-    /// Asks for the first `words` of a slot.
+    /// Where the row of a key lies, whose entry is where it is looked for first, and asks for its first `words`. A key
+    /// that is not found may have a row still.
     #[inline(always)]
-    pub(crate) fn prefetch_slot(&self, slot: u32, words: usize) {
-        prefetch(&self.slot(slot)[..words]);
+    pub(crate) fn peek(&self, key: u64, words: usize) -> Place {
+        // No closure: it would be called.
+        match self.index.peek(key) {
+            Some(slot) => self.place(slot, words),
+            None => Place::NONE,
+        }
+    }
+
+    /// Where a slot lies, and asks for its first `words`.
+    #[inline(always)]
+    pub(crate) fn place(&self, slot: u32, words: usize) -> Place {
+        let place = self.slab.place(slot);
+        prefetch(&self.slab.at(place)[..words]);
+        place
     }
 
     /// The slot of a key that has a row.
@@ -174,6 +195,7 @@ impl Stripe {
     /// From now on rows are kept for a snapshot before they change.
     pub(crate) fn begin_capture(&mut self) {
         self.capture = Some(Capture::default());
+        self.doorkeeper.begin_capture();
     }
 
     /// What was kept; changes are of no concern any more.
@@ -195,14 +217,17 @@ impl Stripe {
         }
     }
 
-    /// Keeps those of the keys' rows that are there.
+    /// Keeps those of the keys' rows that are there. In short loops, so that many rows are waited for together; what
+    /// follows finds them in the cache.
     #[cold]
     pub(crate) fn keep_all(&mut self, keys: &[u64]) {
+        let mut slots = Vec::with_capacity(keys.len());
+        keys.iter().for_each(|key| self.prefetch_entry(*key));
         for key in keys {
-            if let Some(slot) = self.find(*key) {
-                self.keep(*key, slot);
-            }
+            slots.extend(self.find(*key).map(|slot| (*key, slot)));
         }
+        slots.iter().for_each(|(_, slot)| prefetch(self.slot(*slot)));
+        slots.into_iter().for_each(|(key, slot)| self.keep(key, slot));
     }
 
     /// Keys and slots of the rows that a snapshot has not yet, with room made to keep them; `None` if there is none to
@@ -213,6 +238,16 @@ impl Stripe {
         capture.rows.ids.reserve(rows.len());
         capture.rows.slots.reserve(rows.len() * self.slab.stride());
         Some(rows)
+    }
+
+    #[inline(always)]
+    pub(crate) fn at(&self, place: Place) -> &[u32] {
+        self.slab.at(place)
+    }
+
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+        self.slab.at_mut(place)
     }
 
     #[inline(always)]
@@ -236,9 +271,9 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index and slab, allocated, used or not.
+    /// Bytes of index, slab and sightings, allocated, used or not.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes() + self.slab.bytes()
+        self.index.bytes() + self.slab.bytes() + self.doorkeeper.bytes()
     }
 }
 
@@ -248,7 +283,8 @@ mod tests {
 
     use super::*;
     use crate::group::key_of;
-    use crate::{Initializer, Limits, Optimizer, TableConfig};
+    use crate::memory::Pages;
+    use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -260,7 +296,8 @@ mod tests {
         #[test]
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
-            let mut stripe = Stripe::new(0, layout, false);
+            let always = Doorkeeper::new(Admission::Always, 1, 0, 0);
+            let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(Pages::Huge));
             for id in &ids {
                 let before = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);

@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::admission::Doorkeeper;
 use crate::cold_sweep::ColdSweep;
 use crate::config::Layout;
 use crate::evict::Leaving;
 use crate::marks::Marks;
 use crate::shared::Shared;
 use crate::stripe::Stripe;
-use crate::{Capacity, ColdStore, Element, Retention, TableConfig, TableCounts, TableError, Victims};
+use crate::{Admission, Capacity, ColdStore, Element, Retention, TableConfig, TableCounts, TableError, Victims};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct Table {
     managed: bool,
     /// Whether rows go to the cold tier.
     tiered: bool,
+    /// Whether some ids get no row, or not at once.
+    selective: bool,
     stripes: Vec<Mutex<Stripe>>,
     /// Held by the thread that sends rows of a stripe to the cold tier.
     doors: Vec<Mutex<()>>,
@@ -73,8 +76,10 @@ impl Table {
         if tiered && shared.capacity.cold.is_none() {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }
-        let managed = shared.capacity.budget.is_some() || retention.ttl.is_some() || tiered;
-        let stripe = |number| Mutex::new(Stripe::new(number, layout, managed));
+        let selective = config.admission != Admission::Always;
+        let managed = shared.capacity.budget.is_some() || retention.ttl.is_some() || tiered || selective;
+        let doorkeeper = || Doorkeeper::new(config.admission, config.stripes, seed, table);
+        let stripe = |number| Mutex::new(Stripe::new(number, &layout, managed, doorkeeper(), &shared.arena));
         Ok(Self {
             table,
             layout,
@@ -82,6 +87,7 @@ impl Table {
             marks: Marks::new(&retention),
             managed,
             tiered,
+            selective,
             stripes: (0..config.stripes).map(stripe).collect(),
             doors: (0..config.stripes).map(|_| Mutex::default()).collect(),
             leaving: Mutex::default(),
@@ -113,6 +119,13 @@ impl Table {
     #[must_use]
     pub fn state_layout(&self) -> &'static str {
         self.layout.optimizer.layout()
+    }
+
+    /// How rows' marks are written, for a saved model: marks of a table that says the same mean the same here. `None`
+    /// when rows have none.
+    #[must_use]
+    pub fn marks_layout(&self) -> Option<String> {
+        self.managed.then(|| self.marks.describe())
     }
 
     /// Number of independently locked parts.
@@ -181,6 +194,11 @@ impl Table {
     #[inline(always)]
     pub(crate) fn is_tiered(&self) -> bool {
         self.tiered
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_selective(&self) -> bool {
+        self.selective
     }
 
     pub(crate) fn shared(&self) -> &Shared {

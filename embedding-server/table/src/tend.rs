@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use parking_lot::MutexGuard;
 
-use crate::evict::{Leaving, Relief};
+use crate::evict::{Leaving, Ranked, Relief};
 use crate::stripe::Stripe;
 use crate::{ColdError, Table, TableError, TableSet};
 
@@ -138,9 +138,9 @@ impl Leaving {
         let least = table.retention().small_norm;
         for (key, slot) in &self.scanned {
             if table.is_managed() && table.marks().expired(stripe.mark(*slot), tick) {
-                self.ranked.push((0, *key, *slot));
+                self.ranked.push(Ranked::new(0, *key, *slot));
             } else if least > 0.0 && norm(table, stripe, *slot, &mut weights) < least {
-                self.ranked.push((SMALL, *key, *slot));
+                self.ranked.push(Ranked::new(SMALL, *key, *slot));
             }
         }
         self.scanned.len()

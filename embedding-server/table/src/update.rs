@@ -17,6 +17,7 @@ pub(crate) struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Of push number `step`; `buffer` is the caller's to reuse.
+    #[inline(always)]
     pub(crate) fn new(layout: Layout, step: u64, buffer: &'a mut Vec<f32>) -> Self {
         let rate = layout.schedule.rate(step);
         if layout.element != Element::F32 {

@@ -32,6 +32,8 @@ pub(crate) struct Visit {
     cold: ColdRows,
     /// Rows made.
     pub(crate) created: u64,
+    /// Whether the request counts as a sighting of the ids that have no row.
+    pub(crate) sighting: bool,
 }
 
 /// One of them.
@@ -62,6 +64,7 @@ impl Visit {
         self.todo.clear();
         self.again.clear();
         self.created = 0;
+        self.sighting = false;
     }
 
     pub(crate) fn add(&mut self, key: u64, position: u32, departures: u32, missing: bool) {
@@ -119,6 +122,7 @@ impl Table {
             let run = self.run_of(todo, start);
             let end = run.end.min(start + AT_ONCE);
             let mut stripe = self.lock(self.stripe_of(todo[start].key));
+            todo[start..end].iter().for_each(|todo| stripe.prefetch_entry(todo.key));
             self.make_room(&mut stripe, &mut todo[run], end - start);
             todo[start..end].iter().for_each(|todo| work(&mut stripe, *todo));
             self.charge(&mut stripe);
@@ -158,26 +162,27 @@ impl Table {
 
     /// Invariant TI-1: the hot row if there is one, else the cold copy if it is of now, else a new row.
     fn seat(&self, stripe: &mut Stripe, todo: &Todo, visit: &mut Visit, tick: u64) -> Seat {
-        if let Some(slot) = stripe.find(todo.key) {
-            visit.created += u64::from(self.use_slot(stripe, todo.key, slot, tick));
-            return Seat::Slot(slot);
+        if !(self.is_selective() && self.forget_if_expired(stripe, todo.key, tick))
+            && let Some(seat) = self.seat_existing(stripe, todo, visit, tick)
+        {
+            return seat;
         }
-        if self.is_tiered() && stripe.departures != todo.departures {
-            return Seat::Stale;
-        }
-        if let Some(row) = cold_copy(&visit.cold, todo, self.stride()) {
-            stripe.counts.cold_reads += 1;
-            let (words, mark) = (&row[..self.stride()], row[self.stride()]);
-            if !self.marks().expired(mark, tick) {
-                return Seat::Slot(self.promote(stripe, todo.key, words, self.marks().used(mark, tick)));
-            }
-            stripe.counts.expired += 1;
-        }
-        let Some(slot) = self.create(stripe, todo.key, tick) else {
+        let Some(slot) = self.create(stripe, todo.key, tick, visit.sighting) else {
             return Seat::Refused;
         };
         visit.created += 1;
         Seat::Slot(slot)
+    }
+
+    /// Takes a row out that is past its time to live: where not every id gets a row, it has to be admitted again. Answers
+    /// whether there was one. No departure: a cold copy of it is past its time as well.
+    fn forget_if_expired(&self, stripe: &mut Stripe, key: u64, tick: u64) -> bool {
+        let expired = stripe.find(key).is_some_and(|slot| self.marks().expired(stripe.mark(slot), tick));
+        if expired {
+            stripe.remove(key);
+            stripe.counts.expired += 1;
+        }
+        expired
     }
 
     /// Marks a row in memory as used. One past its time to live starts again; answers whether it did.
@@ -199,7 +204,33 @@ impl Table {
         slot
     }
 
-    fn create(&self, stripe: &mut Stripe, key: u64, tick: u64) -> Option<u32> {
+    /// Where a row is that exists, or may exist.
+    fn seat_existing(&self, stripe: &mut Stripe, todo: &Todo, visit: &mut Visit, tick: u64) -> Option<Seat> {
+        if let Some(slot) = stripe.find(todo.key) {
+            visit.created += u64::from(self.use_slot(stripe, todo.key, slot, tick));
+            return Some(Seat::Slot(slot));
+        }
+        if self.is_tiered() && stripe.departures != todo.departures {
+            return Some(Seat::Stale);
+        }
+        let row = cold_copy(&visit.cold, todo, self.stride())?;
+        stripe.counts.cold_reads += 1;
+        let (words, mark) = (&row[..self.stride()], row[self.stride()]);
+        if !self.marks().expired(mark, tick) {
+            return Some(Seat::Slot(self.promote(stripe, todo.key, words, self.marks().used(mark, tick))));
+        }
+        stripe.counts.expired += 1;
+        None
+    }
+
+    /// Makes a row, if the id is admitted.
+    fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, sighting: bool) -> Option<u32> {
+        let admitted = if sighting { stripe.doorkeeper.sight(key) } else { stripe.doorkeeper.admits(key) };
+        if !admitted {
+            stripe.counts.refused += 1;
+            return None;
+        }
+        stripe.counts.admitted += u64::from(self.is_selective());
         let (slot, _) = stripe.find_or_create(key, self.layout());
         *stripe.mark_mut(slot) = self.marks().first(tick);
         self.pay(stripe, key, slot);

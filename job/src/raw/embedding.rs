@@ -40,10 +40,12 @@ pub(crate) struct Embedding {
     /// `ttl_seconds`.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_steps: u32,
-    /// Seconds without a use after which a row is forgotten. 0 for never; excludes `ttl_steps`.
+    /// Seconds without a use after which a row is forgotten. 0 for never; excludes `ttl_steps`, and
+    /// `evict` by frequency, which counts steps.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_seconds: u32,
-    /// Rows whose weights have a smaller Euclidean norm leave memory, now and then; 0 for none.
+    /// Rows whose weights have a smaller Euclidean norm leave memory, now and then; 0 for none. With `victims = "cold"`
+    /// it needs `cluster.memory`.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) small_norm: f64,
     /// Where rows go that leave memory for want of space or for their small norm.

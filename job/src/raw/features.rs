@@ -127,12 +127,15 @@ pub(crate) struct CategoricalTable {
     pub(crate) separator: Option<String>,
     /// How the rows of several values become one vector. Default: `sum`; needs `separator`.
     pub(crate) pooling: Option<Pooling>,
+    /// Who adds up the rows of a cell: with many short-lived values a sum is fewer bytes than its rows, with few values
+    /// that all samples share it is more. Default: `auto`; needs `separator`.
+    pub(crate) pool_at: Option<PoolAt>,
 }
 
 impl CategoricalTable {
     /// One value a cell, a table of its own.
     pub(crate) fn single(column: String) -> Self {
-        Self { column, table: None, dim: None, separator: None, pooling: None }
+        Self { column, table: None, dim: None, separator: None, pooling: None, pool_at: None }
     }
 }
 
@@ -144,6 +147,21 @@ pub(crate) enum Pooling {
     Sum,
     /// Their mean.
     Mean,
+    /// Their sum over the square root of how many they are.
+    Sqrtn,
+}
+
+/// Who adds up the rows of a cell.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PoolAt {
+    /// Whichever sends fewer bytes, batch by batch; the worker where `train.staleness` is 0 or nothing is learned.
+    Auto,
+    /// The embedding servers. The order in which rows are added depends on how many servers there are: results are
+    /// equal for any number of them only up to rounding.
+    Server,
+    /// The dense worker.
+    Worker,
 }
 
 fn positive() -> Vec<String> {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Resolver;
 use crate::document::Path;
 use crate::raw::{self, CategoricalTable, LabelTable, NumericTable};
-use crate::spec::{Categorical, Features, Label, Numeric, Pooling, Standardise, Values};
+use crate::spec::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
 use crate::suggest;
 
 /// Features whose tables are not known yet.
@@ -139,20 +139,28 @@ fn validated(raw: NumericTable) -> Numeric {
 impl Resolver<'_> {
     /// How many values a cell holds.
     pub(super) fn values(&mut self, path: &Path, raw: &CategoricalTable) -> Values {
-        match (&raw.separator, raw.pooling) {
-            (Some(separator), pooling) => {
-                if separator.is_empty() {
-                    let help = "name the text between two values, or remove the key for one value a cell";
-                    self.problem(path.key("separator"), "the separator is empty", "empty", help);
-                }
-                Values::Many { separator: separator.clone(), pooling: pooling.map_or(Pooling::Sum, pooled) }
-            }
-            (None, Some(_)) => {
-                let help = "give a `separator`, or remove `pooling`";
-                self.problem(path.key("pooling"), "pooling of a single value has no meaning", "one value a cell", help);
-                Values::One
-            }
-            (None, None) => Values::One,
+        let Some(separator) = raw.separator.clone() else {
+            self.one_value(path, "pooling", raw.pooling.is_some());
+            self.one_value(path, "pool_at", raw.pool_at.is_some());
+            return Values::One;
+        };
+        if separator.is_empty() {
+            let help = "name the text between two values, or remove the key for one value a cell";
+            self.problem(path.key("separator"), "the separator is empty", "empty", help);
+        }
+        let pooling = raw.pooling.map_or(Pooling::Sum, pooled);
+        Values::Many { separator, pooling, pool_at: raw.pool_at.map_or(PoolAt::Auto, pool_at) }
+    }
+
+    /// Refuses a key that only speaks of several values.
+    fn one_value(&mut self, path: &Path, key: &str, given: bool) {
+        if given {
+            let help = format!("give a `separator`, or remove `{key}`");
+            let message = match key {
+                "pooling" => "pooling of a single value has no meaning",
+                _ => "a single value is pooled nowhere",
+            };
+            self.problem(path.key(key), message, "one value a cell", help);
         }
     }
 }
@@ -161,6 +169,15 @@ fn pooled(raw: raw::Pooling) -> Pooling {
     match raw {
         raw::Pooling::Sum => Pooling::Sum,
         raw::Pooling::Mean => Pooling::Mean,
+        raw::Pooling::Sqrtn => Pooling::SqrtN,
+    }
+}
+
+fn pool_at(raw: raw::PoolAt) -> PoolAt {
+    match raw {
+        raw::PoolAt::Auto => PoolAt::Auto,
+        raw::PoolAt::Server => PoolAt::Server,
+        raw::PoolAt::Worker => PoolAt::Worker,
     }
 }
 
@@ -206,13 +223,26 @@ mod tests {
     fn pooling_is_a_sum_unless_said() {
         let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
             { column = 'b', separator = '::', pooling = 'mean' }, 'c']\n";
-        let many = |separator: &str, pooling| Values::Many { separator: separator.to_owned(), pooling };
+        let pool_at = PoolAt::Auto;
+        let many = |separator: &str, pooling| Values::Many { separator: separator.to_owned(), pooling, pool_at };
         let expected = [many("|", Pooling::Sum), many("::", Pooling::Mean), Values::One];
         let job = job(DELIMITED, text);
         assert_eq!(
             job.features.categorical.iter().map(|feature| &feature.values).collect::<Vec<_>>(),
             expected.iter().collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn where_values_are_pooled_is_free_unless_said() {
+        let feature = |rest: &str| format!("[features]\nlabel = 'y'\ncategorical = [{{ column = 'a'{rest} }}]\n");
+        for (given, expected) in [("auto", PoolAt::Auto), ("server", PoolAt::Server), ("worker", PoolAt::Worker)] {
+            let job = job(DELIMITED, &feature(&format!(", separator = '|', pooling = 'sqrtn', pool_at = '{given}'")));
+            let values = Values::Many { separator: "|".to_owned(), pooling: Pooling::SqrtN, pool_at: expected };
+            assert_eq!(job.features.categorical[0].values, values);
+        }
+        let found = problems(DELIMITED, &feature(", pool_at = 'server'"));
+        assert_eq!(found, ["a single value is pooled nowhere"]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Keys of `[embedding]` and `[tables]` about rows: how they are stored, which there are, where they stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{Admission, Counter, Element, NonFinite, Order, Retention, Schedule, Ttl, Victims};
+use crate::spec::{Admission, Counter, Element, NonFinite, Order, Retention, Schedule, Table, Ttl, Victims};
 
 impl Resolver<'_> {
     pub(super) fn one_ttl(&mut self, embedding: &raw::Embedding, settings: &BTreeMap<String, raw::Table>) {
@@ -18,6 +18,33 @@ impl Resolver<'_> {
             if steps > 0 && seconds > 0 {
                 let message = format!("`{path}.ttl_steps` and `{path}.ttl_seconds` exclude each other");
                 self.problem(path.key("ttl_seconds"), message, "beside ttl_steps", "keep one of the two");
+            }
+        }
+    }
+
+    /// Rules of retention that do not go together; one that all tables have in common is told once.
+    pub(super) fn retention_fits(
+        &mut self,
+        tables: &[Table],
+        settings: &BTreeMap<String, raw::Table>,
+        cluster: &raw::Cluster,
+    ) {
+        let mut told = BTreeSet::new();
+        for table in tables {
+            let own = settings.contains_key(&table.name);
+            let path = if own { Path::from("tables").key(&table.name) } else { Path::from("embedding") };
+            let Retention { order, ttl, small_norm, victims } = table.retention;
+            if matches!((order, ttl), (Order::Lfu { .. }, Some(Ttl::Seconds(_)))) && told.insert((path.to_string(), 0))
+            {
+                let message = format!("`{path}` counts uses in steps and the time to live in seconds");
+                let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
+                self.problem(path.key("ttl_seconds"), message, "not in steps", help);
+            }
+            let homeless = small_norm > 0.0 && victims == Victims::Cold && cluster.memory.is_none();
+            if homeless && told.insert((path.to_string(), 1)) {
+                let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
+                let help = "set `cluster.memory`, or let the rows go for good with victims = \"drop\"";
+                self.problem(path.key("small_norm"), message, "no memory limit", help);
             }
         }
     }
@@ -136,6 +163,21 @@ mod tests {
         let expected = Retention { order, ttl: None, small_norm: 0.5, victims: Victims::Drop };
         assert_eq!((a.element, a.retention), (Element::Bf16, expected));
         assert_eq!((b.element, b.retention), (Element::F16, Retention { order: Order::Lru, ..expected }));
+    }
+
+    #[test]
+    fn rules_of_retention_go_together() {
+        let common = "[embedding]\nevict = { kind = 'lfu' }\nttl_seconds = 5\nsmall_norm = 0.5\n";
+        let expected = [
+            "`embedding` counts uses in steps and the time to live in seconds",
+            "`embedding.small_norm` sends rows to disk, which needs `cluster.memory`",
+        ];
+        assert_eq!(problems(DELIMITED, &text(common)), expected);
+        let own = "[tables.b]\nsmall_norm = 0.5\n";
+        let expected = ["`tables.b.small_norm` sends rows to disk, which needs `cluster.memory`"];
+        assert_eq!(problems(DELIMITED, &text(own)), expected);
+        assert_eq!(tables(&format!("{own}victims = 'drop'\n"))[1].retention.small_norm, 0.5);
+        assert_eq!(tables(&format!("{own}[cluster]\nmemory = '1GiB'\n"))[1].retention.small_norm, 0.5);
     }
 
     #[test]

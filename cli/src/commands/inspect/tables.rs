@@ -191,7 +191,7 @@ fn print_histogram(report: &TableReport) {
     out!("\n{}", format!("{:>10}   {:<10} {:>12}", "norm", "", "rows").dimmed());
     bars(&norms.histogram(LARGE)).iter().for_each(|line| out!("{line}"));
     if let Some(marks) = &header.marks {
-        out!("\nmarks in {marks}");
+        out!("\nmarks: {marks}");
     }
     if *sightings > 0 {
         out!("\n{} id(s) were seen and have no row yet", HumanCount(*sightings));

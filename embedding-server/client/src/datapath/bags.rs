@@ -61,6 +61,12 @@ impl Bags {
         self.direct() + self.count()
     }
 
+    /// The members of each bag, as positions in the table's ids.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        SegmentBags { segment: 0, direct: self.direct, lengths: &self.lengths, members: &self.members }.iter()
+    }
+
     /// All of it, for the only server there is. Nothing is asked for bags without members.
     pub(crate) fn whole(&self) -> Share {
         let filled = |bag: &u32| self.lengths[*bag as usize] > 0;

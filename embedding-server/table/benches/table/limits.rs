@@ -1,6 +1,6 @@
 //! What memory allows: the same rows in one plain array, their places known, fetched ahead.
 
-use zagros_table::memory::{Memory, Pages};
+use zagros_table::memory::{Arena, Memory, Pages};
 use zagros_table::prefetch::prefetch;
 use zagros_table::wide::wide;
 
@@ -18,7 +18,7 @@ pub(crate) struct Plain {
 
 impl Plain {
     pub(crate) fn new(rows: usize, dim: usize, pages: Pages) -> Self {
-        let mut slots = Memory::zeroed(rows * 2 * dim, pages);
+        let mut slots = Arena::new(pages).take(rows * 2 * dim);
         slots.floats_mut().fill(0.0);
         Self { slots, dim }
     }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
 /// Rows in ordered maps, one a table. It fails on demand.
 #[derive(Debug, Default)]
 pub struct MemoryColdStore {
-    tables: Vec<Mutex<Table>>,
+    tables: Vec<RwLock<Table>>,
     failure: Mutex<Option<String>>,
 }
 
-/// One table's rows. A frozen view shares the map; the next write then copies it.
+/// One table's rows. A frozen view shares the map; the next write then copies it whole.
 #[derive(Clone, Debug, Default)]
 struct Table {
     width: usize,
@@ -26,7 +26,7 @@ impl MemoryColdStore {
     /// An empty store for tables whose rows are `widths` words wide.
     #[must_use]
     pub fn new(widths: &[usize]) -> Self {
-        let table = |width: &usize| Mutex::new(Table { width: *width, ..Table::default() });
+        let table = |width: &usize| RwLock::new(Table { width: *width, ..Table::default() });
         Self { tables: widths.iter().map(table).collect(), failure: Mutex::default() }
     }
 
@@ -35,7 +35,7 @@ impl MemoryColdStore {
         *self.failure.lock() = reason;
     }
 
-    fn table(&self, doing: &'static str, table: u32) -> Result<&Mutex<Table>, ColdError> {
+    fn table(&self, doing: &'static str, table: u32) -> Result<&RwLock<Table>, ColdError> {
         if let Some(reason) = self.failure.lock().clone() {
             return Err(ColdError { doing, reason });
         }
@@ -46,22 +46,23 @@ impl MemoryColdStore {
 
 impl ColdStore for MemoryColdStore {
     fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        let Table { width, rows } = self.table("read", table)?.lock().clone();
+        // Under the lock and not on a copy of the pointer, which would make a write meanwhile copy the map.
+        let table = self.table("read", table)?.read();
         into.found.clear();
         into.rows.clear();
         for place in places {
-            let row = rows.get(place);
+            let row = table.rows.get(place);
             into.found.push(row.is_some());
             match row {
                 Some(row) => into.rows.extend_from_slice(row),
-                None => into.rows.resize(into.rows.len() + width, 0),
+                None => into.rows.resize(into.rows.len() + table.width, 0),
             }
         }
         Ok(())
     }
 
     fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
-        let mut table = self.table("write", table)?.lock();
+        let mut table = self.table("write", table)?.write();
         if rows.len() != places.len() * table.width {
             let (found, expected) = (rows.len(), places.len() * table.width);
             return Err(ColdError { doing: "write", reason: format!("{found} words came, {expected} were expected") });
@@ -75,7 +76,7 @@ impl ColdStore for MemoryColdStore {
     }
 
     fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
-        let mut table = self.table("remove", table)?.lock();
+        let mut table = self.table("remove", table)?.write();
         let map = Arc::make_mut(&mut table.rows);
         places.iter().for_each(|place| drop(map.remove(place)));
         Ok(())
@@ -85,15 +86,15 @@ impl ColdStore for MemoryColdStore {
         if let Some(reason) = self.failure.lock().clone() {
             return Err(ColdError { doing: "freeze", reason });
         }
-        Ok(Box::new(View { tables: self.tables.iter().map(|table| table.lock().clone()).collect() }))
+        Ok(Box::new(View { tables: self.tables.iter().map(|table| table.read().clone()).collect() }))
     }
 
     fn size(&self) -> ColdSize {
         let mut size = ColdSize::default();
         for table in &self.tables {
-            let Table { width, rows } = table.lock().clone();
-            size.rows += rows.len() as u64;
-            size.bytes += (rows.len() * width * size_of::<u32>()) as u64;
+            let table = table.read();
+            size.rows += table.rows.len() as u64;
+            size.bytes += (table.rows.len() * table.width * size_of::<u32>()) as u64;
         }
         size
     }

@@ -1,7 +1,5 @@
 //! Between f32 and its two narrow kin, in plain integer and float operations that compilers turn into vectors.
 
-use super::LANES;
-
 /// Bits of the magnitude, all but the sign.
 const MAGNITUDE: u32 = 0x7FFF_FFFF;
 const INFINITE: u32 = 0x7F80_0000;
@@ -23,33 +21,19 @@ const F16_FRACTION: u32 = 20;
 /// Widens `from`, as long as `to`.
 #[inline(always)]
 pub(super) fn decode(from: &[u16], to: &mut [f32], widen: impl Fn(u16) -> f32) {
-    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
+    let from = &from[..to.len()];
     for index in 0..to.len() {
-        let (narrow, mut wide) = (from[index], [0.0; LANES]);
-        for lane in 0..LANES {
-            wide[lane] = widen(narrow[lane]);
-        }
-        to[index] = wide;
-    }
-    for index in 0..to_rest.len() {
-        to_rest[index] = widen(from_rest[index]);
+        to[index] = widen(from[index]);
     }
 }
 
-/// Narrows `from`, as long as `to`, each value together with its position.
+/// Narrows `from`, as long as `to`, each value together with its position. A plain loop: cut into vectors of known
+/// length, compilers leave the choices in it to branches.
 #[inline(always)]
 pub(super) fn encode(from: &[f32], to: &mut [u16], narrow: impl Fn(u32, f32) -> u16) {
-    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<LANES>(), to.as_chunks_mut::<LANES>());
+    let from = &from[..to.len()];
     for index in 0..to.len() {
-        let (wide, mut done) = (from[index], [0; LANES]);
-        for lane in 0..LANES {
-            done[lane] = narrow((index * LANES + lane) as u32, wide[lane]);
-        }
-        to[index] = done;
-    }
-    let start = to.len() * LANES;
-    for index in 0..to_rest.len() {
-        to_rest[index] = narrow((start + index) as u32, from_rest[index]);
+        to[index] = narrow(index as u32, from[index]);
     }
 }
 
@@ -99,11 +83,12 @@ pub(super) fn stochastic_bf16(value: f32, random: u32) -> u16 {
 /// 2⁻²⁰ of such a step is nothing.
 #[inline(always)]
 pub(super) fn stochastic_f16(value: f32, random: u32) -> u16 {
-    const SCALE: f32 = (1_u64 << (24 + F16_FRACTION)) as f32;
     let (bits, magnitude) = (value.to_bits(), value.to_bits() & MAGNITUDE);
     let normal = (magnitude.wrapping_add(random & ((1 << F16_CUT) - 1)) >> F16_CUT).wrapping_sub(F16_BIAS << 10);
-    let steps = f32::from_bits(magnitude.min(F16_NORMAL)) * SCALE;
-    let small = (steps as i32 as u32).wrapping_add(random & ((1 << F16_FRACTION) - 1)) >> F16_FRACTION;
+    // The significand, with as many bits below it as make its last one 2⁻⁴⁴ at the largest exponent.
+    let significand = (magnitude & 0x7F_FFFF | 0x80_0000) << 6;
+    let steps = significand >> (112_u32.saturating_sub(magnitude >> 23)).min(31);
+    let small = (steps + (random & ((1 << F16_FRACTION) - 1))) >> F16_FRACTION;
     let rounded = if magnitude < F16_NORMAL { small } else { normal.min(F16_LARGEST) };
     let special = F16_INFINITE | u32::from(magnitude > INFINITE) << 9;
     let narrow = if magnitude >= INFINITE { special } else { rounded };

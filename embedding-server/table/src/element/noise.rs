@@ -1,5 +1,5 @@
 //! Random words for stochastic rounding: a function of (seed, table, step, row, lane) alone, so that a run is the same
-//! on any number of servers and threads and with vectors of any width.
+//! on any number of servers and threads and with vectors of any width (invariant DP-6).
 
 use crate::group::key_of;
 

@@ -5,8 +5,8 @@ use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{RowKey, TableId};
 
 use super::*;
-use crate::datapath::TableIds;
-use crate::testing::{Cluster, Fault, unique_ids, value};
+use crate::datapath::{Bags, TableIds};
+use crate::testing::{Cluster, Fault, added, unique_ids, value, with_bags};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -20,13 +20,36 @@ fn some_ids() -> UniqueIds {
     UniqueIds { tables: vec![table(0, 2), table(4, 3)] }
 }
 
-/// Row-major, a function of table, id and column alone.
+/// Row-major, a function of table, id and column alone; sums of them where sums are wanted.
 fn expected(unique: &UniqueIds) -> Rows {
     let table = |table: &TableIds| {
-        let keys = table.ids.iter().map(|id| RowKey { table: table.table, id: *id });
-        keys.flat_map(|key| (0..table.dim as usize).map(move |column| value(key, column))).collect()
+        let row = |id: &u64| {
+            let key = RowKey { table: table.table, id: *id };
+            (0..table.dim as usize).map(|column| value(key, column)).collect::<Vec<_>>()
+        };
+        let zero = || vec![0.0; table.dim as usize];
+        let sum = |bag: Vec<usize>| bag.iter().fold(zero(), |sum, member| added(sum, &row(&table.ids[*member])));
+        wanted(table).into_iter().map(sum).collect::<Vec<_>>().concat()
     };
     Rows { tables: unique.tables.iter().map(table).collect() }
+}
+
+/// Per wanted row, the positions in the table's ids that it is the sum of.
+fn wanted(table: &TableIds) -> Vec<Vec<usize>> {
+    let direct = table.bags.as_ref().map_or(table.ids.len(), |bags| bags.direct());
+    let sums = table.bags.iter().flat_map(|bags| bags.iter().map(|bag| bag.iter().map(|row| *row as usize).collect()));
+    (0..direct).map(|row| vec![row]).chain(sums).collect()
+}
+
+/// What a row is owed: the gradients of all that it is a part of.
+fn owed(table: &TableIds, gradients: &[f32]) -> Vec<(RowKey, Vec<f32>)> {
+    let mut rows = vec![vec![0.0; table.dim as usize]; table.ids.len()];
+    for (members, gradient) in wanted(table).iter().zip(gradients.chunks_exact(table.dim as usize)) {
+        for member in members {
+            rows[*member] = added(std::mem::take(&mut rows[*member]), gradient);
+        }
+    }
+    table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip(rows).collect()
 }
 
 /// Runs with paused time, so that backoff costs none.
@@ -46,7 +69,7 @@ fn fault() -> impl Strategy<Value = Fault> {
 proptest! {
     #[test]
     fn any_number_of_servers_answers_as_one(
-        unique in unique_ids(), servers in 1_u32..=7, faults in prop::collection::vec((0_u32..7, fault()), 0..12)
+        unique in unique_ids().prop_flat_map(with_bags), servers in 1_u32..=7, faults in prop::collection::vec((0_u32..7, fault()), 0..12)
     ) {
         let cluster = Cluster::new(servers);
         for (server, fault) in faults {
@@ -59,7 +82,7 @@ proptest! {
     /// Invariants DP-2 and DP-3.
     #[test]
     fn every_gradient_is_applied_exactly_once_at_its_owner(
-        batches in prop::collection::vec(unique_ids(), 1..4),
+        batches in prop::collection::vec(unique_ids().prop_flat_map(with_bags), 1..4),
         servers in 1_u32..=7,
         faults in prop::collection::vec((0_u32..7, fault()), 0..12),
     ) {
@@ -73,8 +96,8 @@ proptest! {
             let gradients = expected(unique);
             run(client.push(seq, unique, &gradients)).unwrap();
             for (table, values) in unique.tables.iter().zip(&gradients.tables) {
-                for (id, row) in table.ids.iter().zip(values.chunks_exact(table.dim as usize)) {
-                    booked.entry(RowKey { table: table.table, id: *id }).or_default().push(row.to_vec());
+                for (key, gradient) in owed(table, values) {
+                    booked.entry(key).or_default().push(gradient);
                 }
             }
         }
@@ -253,6 +276,25 @@ fn gradients_of_the_wrong_shape_never_leave() {
     short.tables.pop();
     assert!(matches!(run(client.push(0, &unique, &short)), Err(ClientError::GradientShape { .. })));
     assert!(cluster.ledger().is_empty());
+}
+
+#[test]
+fn sums_and_what_they_spare_are_measured() {
+    let cluster = Cluster::new(1);
+    let registry = prometheus::Registry::new();
+    let client = client(&cluster).with_metrics(&registry);
+    let mut unique = some_ids();
+    let members: Vec<u32> = (0..60).collect();
+    let mut bags = Bags::new(0);
+    bags.extend(&members, &[0, 30, 30, 60]);
+    unique.tables[1].bags = Some(bags);
+    run(client.lookup(&unique, Access::Train)).unwrap();
+    let text = zagros_plumbing::metrics::render(&registry);
+    assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
+    // Two sums in place of 60 rows of 12 bytes, for a count, a head, two lengths and 60 members.
+    let spared = 58 * 12 - 4 * (1 + 4 + 2 + 60);
+    assert!(text.contains(&format!("zagros_client_bags_spared_bytes{{call=\"lookup\"}} {spared}")), "{text}");
+    assert!(text.contains("zagros_client_bags_total{call=\"push\"} 0"), "{text}");
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
+mod counting;
+mod pooling;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use counting::Counting;
 use prometheus::Registry;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
@@ -70,16 +75,21 @@ fn job(folder: &Path, sets: &[&str]) -> Job {
 }
 
 fn job_over(rows: String, folder: &Path, sets: &[&str]) -> Job {
+    job_of(JOB, rows, folder, sets)
+}
+
+fn job_of(text: &str, rows: String, folder: &Path, sets: &[&str]) -> Job {
     std::fs::write(folder.join("train.csv"), rows).unwrap();
     let runs = format!("output.folder={:?}", folder.join("runs"));
     let sets = sets.iter().map(|set| (*set).to_owned()).chain([runs]).collect();
-    Job::parse(JOB, &folder.join("job.toml"), &Overrides::new(sets, [])).unwrap()
+    Job::parse(text, &folder.join("job.toml"), &Overrides::new(sets, [])).unwrap()
 }
 
 struct Cluster {
     control: Arc<LocalCoordinator>,
     connect: Connect,
     registry: Registry,
+    traffic: Arc<AtomicU64>,
 }
 
 impl Cluster {
@@ -99,13 +109,21 @@ impl Cluster {
         let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
         let map = Arc::new(map);
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
-        let shards: Vec<Arc<dyn Shard>> =
-            services.into_iter().map(|service| Arc::new(LocalShard::new(service)) as Arc<dyn Shard>).collect();
+        let traffic = Arc::new(AtomicU64::new(0));
+        let shard = |service| {
+            Arc::new(Counting::new(Arc::new(LocalShard::new(service)), Arc::clone(&traffic))) as Arc<dyn Shard>
+        };
+        let shards: Vec<Arc<dyn Shard>> = services.into_iter().map(shard).collect();
         let connect: Connect = Arc::new(move |entry| {
             let _alive = &members;
             shards.get(entry.index as usize).cloned().ok_or_else(|| Refusal::invalid("no such server"))
         });
-        Self { control, connect, registry }
+        Self { control, connect, registry, traffic }
+    }
+
+    /// Payload bytes of all lookups and pushes, in both directions.
+    fn bytes(&self) -> u64 {
+        self.traffic.load(Ordering::Acquire)
     }
 
     fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {

@@ -1,0 +1,267 @@
+//! Bags summed by the worker beside bags summed by the embedding servers: bytes and CPU over loopback, in one run.
+//!
+//! `cargo bench -p zagros-dense-worker --bench pooling -- [--servers N] [--bags N] [--passes N] [--quick]`
+//!
+//! A pass looks up one batch of bags of a table, pools it, and pushes its gradients back; ids follow Zipf's law over a
+//! million rows. CPU is that of client and servers together, which share the process; bytes are those of all payloads.
+//! Both ways must give the same vectors up to rounding.
+
+#[path = "../tests/one_process/counting.rs"]
+mod counting;
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use counting::Counting;
+use prometheus::Registry;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::net::TcpListener;
+use zagros_coordinator::LocalCoordinator;
+use zagros_coordinator_client::wait_for_placement;
+use zagros_dense_worker::datapath::kernels::{Column, Positions, gather, scatter_add};
+use zagros_embedding_client::{
+    Bags, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Rows, Shard, bag_bytes,
+};
+use zagros_embedding_server::ServerConfig;
+use zagros_job::{Job, Overrides, Pooling};
+use zagros_plumbing::Shutdown;
+use zagros_protocol::datapath::{Access, Encoding};
+use zagros_protocol::{ServerIndex, TableId};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const DIM: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Natural logarithm of the rows that ids are drawn from.
+const LOG_ROWS: f64 = 13.8;
+
+/// What the command line asks for.
+struct Plan {
+    servers: u32,
+    bags: usize,
+    passes: usize,
+}
+
+/// One batch of bags of equal length.
+struct Batch {
+    ids: Vec<u64>,
+    offsets: Vec<u32>,
+}
+
+/// The client's side, and what it counts.
+struct Side {
+    client: EmbeddingClient,
+    deduplicator: Deduplicator,
+    bytes: Arc<AtomicU64>,
+    pushes: u64,
+}
+
+/// What one way costs a batch.
+struct Cost {
+    bytes: u64,
+    /// The least of the passes.
+    cpu: Duration,
+}
+
+fn main() -> Outcome<()> {
+    let plan = plan(std::env::args().skip(1))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(measure(&plan))
+}
+
+async fn measure(plan: &Plan) -> Outcome<()> {
+    let mut side = start(plan.servers).await?;
+    println!(
+        "{} bags a batch, dim {DIM}, f32, {} server(s), least CPU of {} passes\n",
+        plan.bags, plan.servers, plan.passes
+    );
+    println!("             bytes a batch                      CPU ms a batch");
+    println!("length rows      at worker   at server   ratio   at worker   at server   ratio   auto");
+    for length in [1, 4, 16, 64] {
+        let batch = batch(plan.bags, length);
+        let (rows, _) = side.dedup(&batch);
+        let (worker, server) = compare(&mut side, &batch, plan.passes).await?;
+        let chosen = bag_bytes(&batch.offsets, DIM * 4, plan.servers) < (rows * DIM * 4) as u64;
+        let ratio = server.bytes as f64 / worker.bytes as f64;
+        let ms = |cost: &Cost| 1e3 * cost.cpu.as_secs_f64();
+        println!(
+            "{length:>6} {rows:<8} {:>10} {:>11} {ratio:>7.2} {:>11.2} {:>11.2} {:>7.2}   {}",
+            worker.bytes,
+            server.bytes,
+            ms(&worker),
+            ms(&server),
+            ms(&server) / ms(&worker),
+            if chosen { "server" } else { "worker" },
+        );
+        assert_eq!(chosen, server.bytes < worker.bytes, "the choice is not the one of fewer bytes");
+    }
+    Ok(())
+}
+
+/// Both ways in turn, so that what else runs on the machine meets both.
+async fn compare(side: &mut Side, batch: &Batch, passes: usize) -> Outcome<(Cost, Cost)> {
+    let (at_worker, at_server) = (side.look(batch, false).await?, side.look(batch, true).await?);
+    assert_eq!(at_worker.len(), at_server.len());
+    for (expected, found) in at_worker.iter().zip(&at_server) {
+        assert!((expected - found).abs() < 1e-5, "{expected} at the worker, {found} at the servers");
+    }
+    let mut costs = [false, true].map(|_| Cost { bytes: 0, cpu: Duration::MAX });
+    for _ in 0..passes {
+        for (at_server, cost) in [false, true].into_iter().zip(&mut costs) {
+            let (bytes, cpu) = (side.bytes.load(Ordering::Acquire), cpu());
+            side.step(batch, at_server).await?;
+            cost.bytes = side.bytes.load(Ordering::Acquire) - bytes;
+            cost.cpu = cost.cpu.min(self::cpu().saturating_sub(cpu));
+        }
+    }
+    let [worker, server] = costs;
+    Ok((worker, server))
+}
+
+impl Side {
+    fn dedup(&mut self, batch: &Batch) -> (usize, Vec<u32>) {
+        let (unique, mut inverse) = self.unique(batch);
+        (unique.rows(), inverse.remove(0))
+    }
+
+    fn unique(&mut self, batch: &Batch) -> (zagros_embedding_client::UniqueIds, Vec<Vec<u32>>) {
+        self.deduplicator.dedup(&[FeatureIds { table: TableId(0), dim: DIM as u32, ids: &batch.ids }])
+    }
+
+    /// The pooled vectors, from rows that are not created.
+    async fn look(&mut self, batch: &Batch, at_server: bool) -> Outcome<Vec<f32>> {
+        Ok(self.pooled(batch, at_server, Access::Read).await?.0)
+    }
+
+    /// Looked up, pooled, pushed.
+    async fn step(&mut self, batch: &Batch, at_server: bool) -> Outcome<()> {
+        let (vectors, unique, inverse) = self.pooled(batch, at_server, Access::Train).await?;
+        let mut gradients = Rows::zeroed(&unique);
+        let positions = positions(batch, &inverse, at_server);
+        scatter_add(&column(), DIM, positions, &vectors, &mut gradients.tables[0]);
+        self.pushes += 1;
+        self.client.push(self.pushes, &unique, &gradients).await?;
+        Ok(())
+    }
+
+    async fn pooled(
+        &mut self,
+        batch: &Batch,
+        at_server: bool,
+        access: Access,
+    ) -> Outcome<(Vec<f32>, zagros_embedding_client::UniqueIds, Vec<u32>)> {
+        let (mut unique, mut inverse) = self.unique(batch);
+        let inverse = inverse.remove(0);
+        if at_server {
+            let mut bags = Bags::new(0);
+            bags.extend(&inverse, &batch.offsets);
+            unique.tables[0].bags = Some(bags);
+        }
+        let rows = self.client.lookup(&unique, access).await?;
+        let mut vectors = vec![0.0; (batch.offsets.len() - 1) * DIM];
+        gather(&column(), DIM, positions(batch, &inverse, at_server), &rows.tables[0], &mut vectors);
+        Ok((vectors, unique, inverse))
+    }
+}
+
+fn column() -> Column {
+    Column { table: TableId(0), dim: DIM, offset: 0, pooling: Pooling::Mean }
+}
+
+fn positions<'a>(batch: &'a Batch, inverse: &'a [u32], at_server: bool) -> Positions<'a> {
+    let offsets = &batch.offsets;
+    if at_server { Positions::Sums { first: 0, offsets } } else { Positions::Bags { inverse, offsets } }
+}
+
+/// Starts the servers and a client that reaches them through sockets.
+async fn start(servers: u32) -> Outcome<Side> {
+    let job = Arc::new(job(servers)?);
+    let control = LocalCoordinator::new(&job, &Registry::new());
+    for index in 0..servers {
+        let data_listener = TcpListener::bind("127.0.0.1:0").await?;
+        let config = ServerConfig {
+            job: Arc::clone(&job),
+            index: ServerIndex(index),
+            control: Arc::<LocalCoordinator>::clone(&control),
+            advertised: data_listener.local_addr()?.to_string(),
+            data_listener,
+            admin_listener: None,
+            registry: Registry::new(),
+        };
+        tokio::spawn(zagros_embedding_server::run(config, Shutdown::new()));
+    }
+    wait_for_placement(control.as_ref(), PATIENCE, &Shutdown::new()).await?;
+    let bytes = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&bytes);
+    let connect: Connect = Arc::new(move |entry| {
+        Ok(Arc::new(Counting::new(GrpcShard::connect(entry, PATIENCE)?, Arc::clone(&counted))) as Arc<dyn Shard>)
+    });
+    let config = ClientConfig { writer: 1, epoch: 1, wire: Encoding::F32, patience: PATIENCE };
+    let client = EmbeddingClient::new(config, control, connect);
+    Ok(Side { client, deduplicator: Deduplicator::new(), bytes, pushes: 0 })
+}
+
+fn job(servers: u32) -> Outcome<Job> {
+    let text = format!(
+        r#"
+        [data]
+        format = "delimited"
+        train = "train.csv"
+        columns = ["label", "tags"]
+        header = false
+        [features]
+        label = "label"
+        categorical = [{{ column = "tags", separator = "|", pooling = "mean" }}]
+        [embedding]
+        dim = {DIM}
+        [model]
+        kind = "ffnn"
+        [cluster]
+        servers = {servers}
+        "#
+    );
+    Job::parse(&text, Path::new("pooling.toml"), &Overrides::none()).map_err(|errors| errors.to_string().into())
+}
+
+/// The logarithm of Zipf's ids is uniform.
+fn batch(bags: usize, length: usize) -> Batch {
+    let draw = |draw: usize| {
+        let uniform = (mixed(draw as u64) >> 11) as f64 / (1_u64 << 53) as f64;
+        mixed((uniform * LOG_ROWS).exp() as u64)
+    };
+    let offsets = (0..=bags).map(|bag| (bag * length) as u32).collect();
+    Batch { ids: (0..bags * length).map(draw).collect(), offsets }
+}
+
+/// SplitMix64's finaliser.
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Of all threads of this process.
+fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn plan(arguments: impl Iterator<Item = String>) -> Outcome<Plan> {
+    let mut plan = Plan { servers: 1, bags: 4096, passes: 30 };
+    let mut arguments = arguments.filter(|argument| argument != "--bench");
+    while let Some(argument) = arguments.next() {
+        let mut number = || -> Outcome<usize> { Ok(arguments.next().ok_or("a number is missing")?.parse()?) };
+        match argument.as_str() {
+            "--quick" => (plan.bags, plan.passes) = (256, 2),
+            "--servers" => plan.servers = number()?.try_into()?,
+            "--bags" => plan.bags = number()?,
+            "--passes" => plan.passes = number()?,
+            unknown => return Err(format!("unknown argument {unknown}").into()),
+        }
+    }
+    Ok(plan)
+}

@@ -1,0 +1,181 @@
+//! Who adds up the rows of a multi-valued feature: the worker, from rows that it looks up, or the embedding servers,
+//! which then answer one row per sample (ADR 13).
+
+use zagros_embedding_client::{Bags, UniqueIds, bag_bytes};
+use zagros_ingest::Ids;
+use zagros_job::{Job, PoolAt, Values, Wire};
+use zagros_protocol::datapath::Access;
+
+/// What the choice depends on besides the batch.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolPlan {
+    /// Per feature; the worker's where there is nothing to pool.
+    features: Vec<PoolAt>,
+    value_bytes: usize,
+    servers: u32,
+}
+
+/// A batch's features with their ids as positions in their tables' ids.
+pub(crate) struct Columns<'a> {
+    pub(crate) ids: &'a [Ids],
+    /// Per feature.
+    pub(crate) inverse: &'a [Vec<u32>],
+    /// Per feature, which of the batch's tables it reads.
+    pub(crate) slots: &'a [usize],
+}
+
+impl PoolPlan {
+    /// As the job wants it. What is left to choose is the worker's where results must not depend on how many servers
+    /// there are: they add in another order (invariant DP-5). That is without staleness, and where scores are read.
+    pub(crate) fn of(job: &Job, access: Access) -> Self {
+        let exact = job.train.staleness == 0 || access == Access::Read;
+        let feature = |values: &Values| match values {
+            Values::Many { pool_at: PoolAt::Auto, .. } if exact => PoolAt::Worker,
+            Values::Many { pool_at, .. } => *pool_at,
+            Values::One => PoolAt::Worker,
+        };
+        Self {
+            features: job.features.categorical.iter().map(|column| feature(&column.values)).collect(),
+            value_bytes: match job.cluster.wire {
+                Wire::F32 => size_of::<f32>(),
+                Wire::F16 | Wire::Bf16 => size_of::<u16>(),
+            },
+            servers: job.cluster.servers,
+        }
+    }
+
+    /// The features of a batch, those first whose rows are wanted in any case and those last whose sums are: so each
+    /// choice wants the rows of the first so many ids of a table.
+    pub(crate) fn order(&self, ids: &[Ids]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..ids.len()).collect();
+        order.sort_by_key(|feature| match self.at(*feature, ids) {
+            PoolAt::Worker => 0,
+            PoolAt::Auto => 1,
+            PoolAt::Server => 2,
+        });
+        order
+    }
+
+    /// Gives each table the bags whose sums are wanted of it. Answers, per feature, the row of its table's answer
+    /// that is its first sample's sum; `None` where the feature's rows are wanted. `unique` was found in
+    /// [`Self::order`].
+    pub(crate) fn choose(&self, columns: &Columns<'_>, unique: &mut UniqueIds) -> Vec<Option<u32>> {
+        let mut sums = vec![None; columns.ids.len()];
+        for (slot, table) in unique.tables.iter_mut().enumerate() {
+            let of = |wanted: PoolAt| {
+                let is =
+                    move |feature: &usize| columns.slots[*feature] == slot && self.at(*feature, columns.ids) == wanted;
+                (0..columns.ids.len()).filter(is)
+            };
+            if of(PoolAt::Auto).chain(of(PoolAt::Server)).next().is_none() {
+                continue;
+            }
+            let row_bytes = table.dim as usize * self.value_bytes;
+            let certain = known(columns, of(PoolAt::Worker));
+            let rows = known(columns, of(PoolAt::Auto)).max(certain);
+            let bags = of(PoolAt::Auto).filter_map(|feature| columns.ids[feature].offsets.as_deref());
+            let bags: u64 = bags.map(|offsets| bag_bytes(offsets, row_bytes, self.servers)).sum();
+            let pays = bags < u64::from(rows - certain) * row_bytes as u64;
+            let mut wanted = Bags::new(if pays { certain } else { rows });
+            for feature in of(PoolAt::Auto).filter(|_| pays).chain(of(PoolAt::Server)) {
+                sums[feature] = Some(wanted.wanted() as u32);
+                wanted.extend(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
+            }
+            table.bags = (wanted.count() > 0).then_some(wanted);
+        }
+        sums
+    }
+
+    /// A column that came without offsets has a row a sample, whatever the job says.
+    fn at(&self, feature: usize, ids: &[Ids]) -> PoolAt {
+        if ids[feature].offsets.is_some() { self.features[feature] } else { PoolAt::Worker }
+    }
+}
+
+/// How many of a table's ids, in order of first appearance, there are once these features were seen.
+fn known(columns: &Columns<'_>, features: impl Iterator<Item = usize>) -> u32 {
+    let last = features.filter_map(|feature| columns.inverse[feature].iter().max()).max();
+    last.map_or(0, |last| last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_embedding_client::{Deduplicator, FeatureIds};
+    use zagros_job::{Model, Pooling};
+    use zagros_protocol::TableId;
+
+    use super::*;
+    use crate::testing::{job, pool_at};
+
+    const DIM: usize = 8;
+
+    /// Every feature reads one table.
+    fn choose(plan: &[PoolAt], servers: u32, ids: &[Ids]) -> (UniqueIds, Vec<Option<u32>>) {
+        let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
+        let order = plan.order(ids);
+        let of = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
+        let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(of).collect::<Vec<_>>());
+        let mut inverse = vec![Vec::new(); ids.len()];
+        order.into_iter().zip(found).for_each(|(feature, found)| inverse[feature] = found);
+        let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
+        let sums = plan.choose(&columns, &mut unique);
+        (unique, sums)
+    }
+
+    fn bags(list: &[&[u64]]) -> Ids {
+        let ends = list.iter().scan(0, |end, bag| {
+            *end += bag.len() as u32;
+            Some(*end)
+        });
+        Ids { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()) }
+    }
+
+    #[test]
+    fn long_bags_of_rare_ids_are_summed_and_bags_of_common_ones_are_not() {
+        let rare = bags(&[&[1, 2, 3, 4], &[5, 6, 7, 8]]);
+        let (unique, sums) = choose(&[PoolAt::Auto], 1, std::slice::from_ref(&rare));
+        assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(0)], 2));
+        // Eight rows, but two servers answer nearly two sums a bag each, eight do nearly four.
+        assert!(choose(&[PoolAt::Auto], 2, std::slice::from_ref(&rare)).1[0].is_some());
+        assert!(choose(&[PoolAt::Auto], 8, &[rare]).1[0].is_none());
+        let common = bags(&[&[1, 2], &[1, 2], &[2, 1], &[1]]);
+        let (unique, sums) = choose(&[PoolAt::Auto], 1, &[common]);
+        assert_eq!((sums, unique.tables[0].wanted(), unique.tables[0].bags.clone()), (vec![None], 2, None));
+    }
+
+    #[test]
+    fn features_of_one_table_are_chosen_apart() {
+        let one = Ids { ids: vec![9, 1], offsets: None };
+        let told = bags(&[&[1, 9], &[20]]);
+        let history = bags(&[&[1, 2, 3, 4, 5, 6], &[9, 10, 11, 12, 13, 14]]);
+        let plan = [PoolAt::Server, PoolAt::Auto, PoolAt::Worker];
+        let (unique, sums) = choose(&plan, 1, &[told.clone(), history, one.clone()]);
+        // Ids 9 and 1 themselves, then the sums of both features.
+        assert_eq!(unique.tables[0].ids[..3], [9, 1, 2]);
+        assert_eq!(sums, [Some(4), Some(2), None]);
+        assert_eq!((unique.tables[0].ids.len(), unique.tables[0].wanted()), (13, 6));
+        let short = bags(&[&[1], &[9]]);
+        let (unique, sums) = choose(&plan, 1, &[told, short, one]);
+        assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(2), None, None], 4));
+    }
+
+    #[test]
+    fn what_is_left_to_choose_is_the_workers_where_results_must_be_exact() {
+        let mut job = job(1, &[4, 4, 4, 4], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        for (feature, at) in [PoolAt::Auto, PoolAt::Server, PoolAt::Worker].into_iter().enumerate() {
+            pool_at(&mut job, feature, Pooling::Sum, at);
+        }
+        let plan = |job: &Job, access| PoolPlan::of(job, access).features;
+        let (auto, server, worker) = (PoolAt::Auto, PoolAt::Server, PoolAt::Worker);
+        assert_eq!(plan(&job, Access::Train), [auto, server, worker, worker]);
+        assert_eq!(plan(&job, Access::Read), [worker, server, worker, worker]);
+        job.train.staleness = 0;
+        assert_eq!(plan(&job, Access::Train), [worker, server, worker, worker]);
+    }
+
+    #[test]
+    fn a_column_without_offsets_has_rows() {
+        let (unique, sums) = choose(&[PoolAt::Server], 1, &[Ids { ids: vec![3, 4], offsets: None }]);
+        assert_eq!((sums, unique.tables[0].wanted()), (vec![None], 2));
+    }
+}

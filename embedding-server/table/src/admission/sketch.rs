@@ -1,0 +1,185 @@
+//! A count-min sketch: counts of any number of keys in memory of one size.
+//!
+//! `depth` rows of `width` cells; a key has a cell in each, and its count is the least of them. Others that share all
+//! its cells can only raise it (Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch and
+//! its applications", 2005: with width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉ by more than ε times the sum of all counts with
+//! probability δ at most). Only cells below the new count are raised, "conservative update" (Estan and Varghese, "New
+//! directions in traffic measurement and accounting", 2002), which errs less and keeps the bound.
+
+use crate::group::key_of;
+
+/// Tells the cells' hash from the one that chose the stripe.
+const SALT: u64 = 0x6A09_E667_F3BC_C908;
+
+/// Counts up to 65535, where they stay.
+#[derive(Clone, Debug)]
+pub(crate) struct Sketch {
+    width: u32,
+    depth: u32,
+    /// Cells of 16 bits, two to a word, row after row.
+    words: Box<[u32]>,
+}
+
+impl Sketch {
+    /// A sketch for one of `stripes` equal shares of all keys, so that all of them together err by `error` of all
+    /// counts with probability `failure`.
+    pub(super) fn new(error: f32, failure: f32, stripes: usize) -> Self {
+        let width = (1.0_f64.exp() / f64::from(error)).ceil() / stripes as f64;
+        let depth = (1.0 / f64::from(failure)).ln().ceil().max(1.0);
+        // Even, so that rows are whole words.
+        let width = (width.ceil() as u32).next_multiple_of(2).max(2);
+        let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
+        Self { width, depth: depth as u32, words }
+    }
+
+    /// Counts a key once more and answers its count.
+    pub(super) fn add(&mut self, key: u64) -> u32 {
+        let (places, depth) = (self.places(key), self.depth);
+        let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
+        let least = (0..depth).map(|row| cells[places.at(row)]).min().unwrap_or(0);
+        let count = least.saturating_add(1);
+        for row in 0..depth {
+            let cell = &mut cells[places.at(row)];
+            *cell = (*cell).max(count);
+        }
+        u32::from(count)
+    }
+
+    /// Adds what another sketch of the same shape has counted.
+    ///
+    /// # Errors
+    /// How many words were expected, if they are another number.
+    pub(super) fn merge(&mut self, words: &[u32]) -> Result<(), usize> {
+        if words.len() != self.words.len() {
+            return Err(self.words.len());
+        }
+        let other: &[u16] = bytemuck::cast_slice(words);
+        let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
+        for index in 0..cells.len() {
+            cells[index] = cells[index].saturating_add(other[index]);
+        }
+        Ok(())
+    }
+
+    /// The cells, two to a word.
+    pub(super) fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Cells of a row, and rows.
+    pub(super) fn shape(&self) -> [u32; 2] {
+        [self.width, self.depth]
+    }
+
+    /// A hash for each row from two (Kirsch and Mitzenmacher, "Less hashing, same performance", 2008).
+    fn places(&self, key: u64) -> Places {
+        let hash = key_of(key ^ SALT);
+        Places { first: hash as u32, second: (hash >> 32) as u32 | 1, width: self.width }
+    }
+}
+
+/// Where the cells of a key are.
+struct Places {
+    first: u32,
+    second: u32,
+    width: u32,
+}
+
+impl Places {
+    fn at(&self, row: u32) -> usize {
+        let hash = self.first.wrapping_add(row.wrapping_mul(self.second));
+        // The hash as a fraction of the width.
+        let column = (u64::from(hash) * u64::from(self.width)) >> 32;
+        row as usize * self.width as usize + column as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counted(sketch: &mut Sketch, ids: &[u64]) -> HashMap<u64, u32> {
+        let mut exact = HashMap::new();
+        for id in ids {
+            let count = exact.entry(*id).or_insert(0);
+            *count += 1;
+            assert!(sketch.add(key_of(*id)) >= *count, "id {id} was counted {count} times");
+        }
+        exact
+    }
+
+    /// What a sketch would answer, without counting.
+    fn count(sketch: &Sketch, id: u64) -> u32 {
+        sketch.clone().add(key_of(id)) - 1
+    }
+
+    proptest! {
+        #[test]
+        fn a_count_is_never_too_low(ids in prop::collection::vec(0_u64..50, 0..300), error in 0.01_f32..0.5) {
+            let mut sketch = Sketch::new(error, 0.1, 1);
+            for (id, exact) in counted(&mut sketch, &ids) {
+                prop_assert!(count(&sketch, id) >= exact);
+            }
+        }
+
+        #[test]
+        fn a_merged_count_is_at_least_that_of_both(
+            left in prop::collection::vec(0_u64..50, 0..200),
+            right in prop::collection::vec(0_u64..50, 0..200),
+        ) {
+            let [mut first, mut second] = [(); 2].map(|()| Sketch::new(0.1, 0.1, 4));
+            let (left, right) = (counted(&mut first, &left), counted(&mut second, &right));
+            let most = left.keys().chain(right.keys()).map(|id| (*id, count(&first, *id) + count(&second, *id)));
+            let most: HashMap<u64, u32> = most.collect();
+            first.merge(second.words()).unwrap();
+            for id in 0..50 {
+                let [left, right] = [&left, &right].map(|counts| counts.get(&id).copied().unwrap_or(0));
+                prop_assert!(count(&first, id) >= left + right);
+                // The least sum is no less than the sum of what is least.
+                prop_assert!(most.get(&id).is_none_or(|most| count(&first, id) >= *most));
+            }
+        }
+    }
+
+    /// Over 2000 ids at once the share of counts that are too high is well below the one promised.
+    #[test]
+    fn the_error_is_as_small_as_promised() {
+        let (error, failure) = (0.005, 0.05);
+        let mut sketch = Sketch::new(error, failure, 1);
+        // Id n comes n mod 17 times: 16,000 in all.
+        let ids: Vec<u64> = (0..2000_u64).flat_map(|id| vec![id; id as usize % 17]).collect();
+        let exact = counted(&mut sketch, &ids);
+        let allowed = f64::from(error) * ids.len() as f64;
+        let bad = (0..2000).filter(|id| {
+            let exact = exact.get(id).copied().unwrap_or(0);
+            f64::from(count(&sketch, *id)) > f64::from(exact) + allowed
+        });
+        assert!(bad.count() <= (2000.0 * failure) as usize);
+        // Conservative: most are not wrong at all. Plain count-min would add a fifth of a cell's 30 others to each.
+        let right = exact.iter().filter(|(id, exact)| count(&sketch, **id) <= **exact + 16).count();
+        assert!(right > 1700, "{right}");
+    }
+
+    #[test]
+    fn the_shape_follows_from_the_promise() {
+        assert_eq!(Sketch::new(0.01, 0.01, 1).shape(), [272, 5]);
+        assert_eq!(Sketch::new(0.01, 0.01, 64).shape(), [6, 5]);
+        assert_eq!(Sketch::new(0.5, 0.5, 64).shape(), [2, 1]);
+        let mut sketch = Sketch::new(0.5, 0.5, 1);
+        assert_eq!((sketch.words().len(), sketch.merge(&[0; 7])), (3, Err(3)));
+    }
+
+    #[test]
+    fn a_count_stays_at_its_largest() {
+        let mut sketch = Sketch::new(0.1, 0.1, 1);
+        let last = (0..70_000).map(|_| sketch.add(3)).last();
+        assert_eq!(last, Some(65_535));
+        let words = sketch.words().to_vec();
+        sketch.merge(&words).unwrap();
+        assert_eq!(sketch.add(3), 65_535);
+    }
+}

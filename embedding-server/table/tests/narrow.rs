@@ -1,0 +1,87 @@
+//! Rows with weights of two bytes through the calls of a table.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use zagros_table::{Access, Element, Initializer, Optimizer, Rows, Schedule, Scratch, Table, TableConfig};
+
+const ADAM: Optimizer =
+    Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, l2: 0.0, weight_decay: 0.01 };
+
+fn table(element: Element, dim: usize, stripes: usize) -> Table {
+    let schedule = Schedule::Linear { warmup: 2, steps: 9, floor: 0.1 };
+    let init = Initializer::Normal { deviation: 0.5 };
+    let config = TableConfig { dim, init, optimizer: ADAM, element, schedule, stripes, ..TableConfig::default() };
+    Table::new(11, 4, &config).unwrap()
+}
+
+fn gradient(step: u64, id: u64, dim: usize) -> impl Iterator<Item = f32> {
+    (0..dim as u64).map(move |index| ((step * 7 + id * 3 + index) % 11) as f32 * 0.01 - 0.05)
+}
+
+fn push(table: &Table, ids: &[u64], step: u64) {
+    let gradients: Vec<f32> = ids.iter().flat_map(|id| gradient(step, *id, table.dim())).collect();
+    table.push(ids, &gradients, step, &mut Scratch::new()).unwrap();
+}
+
+/// The slots of all rows of some tables.
+fn slots<'a>(tables: impl IntoIterator<Item = &'a Table>) -> BTreeMap<u64, Vec<u32>> {
+    let mut all = BTreeMap::new();
+    for table in tables {
+        let mut rows = Rows::default();
+        (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+        for (row, id) in rows.ids.iter().enumerate() {
+            let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
+            assert!(all.insert(*id, slot).is_none(), "id {id} is held twice");
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Invariant DP-6: order within a push, servers and stripes change neither rates nor rounding.
+    #[test]
+    fn who_holds_a_row_does_not_change_what_it_learns(
+        pushes in prop::collection::vec(prop::collection::btree_set(0_u64..60, 0..40), 1..12),
+        dim in 1_usize..40,
+        servers in 1_usize..5,
+        bits in 0_u32..5,
+        f16: bool,
+    ) {
+        let element = if f16 { Element::F16 } else { Element::Bf16 };
+        let one = table(element, dim, 8);
+        let many: Vec<Table> = (0..servers).map(|_| table(element, dim, 1 << bits)).collect();
+        for (step, ids) in pushes.iter().enumerate() {
+            push(&one, &ids.iter().copied().collect::<Vec<_>>(), step as u64);
+            for (server, table) in many.iter().enumerate() {
+                let own: Vec<u64> = ids.iter().copied().filter(|id| *id as usize % servers == server).rev().collect();
+                push(table, &own, step as u64);
+            }
+        }
+        prop_assert_eq!(slots([&one]), slots(&many));
+    }
+
+    /// What is looked up is what lies in the slot, and goes back into another table bit for bit.
+    #[test]
+    fn narrow_rows_are_looked_up_and_moved_bit_for_bit(ids in prop::collection::btree_set(any::<u64>(), 1..50), dim in 1_usize..40) {
+        for element in [Element::F16, Element::Bf16] {
+            let (from, to) = (table(element, dim, 4), table(element, dim, 2));
+            let ids: Vec<u64> = ids.iter().copied().collect();
+            let read = |table: &Table, access| {
+                let mut out = vec![f32::NAN; ids.len() * dim];
+                table.lookup(&ids, access, &mut out, &mut Scratch::new()).unwrap();
+                out
+            };
+            prop_assert_eq!(read(&from, Access::Read), read(&from, Access::Train));
+            push(&from, &ids, 3);
+            let mut rows = Rows::default();
+            (0..from.stripes()).for_each(|stripe| from.read_stripe(stripe, &mut rows));
+            prop_assert_eq!(rows.slots.len(), ids.len() * (dim.div_ceil(2) + 2 * dim + 2));
+            to.insert(&rows, &mut Scratch::new()).unwrap();
+            prop_assert_eq!(read(&to, Access::Read), read(&from, Access::Read));
+            prop_assert_eq!(slots([&to]), slots([&from]));
+        }
+    }
+}
