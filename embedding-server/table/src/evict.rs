@@ -21,7 +21,7 @@ const COMPARED: usize = 4096;
 /// Most rows that leave at a time, unless a request needs room for more.
 const BATCH: usize = 256;
 /// A stripe makes room for one row in this many at a time.
-const SHARE: usize = 32;
+const SHARE: usize = 16;
 /// Times that a request makes room in vain, because others take it, before it takes memory beyond the budget.
 const ROUNDS: usize = 8;
 /// Longest wait for a snapshot to be taken, before memory beyond the budget is used.

@@ -1,4 +1,4 @@
-//! The embedding table: rows, index, initialisers, optimisers. Pure: no I/O, no clock, no threads of its own.
+//! The embedding table: rows, index, initialisers, optimisers, eviction, snapshots. Pure: no I/O, no clock, no threads of its own.
 //!
 //! A row is one fixed-size slot `[weights | optimiser state]` in a slab; an index finds the slot by id. Both are
 //! divided into stripes, each behind one lock. A request names many ids at once: they are grouped by stripe, so that
@@ -7,7 +7,16 @@
 //!
 //! ```text
 //! ids ─► group by stripe ─► lock stripe ─► index: id → slot ─► slab: [weights | state] ─► copy out / update
+//!                                              │ not there ─► cold tier: one read for all ─► a slot again
 //! ```
+//!
+//! A table that has a [budget](Capacity) or a [time to live](Ttl) marks its rows with their use, and lets those leave
+//! that are used least; one that has neither pays nothing for it. Rows of the cold tier come back when they are asked
+//! for (invariant TI-1: a row has one value, that in memory if it is there). A [`Cut`] reads all rows of one instant
+//! while they change.
+//!
+//! Nothing is lock-free here but single numbers: the bytes of the budget, the time, whether there is a snapshot. Each
+//! decision about them is one atomic operation; whatever takes two is made under a lock.
 
 mod admission;
 mod batch;
