@@ -36,6 +36,7 @@ bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-dense-worker --bench pooling
 	cargo bench --quiet -p zagros-table --bench tier
 	cargo bench --quiet -p zagros-cold --bench cold
+	cargo bench --quiet -p zagros-cold --bench rows
 	cargo bench --quiet -p zagros-embedding-server --bench save
 	$(ZAGROS) bench train --workload crit-zipf
 	$(ZAGROS) bench embedding
@@ -46,6 +47,7 @@ bench-smoke: build
 	cargo bench --quiet -p zagros-dense-worker --bench pooling -- --quick
 	cargo bench --quiet -p zagros-table --bench tier -- --quick
 	cargo bench --quiet -p zagros-cold --bench cold -- --quick
+	cargo bench --quiet -p zagros-cold --bench rows -- --quick
 	cargo bench --quiet -p zagros-embedding-server --bench save -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
 	$(ZAGROS) bench embedding --quick

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, http_get};
 use zagros_tests::zagros_in;
 
 #[test]
@@ -73,13 +73,4 @@ fn every_role_serves_health_and_metrics() {
     }
     run.signal(rustix::process::Signal::TERM);
     assert_eq!(run.finish().code(), Some(143));
-}
-
-fn http_get(address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the answer is text");
-    answer
 }

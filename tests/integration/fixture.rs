@@ -89,3 +89,13 @@ impl Fixture {
         serde_json::from_str(&text).expect("summary.json is JSON")
     }
 }
+
+/// The answer of an admin port.
+pub(crate) fn http_get(address: &str, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("the request is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer is text");
+    answer
+}

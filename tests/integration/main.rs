@@ -9,6 +9,7 @@ mod faults;
 mod fixture;
 mod help;
 mod inspect;
+mod memory;
 mod signals;
 mod streaming;
 mod train;

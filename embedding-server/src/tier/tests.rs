@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use zagros_plumbing::metrics::render;
-use zagros_protocol::ServerIndex;
+use zagros_protocol::datapath::Access;
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, ServerIndex};
 
-use crate::testing::{job, job_with};
-use crate::{EmbeddingService, ServerError};
+use crate::testing::{BUCKETS, job, job_with, lookup_of, read};
+use crate::{EmbeddingService, ServerError, datapath};
 
 fn limited(folder: &Path, registry: &Registry) -> Result<Arc<EmbeddingService>, ServerError> {
     let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
@@ -50,4 +51,40 @@ fn its_cold_tier_has_metrics_until_it_ends() {
     }
     drop(service);
     assert!(!render(&registry).contains("cold_bytes{"));
+}
+
+/// Asks for ids that are new, a thousand at a time, until `ended`; at most a million.
+fn grow(
+    service: &EmbeddingService,
+    first: u64,
+    ended: impl Fn(&Result<(), Refusal>) -> bool,
+) -> (u64, Result<(), Refusal>) {
+    for start in (first..first + 1_000_000).step_by(1000) {
+        let ids: Vec<u64> = (start..start + 1000).collect();
+        let looked_up = datapath::lookup(service, &lookup_of(&[(0, &ids)], Access::Train)).map(|_| ());
+        if ended(&looked_up) {
+            return (start, looked_up);
+        }
+    }
+    panic!("a million new rows came into 1 MiB");
+}
+
+/// The folder of the rows is gone: rows in memory are served on, none is lost silently, and readiness tells why.
+#[test]
+fn without_a_disk_it_serves_from_memory_and_refuses_what_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = limited(folder.path(), &Registry::new()).unwrap();
+    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    assert_eq!(service.ready(), Ok(()));
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    let (next, _) = grow(&service, 0, |_| service.ready().is_err());
+    let reason = service.ready().unwrap_err();
+    assert!(reason.starts_with("embedding server 0 serves from memory alone: the cold tier cannot write"), "{reason}");
+    assert!(reason.contains("No such file") && reason.contains("server-0"), "{reason}");
+    let (_, refused) = grow(&service, next, Result::is_err);
+    let refusal = refused.unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
+    assert!(refusal.message.contains("table `user`") && refusal.message.contains("memory is full"), "{refusal}");
+    // What was let in is served on.
+    assert!(read(&service, &[(0, &[next])]).iter().all(|value| value.is_finite()));
 }

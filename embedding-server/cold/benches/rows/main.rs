@@ -1,0 +1,189 @@
+//! What a sample costs as its table outgrows memory: the same memory, ever more rows, the rest of them on disk.
+//!
+//! `cargo bench -p zagros-cold --bench rows -- [--rows N,N,…] [--memory MIB] [--batches N] [--folder PATH] [--quick]`
+//!
+//! One thread looks up and pushes batches of 4,096 samples with 26 ids each, the ids Zipf-distributed over all rows,
+//! while another tends the table as a server does. Costs are those of the whole process, RocksDB's threads included,
+//! per sample and beside the first number of rows. `--quick` is for tests: few rows, no time is judged. In every mode
+//! the ledger is exact at the end: with SGD at a rate of 1 and gradients of 1 each row is minus the number of its pushes.
+
+mod ledger;
+mod workload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ledger::Ledger;
+use rustix::time::{ClockId, clock_gettime};
+use workload::{SAMPLES, Zipf};
+use zagros_cold::{RocksOptions, RocksStore};
+use zagros_table::{
+    Access, Capacity, ColdStore, Initializer, Optimizer, Part, Scratch, TableConfig, TableCounts, TableSet,
+};
+
+const DIM: usize = 16;
+
+/// What the command line asks for.
+struct Plan {
+    rows: Vec<usize>,
+    memory: usize,
+    batches: usize,
+    folder: PathBuf,
+}
+
+/// One number of rows.
+struct Cost {
+    wall: f64,
+    cpu: f64,
+    counts: TableCounts,
+    resident: usize,
+    on_disk: u64,
+}
+
+fn main() {
+    let plan = plan(std::env::args().skip(1));
+    let mebibytes = plan.memory >> 20;
+    println!("dim {DIM}, f32, {mebibytes} MiB of rows in memory, {} batches of {SAMPLES} samples\n", plan.batches);
+    println!("                                              of a batch            µs a sample        × the first");
+    println!("      rows  in memory  on disk, MB  hit rate  rows read  brought in     wall     CPU     wall    CPU");
+    let mut first = None;
+    for rows in &plan.rows {
+        let cost = measure(&plan, *rows);
+        print(&plan, *rows, &cost, *first.get_or_insert((cost.wall, cost.cpu)));
+    }
+}
+
+fn print(plan: &Plan, rows: usize, cost: &Cost, first: (f64, f64)) {
+    let Cost { wall, cpu, counts, resident, on_disk } = cost;
+    let hits = 100.0 * counts.hits as f64 / (counts.hits + counts.misses).max(1) as f64;
+    let per_batch = |count: u64| count as f64 / plan.batches as f64;
+    println!(
+        "{rows:>10} {resident:>10} {:>12.0} {hits:>8.1}% {:>10.0} {:>11.0} {wall:>8.2} {cpu:>7.2} {:>8.2} {:>6.2}",
+        *on_disk as f64 / 1e6,
+        per_batch(counts.cold_reads),
+        per_batch(counts.promoted),
+        wall / first.0,
+        cpu / first.1,
+    );
+}
+
+fn measure(plan: &Plan, rows: usize) -> Cost {
+    let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the cold tier");
+    let config = config();
+    let options = RocksOptions { memory: plan.memory / 8, ..RocksOptions::default() };
+    let store = Arc::new(RocksStore::open(folder.path(), &[config.cold_words()], &options).expect("an empty store"));
+    let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
+    let capacity = Capacity { budget: Some(plan.memory), cold: Some(cold), ..Capacity::default() };
+    let tables = TableSet::new(1, &[config], capacity).expect("a table");
+    let ledger = tended(&tables, || fill(&tables, rows));
+    let before = counts(&tables);
+    let (wall, cpu, ledger) = tended(&tables, || train(&tables, plan.batches, rows, ledger));
+    let counts = since(counts(&tables), before);
+    ledger.check(&tables);
+    let resident = tables.iter().map(zagros_table::Table::rows).sum();
+    Cost { wall, cpu, counts, resident, on_disk: store.size().bytes }
+}
+
+/// SGD at a rate of 1 from zero, with room for the state of Adagrad: momentum 0 keeps one.
+fn config() -> TableConfig {
+    let optimizer = Optimizer::Momentum { lr: 1.0, momentum: 0.0, l2: 0.0 };
+    TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
+}
+
+/// Runs `work` while a thread tends the tables.
+fn tended<T>(tables: &TableSet, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if tables.tend().expect("the cold tier works").is_idle() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Pushes to every row once, as a first pass over new ids does.
+fn fill(tables: &TableSet, rows: usize) -> Ledger {
+    let (mut scratch, mut ledger) = (Scratch::new(), Ledger::new(rows));
+    for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
+        let numbers: Vec<u32> = (start..rows.min(start + SAMPLES * 4)).map(|number| number as u32).collect();
+        push(tables, &numbers, step as u64, &mut ledger, &mut scratch);
+    }
+    ledger
+}
+
+/// Wall time and CPU time in µs a sample.
+fn train(tables: &TableSet, batches: usize, rows: usize, mut ledger: Ledger) -> (f64, f64, Ledger) {
+    let mut zipf = Zipf::new(rows);
+    let (mut scratch, mut wall, mut cpu) = (Scratch::new(), 0.0, 0.0);
+    for step in 0..batches {
+        let numbers = zipf.batch();
+        let (ids, started, used) = (ledger::ids(&numbers), Instant::now(), cpu_seconds());
+        let parts = [Part { table: 0, dim: DIM as u32, ids: &ids }];
+        let mut weights = vec![0.0; ids.len() * DIM];
+        tables.lookup(&parts, Access::Train, &mut weights, &mut scratch).expect("rows are looked up");
+        assert!(ledger.agrees(&numbers, &weights), "batch {step} read a row that is not what was pushed to it");
+        push(tables, &numbers, (rows + step) as u64, &mut ledger, &mut scratch);
+        wall += started.elapsed().as_secs_f64();
+        cpu += cpu_seconds() - used;
+    }
+    let per_sample = 1e6 / (batches * SAMPLES) as f64;
+    (wall * per_sample, cpu * per_sample, ledger)
+}
+
+fn push(tables: &TableSet, numbers: &[u32], step: u64, ledger: &mut Ledger, scratch: &mut Scratch) {
+    let ids = ledger::ids(numbers);
+    let gradients = vec![1.0; ids.len() * DIM];
+    tables.tick(step, 0);
+    tables
+        .push(&[Part { table: 0, dim: DIM as u32, ids: &ids }], &gradients, step, scratch)
+        .expect("gradients are applied");
+    ledger.pushed(numbers);
+}
+
+fn counts(tables: &TableSet) -> TableCounts {
+    tables.iter().map(zagros_table::Table::counts).sum()
+}
+
+fn since(now: TableCounts, before: TableCounts) -> TableCounts {
+    TableCounts {
+        hits: now.hits - before.hits,
+        misses: now.misses - before.misses,
+        cold_reads: now.cold_reads - before.cold_reads,
+        promoted: now.promoted - before.promoted,
+        ..now
+    }
+}
+
+/// Processor seconds of this process so far, all threads.
+fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+fn plan(arguments: impl Iterator<Item = String>) -> Plan {
+    let rows = vec![1_000_000, 3_000_000, 10_000_000];
+    let mut plan = Plan { rows, memory: 256 << 20, batches: 200, folder: std::env::temp_dir() };
+    // Cargo passes `--bench`.
+    let mut arguments = arguments.filter(|argument| argument != "--bench");
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value"));
+        match argument.as_str() {
+            "--quick" => plan = Plan { rows: vec![10_000, 100_000], memory: 4 << 20, batches: 5, ..plan },
+            "--rows" => plan.rows = value().split(',').map(|rows| rows.parse().expect("numbers of rows")).collect(),
+            "--memory" => plan.memory = value().parse::<usize>().expect("a number of MiB") << 20,
+            "--batches" => plan.batches = value().parse().expect("a number of batches"),
+            "--folder" => plan.folder = value().into(),
+            other => panic!("no option {other}"),
+        }
+    }
+    plan
+}
