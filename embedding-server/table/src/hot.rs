@@ -12,6 +12,47 @@ use crate::{Element, PushReport, Table};
 /// many misses as a core waits for at once.
 const STEP: usize = 16;
 
+/// What a request does with its rows.
+trait Work {
+    /// Words of a row that are needed.
+    fn words(&self) -> usize;
+
+    /// Asks for the memory of what is read of a row besides itself. Memory that is only written need not be asked for:
+    /// stores wait by themselves, and asking made lookups no faster.
+    #[inline(always)]
+    fn ask(&self, _position: u32) {}
+
+    /// The slot of a row that was not found at once, if it has one.
+    fn settle(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
+
+    /// Reads or changes a row.
+    fn touch(&mut self, stripe: &mut Stripe, place: Place, key: u64, position: u32);
+}
+
+/// Copies weights; rows that do not exist are made.
+struct Train<'a> {
+    table: &'a Table,
+    layout: Layout,
+    out: &'a mut [f32],
+    made: u64,
+}
+
+/// Copies weights, and notes the positions of rows that do not exist.
+struct Read<'a> {
+    layout: Layout,
+    out: &'a mut [f32],
+    missing: &'a mut Vec<u32>,
+}
+
+/// Applies gradients; rows that do not exist are made.
+struct Push<'a> {
+    table: &'a Table,
+    layout: Layout,
+    update: Update<'a>,
+    gradients: &'a [f32],
+    made: u64,
+}
+
 impl Table {
     #[inline(always)]
     pub(crate) fn lookup_for_training(&self, ids: &[u64], out: &mut [f32], scratch: &mut Scratch) -> u64 {
@@ -21,29 +62,17 @@ impl Table {
             *self.layout(),
             #[inline(always)]
             |layout| {
+                let mut work = Train { table: self, layout, out: &mut *out, made: 0 };
                 self.for_each_group(
                     scratch,
                     #[inline(always)]
                     |stripe, group| {
-                        let before = made;
-                        let mut settle = |stripe: &mut Stripe, key, _| {
-                            let (slot, created) = stripe.find_or_create(key, self.layout());
-                            made += u64::from(created);
-                            Some(slot)
-                        };
-                        pipelined(
-                            stripe,
-                            group,
-                            Fetch { words: layout.weights, with: &[], width: 0 },
-                            &mut settle,
-                            #[inline(always)]
-                            |stripe, place, _, position| {
-                                layout.read(stripe.at(place), row_mut(out, position, layout.dim));
-                            },
-                        );
-                        stripe.count_lookups(group.keys.len(), (made - before) as usize);
+                        let before = work.made;
+                        pipelined(stripe, group, &mut work);
+                        stripe.count_lookups(group.keys.len(), (work.made - before) as usize);
                     },
                 );
+                made = work.made;
             },
         );
         made
@@ -55,29 +84,14 @@ impl Table {
         let mut missing = std::mem::take(&mut scratch.missing);
         missing.clear();
         scratch.group(ids, self.stripes());
+        let mut work = Read { layout, out: &mut *out, missing: &mut missing };
         self.for_each_group(
             scratch,
             #[inline(always)]
             |stripe, group| {
-                let before = missing.len();
-                let mut settle = |stripe: &mut Stripe, key, position| {
-                    let slot = stripe.find(key);
-                    if slot.is_none() {
-                        missing.push(position);
-                    }
-                    slot
-                };
-                pipelined(
-                    stripe,
-                    group,
-                    Fetch { words: layout.weights, with: &[], width: 0 },
-                    &mut settle,
-                    #[inline(always)]
-                    |stripe, place, _, position| {
-                        layout.read(stripe.at(place), row_mut(out, position, layout.dim));
-                    },
-                );
-                stripe.count_lookups(group.keys.len(), missing.len() - before);
+                let before = work.missing.len();
+                pipelined(stripe, group, &mut work);
+                stripe.count_lookups(group.keys.len(), work.missing.len() - before);
             },
         );
         for position in &missing {
@@ -95,7 +109,8 @@ impl Table {
             *self.layout(),
             #[inline(always)]
             |layout| {
-                let mut update = Update::new(layout, step, &mut buffer);
+                let update = Update::new(layout, step, &mut buffer);
+                let mut work = Push { table: self, layout, update, gradients, made: 0 };
                 self.for_each_group(
                     scratch,
                     #[inline(always)]
@@ -103,24 +118,11 @@ impl Table {
                         if stripe.captures() {
                             stripe.keep_all(group.keys);
                         }
+                        pipelined(stripe, group, &mut work);
                         report.updated += group.keys.len() as u64;
-                        let mut settle = |stripe: &mut Stripe, key, _| {
-                            let (slot, created) = stripe.find_or_create(key, self.layout());
-                            report.created += u64::from(created);
-                            Some(slot)
-                        };
-                        pipelined(
-                            stripe,
-                            group,
-                            Fetch { words: layout.stride, with: gradients, width: layout.dim },
-                            &mut settle,
-                            #[inline(always)]
-                            |stripe, place, key, position| {
-                                update.apply(stripe.at_mut(place), key, row(gradients, position, layout.dim));
-                            },
-                        );
                     },
                 );
+                report.created = work.made;
             },
         );
         scratch.weights = buffer;
@@ -136,6 +138,82 @@ impl Table {
             }
         }
     }
+}
+
+impl Work for Train<'_> {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.layout.weights
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
+        let (slot, created) = find_or_create(stripe, key, self.table);
+        self.made += u64::from(created);
+        Some(slot)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, stripe: &mut Stripe, place: Place, _: u64, position: u32) {
+        self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
+    }
+}
+
+impl Work for Read<'_> {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.layout.weights
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32> {
+        let slot = find(stripe, key);
+        if slot.is_none() {
+            self.missing.push(position);
+        }
+        slot
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, stripe: &mut Stripe, place: Place, _: u64, position: u32) {
+        self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
+    }
+}
+
+impl Work for Push<'_> {
+    #[inline(always)]
+    fn words(&self) -> usize {
+        self.layout.stride
+    }
+
+    #[inline(always)]
+    fn ask(&self, position: u32) {
+        prefetch(row(self.gradients, position, self.layout.dim));
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
+        let (slot, created) = find_or_create(stripe, key, self.table);
+        self.made += u64::from(created);
+        Some(slot)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, stripe: &mut Stripe, place: Place, key: u64, position: u32) {
+        self.update.apply(stripe.at_mut(place), key, row(self.gradients, position, self.layout.dim));
+    }
+}
+
+/// Not inlined, for the few rows that come here; and without a look at the caller's work, whose layout stays constant.
+#[inline(never)]
+fn find_or_create(stripe: &mut Stripe, key: u64, table: &Table) -> (u32, bool) {
+    stripe.find_or_create(key, table.layout())
+}
+
+/// As [`find_or_create`].
+#[inline(never)]
+fn find(stripe: &Stripe, key: u64) -> Option<u32> {
+    stripe.find(key)
 }
 
 /// Calls `work` with the layout, as a constant where it is one of the commonest: loops over rows of known width need no
@@ -158,32 +236,16 @@ fn known<const DIM: usize>(mut layout: Layout) -> Layout {
     layout
 }
 
-/// What is needed for a row besides its index entry.
-#[derive(Clone, Copy)]
-struct Fetch<'a> {
-    /// So many words of its slot.
-    words: usize,
-    /// And of these, the `width` values that stand at its position.
-    with: &'a [f32],
-    width: usize,
-}
-
 /// Takes the rows of a group through four stages, a few at a time, each few one stage behind the few after them: while
 /// memory is fetched for some rows, others are worked on.
 ///
 /// 1. Ask for the index entry.
 /// 2. Look where the entry should be, and ask for the slot.
-/// 3. `settle(stripe, key, position)` for rows that were not found there: their slot, if they have one.
-/// 4. `touch(stripe, place, key, position)` for rows that have one.
+/// 3. Find, or make, the rows that were not found there.
+/// 4. Read or change them.
 #[inline(always)]
-fn pipelined(
-    stripe: &mut Stripe,
-    group: &mut Group<'_>,
-    fetch: Fetch<'_>,
-    settle: &mut impl FnMut(&mut Stripe, u64, u32) -> Option<u32>,
-    mut touch: impl FnMut(&mut Stripe, Place, u64, u32),
-) {
-    let count = group.keys.len();
+fn pipelined(stripe: &mut Stripe, group: &mut Group<'_>, work: &mut impl Work) {
+    let (count, words) = (group.keys.len(), work.words());
     group.places.resize(count, Place::NONE);
     let (keys, positions, places) = (group.keys, &group.positions[..count], &mut group.places[..count]);
     let steps = count.div_ceil(STEP);
@@ -197,25 +259,23 @@ fn pipelined(
         }
         if (1..=steps).contains(&step) {
             for index in rows(step - 1) {
-                places[index] = stripe.peek(keys[index], fetch.words);
-                if fetch.width > 0 {
-                    prefetch(row(fetch.with, positions[index], fetch.width));
-                }
+                places[index] = stripe.peek(keys[index], words);
+                work.ask(positions[index]);
             }
         }
         if (2..=steps + 1).contains(&step) {
             for index in rows(step - 2) {
                 if places[index].is_none()
-                    && let Some(slot) = settle(stripe, keys[index], positions[index])
+                    && let Some(slot) = work.settle(stripe, keys[index], positions[index])
                 {
-                    places[index] = stripe.place(slot, fetch.words);
+                    places[index] = stripe.place(slot, words);
                 }
             }
         }
         if step >= 3 {
             for index in rows(step - 3) {
                 if !places[index].is_none() {
-                    touch(stripe, places[index], keys[index], positions[index]);
+                    work.touch(stripe, places[index], keys[index], positions[index]);
                 }
             }
         }
