@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::Job;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
+use zagros_protocol::packed::Buffers;
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
 use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 
@@ -30,6 +31,8 @@ pub struct EmbeddingService {
     pub(crate) storage: Turns,
     pub(crate) windows: Windows,
     pub(crate) metrics: ServerMetrics,
+    /// Memory for rows and gradients.
+    pub(crate) buffers: Arc<Buffers>,
     placement: ArcSwapOption<Owned>,
     /// Working memory that earlier requests left behind.
     scratches: Mutex<Vec<Scratch>>,
@@ -62,6 +65,7 @@ impl EmbeddingService {
             storage: Turns::default(),
             windows: Windows::default(),
             metrics,
+            buffers: Arc::default(),
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
             tier,

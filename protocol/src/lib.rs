@@ -3,6 +3,7 @@
 pub mod bucket;
 pub mod id;
 pub mod packed;
+pub mod payloads;
 pub mod refusal;
 
 /// Generated from `proto/zagros/datapath/v1`.

@@ -1,12 +1,12 @@
 //! Flat payloads: how many rows of which table, and ids and values in little-endian bytes.
 
 mod bags;
+mod buffers;
 mod numbers;
 
 pub use bags::{Bags, SegmentBags, pack_bags};
-pub use numbers::{
-    decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes, values_as_bytes, values_of,
-};
+pub use buffers::{Buffer, Buffers, Values};
+pub use numbers::{decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes};
 
 use crate::TableId;
 

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 use zagros_plumbing::Deadline;
-use zagros_plumbing::grpc::{self, BadAddress, MAX_MESSAGE_BYTES};
+use zagros_plumbing::grpc::unary::{self, Outgoing};
+use zagros_plumbing::grpc::{self, BadAddress};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
 };
-use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::payloads::{LOOKUP, PUSH};
 
 use crate::Shard;
 
@@ -28,7 +30,7 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub struct GrpcShard {
     name: String,
     call_timeout: Duration,
-    embedding: EmbeddingClient<Channel>,
+    embedding: Channel,
     storage: StorageClient<Channel>,
 }
 
@@ -44,24 +46,17 @@ impl GrpcShard {
         // Two connections, so that a long save does not share the data path's flow-control window.
         let embedding = grpc::channel(&entry.address).map_err(bad)?;
         let storage = grpc::channel(&entry.address).map_err(bad)?;
-        Ok(Arc::new(Self {
-            name,
-            call_timeout,
-            embedding: EmbeddingClient::new(embedding)
-                .max_decoding_message_size(MAX_MESSAGE_BYTES)
-                .max_encoding_message_size(MAX_MESSAGE_BYTES),
-            storage: StorageClient::new(storage),
-        }))
+        Ok(Arc::new(Self { name, call_timeout, embedding, storage: StorageClient::new(storage) }))
     }
 
     fn bounded<'a, T: 'a>(
         &'a self,
         within: Duration,
-        call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,
+        call: impl Future<Output = Result<T, Status>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, Refusal>> {
         async move {
             let answer = Deadline::after(within).bound(call).await.map_err(Refusal::no_answer)?;
-            answer.map(Response::into_inner).map_err(Refusal::from)
+            answer.map_err(Refusal::from)
         }
         .boxed()
     }
@@ -72,36 +67,85 @@ impl Shard for GrpcShard {
         &self.name
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        // A clone shares the connection; the generated methods want `&mut self`.
-        let mut client = self.embedding.clone();
-        self.bounded(self.call_timeout, async move { client.lookup(request).await })
+    fn lookup(&self, mut request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        // A clone shares the connection; calls want `&mut self`.
+        let mut channel = self.embedding.clone();
+        let payloads = request.take_payloads();
+        let message = Outgoing::new(request, payloads);
+        self.bounded(self.call_timeout, async move {
+            unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), message).await
+        })
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let mut client = self.embedding.clone();
-        self.bounded(self.call_timeout, async move { client.push(request).await })
+    fn push(&self, mut request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        let mut channel = self.embedding.clone();
+        let payloads = request.take_payloads();
+        let message = Outgoing::new(request, payloads);
+        self.bounded(self.call_timeout, async move {
+            unary::call(&mut channel, PathAndQuery::from_static(PUSH), message).await
+        })
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let mut client = self.storage.clone();
-        self.bounded(self.call_timeout, async move { client.describe(request).await })
+        self.bounded(self.call_timeout, async move { client.describe(request).await.map(Response::into_inner) })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let mut client = self.storage.clone();
-        self.bounded(STORAGE_TIMEOUT, async move { client.save(request).await })
+        self.bounded(STORAGE_TIMEOUT, async move { client.save(request).await.map(Response::into_inner) })
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let mut client = self.storage.clone();
-        self.bounded(STORAGE_TIMEOUT, async move { client.load(request).await })
+        self.bounded(STORAGE_TIMEOUT, async move { client.load(request).await.map(Response::into_inner) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use tonic::Request;
+    use tonic::transport::server::TcpIncoming;
+    use zagros_protocol::RefusalKind;
+    use zagros_protocol::datapath::embedding_server::{Embedding, EmbeddingServer};
+
     use super::*;
+
+    /// A server made of generated code: it answers a lookup with its ids, and refuses every push.
+    struct Generated;
+
+    #[tonic::async_trait]
+    impl Embedding for Generated {
+        async fn lookup(&self, request: Request<LookupRequest>) -> Result<Response<LookupResponse>, Status> {
+            let LookupRequest { ids, encoding, .. } = request.into_inner();
+            Ok(Response::new(LookupResponse { rows: ids, encoding, created: 7 }))
+        }
+
+        async fn push(&self, _: Request<PushRequest>) -> Result<Response<PushResponse>, Status> {
+            Err(Refusal::new(RefusalKind::Moved, "not mine").into())
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_are_those_of_a_generated_service() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
+        let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
+        let entry = ServerEntry { index: 3, address, incarnation: 1, alive: true };
+        let shard = GrpcShard::connect(&entry, Duration::from_secs(30)).unwrap();
+        // From nothing to most of what a generated server reads.
+        for ids in [0, 8, 80_000, 2_000_000] {
+            let ids = Bytes::from_iter((0..ids).map(|byte| byte as u8));
+            let request = LookupRequest { generation: 5, ids: ids.clone(), encoding: 3, ..Default::default() };
+            let answer = shard.lookup(request).await.unwrap();
+            assert_eq!(answer, LookupResponse { rows: ids.clone(), encoding: 3, created: 7 });
+            let push = PushRequest { seq: 1, gradients: ids.clone(), ids, ..Default::default() };
+            assert_eq!(shard.push(push).await.unwrap_err(), Refusal::new(RefusalKind::Moved, "not mine"));
+        }
+        serving.abort();
+    }
 
     #[tokio::test]
     async fn a_server_that_is_gone_may_come_back() {

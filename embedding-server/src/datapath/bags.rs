@@ -3,11 +3,11 @@
 //! A table knows nothing of this: all rows of a segment are looked up once each and summed on the way out; gradients
 //! are spread over all rows of a segment and pushed as one gradient per row.
 
-use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use zagros_protocol::Segments;
-use zagros_protocol::packed::{Bags, SegmentBags};
+use zagros_protocol::packed::{Bags, Buffer, Buffers, SegmentBags, Values};
 use zagros_table::wide::wide;
 
 /// One segment of a request: its rows, and what is wanted of them, as ranges of values.
@@ -22,11 +22,18 @@ struct Run<'a> {
 
 /// What is wanted of `rows`, segment after segment: `[rows, dim]` each becomes `[wanted, dim]`. Members are added in
 /// the order of their bag, so that a sum is the same on every run.
-pub(crate) fn pool(bags: &Bags<'_>, segments: &Segments, rows: Vec<f32>, wanted: usize) -> Vec<f32> {
+pub(crate) fn pool(
+    bags: &Bags<'_>,
+    segments: &Segments,
+    rows: Buffer,
+    wanted: usize,
+    buffers: &Arc<Buffers>,
+) -> Buffer {
     if bags.is_empty() {
         return rows;
     }
-    let mut out = vec![0.0; wanted];
+    let mut out = buffers.take(wanted);
+    out.fill(0.0);
     wide(
         #[inline(always)]
         || {
@@ -43,13 +50,15 @@ pub(crate) fn pool(bags: &Bags<'_>, segments: &Segments, rows: Vec<f32>, wanted:
 pub(crate) fn spread<'a>(
     bags: &Bags<'_>,
     segments: &Segments,
-    gradients: Cow<'a, [f32]>,
+    gradients: Values<'a>,
     rows: usize,
-) -> Cow<'a, [f32]> {
+    buffers: &Arc<Buffers>,
+) -> Values<'a> {
     if bags.is_empty() {
         return gradients;
     }
-    let mut out = vec![0.0; rows];
+    let mut out = buffers.take(rows);
+    out.fill(0.0);
     wide(
         #[inline(always)]
         || {
@@ -58,7 +67,7 @@ pub(crate) fn spread<'a>(
             }
         },
     );
-    out.into()
+    Values::Decoded(out)
 }
 
 fn runs<'a>(bags: &'a Bags<'_>, segments: &Segments) -> impl Iterator<Item = Run<'a>> {
@@ -125,6 +134,19 @@ mod tests {
 
     const PLAIN_ROWS: u32 = 3;
 
+    /// Buffers in which earlier requests left something.
+    fn buffers() -> Arc<Buffers> {
+        let buffers = Arc::new(Buffers::default());
+        buffers.take(100).fill(f32::NAN);
+        buffers
+    }
+
+    fn lent(values: &[f32]) -> Buffer {
+        let mut buffer = buffers().take(values.len());
+        buffer.copy_from_slice(values);
+        buffer
+    }
+
     fn segments(cases: &[Option<Case>]) -> Segments {
         let rows = |case: &Option<Case>| case.as_ref().map_or(PLAIN_ROWS, |case| case.0);
         let segment = |(table, case)| Segment { table: TableId(table), rows: rows(case), dim: table + 1 };
@@ -179,8 +201,9 @@ mod tests {
                     members.iter().for_each(|member| spread_out[at(*member, column)] += gradient);
                 }
             }
-            prop_assert_eq!(pool(&bags, &segments, rows, wanted_values), sums);
-            prop_assert_eq!(spread(&bags, &segments, gradients.into(), values).into_owned(), spread_out);
+            prop_assert_eq!(&pool(&bags, &segments, lent(&rows), wanted_values, &buffers())[..], &sums[..]);
+            let gradients = Values::Borrowed(&gradients);
+            prop_assert_eq!(&spread(&bags, &segments, gradients, values, &buffers())[..], &spread_out[..]);
         }
     }
 
@@ -189,11 +212,11 @@ mod tests {
         let segments = segments(&[None]);
         let bags = Bags::unpack(&[], &segments).unwrap();
         let gradients = [1.0, 2.0, 3.0];
-        let spread = spread(&bags, &segments, Cow::Borrowed(&gradients), 3);
-        assert!(matches!(spread, Cow::Borrowed(same) if std::ptr::eq(same, &gradients)));
-        let rows = vec![1.0, 2.0, 3.0];
+        let spread = spread(&bags, &segments, Values::Borrowed(&gradients), 3, &buffers());
+        assert_eq!(spread.as_ptr(), gradients.as_ptr());
+        let rows = lent(&[1.0, 2.0, 3.0]);
         let before = rows.as_ptr();
-        let after = pool(&bags, &segments, rows, 3);
+        let after = pool(&bags, &segments, rows, 3, &buffers());
         assert_eq!(after.as_ptr(), before);
     }
 }

@@ -2,7 +2,7 @@
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupResponse};
-use zagros_protocol::packed::{value_bytes, values_as_bytes};
+use zagros_protocol::packed::value_bytes;
 use zagros_table::Access;
 
 use super::request::Rows;
@@ -20,7 +20,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     let wanted = rows.wanted("the answer", values, value_bytes)?;
     placement.check_rows(&parts)?;
 
-    let mut weights = vec![0.0; values];
+    let mut weights = service.buffers.take(values);
     let found = service.with_scratch(|scratch| service.tables.lookup(&parts, access, &mut weights, scratch));
     let report = found.map_err(|error| service.refuse(&error))?;
     service.metrics.lookup.rows.observe((request.ids.len() / 8) as f64);
@@ -30,7 +30,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     service.metrics.refused.inc_by(report.refused);
     service.metrics.bags_summed.inc_by(rows.sums());
     Ok(LookupResponse {
-        rows: values_as_bytes(rows.pool(weights, wanted), request.encoding)?,
+        rows: rows.pool(weights, wanted, &service.buffers).into_bytes(request.encoding)?,
         encoding: request.encoding,
         created: u32::try_from(report.created).unwrap_or(u32::MAX),
     })

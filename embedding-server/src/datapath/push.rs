@@ -2,7 +2,7 @@
 
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
-use zagros_protocol::packed::{value_bytes, values_of};
+use zagros_protocol::packed::{Values, value_bytes};
 
 use super::request::Rows;
 use super::window::{Begun, Push};
@@ -17,7 +17,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
-    let gradients = values_of("gradients", &request.gradients, request.encoding, wanted)?;
+    let gradients = Values::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
     // The push and the memory of it are in a snapshot both, or neither.
     let entry = service.tables.enter();
@@ -30,7 +30,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
         }
     };
     service.tables.tick(request.seq, 0);
-    let gradients = rows.spread(gradients, count);
+    let gradients = rows.spread(gradients, count, &service.buffers);
     // A refusal drops the ticket, which leaves the push as if it had never come.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;

@@ -1,9 +1,10 @@
 //! The part that lookup and push requests share: which rows of which tables, and what is wanted of them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
-use zagros_protocol::packed::{Bags, ids_of};
+use zagros_protocol::packed::{Bags, Buffer, Buffers, Values, ids_of};
 use zagros_protocol::{Refusal, Segments};
 use zagros_table::Part;
 
@@ -57,13 +58,13 @@ impl<'a> Rows<'a> {
     }
 
     /// What is wanted of all rows, `[rows, dim]` per table.
-    pub(crate) fn pool(&self, rows: Vec<f32>, wanted: usize) -> Vec<f32> {
-        pool(&self.bags, &self.segments, rows, wanted)
+    pub(crate) fn pool(&self, rows: Buffer, wanted: usize, buffers: &Arc<Buffers>) -> Buffer {
+        pool(&self.bags, &self.segments, rows, wanted, buffers)
     }
 
     /// The gradients of what was wanted as gradients of all rows.
-    pub(crate) fn spread<'g>(&self, gradients: Cow<'g, [f32]>, values: usize) -> Cow<'g, [f32]> {
-        spread(&self.bags, &self.segments, gradients, values)
+    pub(crate) fn spread<'g>(&self, gradients: Values<'g>, values: usize, buffers: &Arc<Buffers>) -> Values<'g> {
+        spread(&self.bags, &self.segments, gradients, values, buffers)
     }
 }
 

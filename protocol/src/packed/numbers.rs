@@ -35,13 +35,27 @@ pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
 /// # Errors
 /// When the encoding is not one of ours.
 pub fn encode_values(values: &[f32], encoding: i32) -> Result<Vec<u8>, PackError> {
-    value_bytes(encoding)?;
-    Ok(match Encoding::try_from(encoding) {
-        Ok(Encoding::F16) => encode_f16(values),
-        Ok(Encoding::Bf16) => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
-        _ if cfg!(target_endian = "little") => bytemuck::cast_slice(values).to_vec(),
-        _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-    })
+    let mut bytes = vec![0; values.len() * value_bytes(encoding)?];
+    encode_into(values, encoding, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`encode_values`], into bytes of exactly that length.
+pub(super) fn encode_into(values: &[f32], encoding: i32, into: &mut [u8]) -> Result<(), PackError> {
+    expect_length("values", values.len().checked_mul(value_bytes(encoding)?), into.len())?;
+    match Encoding::try_from(encoding) {
+        Ok(Encoding::F16) => encode_f16(values, into),
+        Ok(Encoding::Bf16) => encode(values, into, |value| bf16::from_f32(value).to_le_bytes()),
+        _ => encode(values, into, f32::to_le_bytes),
+    }
+    Ok(())
+}
+
+fn encode<const N: usize>(values: &[f32], into: &mut [u8], word: impl Fn(f32) -> [u8; N]) {
+    // Lengths were checked by the caller.
+    for (slot, value) in into.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+        *slot = word(*value);
+    }
 }
 
 /// Decodes exactly `into.len()` values.
@@ -67,17 +81,11 @@ fn decode<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N]
 }
 
 /// Whole slices at once: with the processor's own instruction, where it has one, eight times as fast as one by one.
-fn encode_f16(values: &[f32]) -> Vec<u8> {
-    let mut bytes = vec![0; 2 * values.len()];
-    match bytemuck::try_cast_slice_mut::<u8, f16>(&mut bytes) {
+fn encode_f16(values: &[f32], into: &mut [u8]) {
+    match bytemuck::try_cast_slice_mut::<u8, f16>(into) {
         Ok(words) if cfg!(target_endian = "little") => words.convert_from_f32_slice(values),
-        _ => {
-            for (word, value) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(values) {
-                *word = f16::from_f32(*value).to_le_bytes();
-            }
-        }
+        _ => encode(values, into, |value| f16::from_f32(value).to_le_bytes()),
     }
-    bytes
 }
 
 /// The reverse of [`encode_f16`]; lengths were checked by the caller.
@@ -112,17 +120,6 @@ pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
     encode_ids(&ids).into()
 }
 
-/// As [`encode_values`], without a copy of f32 where the machine is little-endian.
-///
-/// # Errors
-/// When the encoding is not one of ours.
-pub fn values_as_bytes(values: Vec<f32>, encoding: i32) -> Result<Bytes, PackError> {
-    if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
-        return Ok(Bytes::from_owner(Flat(values)));
-    }
-    encode_values(&values, encoding).map(Bytes::from)
-}
-
 /// As [`decode_ids`], borrowed where they can be. Bytes that came through a socket may start at any address, and are
 /// copied then.
 #[must_use]
@@ -149,28 +146,6 @@ pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
         return Bytes::from_owner(Flat(words));
     }
     words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into()
-}
-
-/// Exactly `count` values of a payload, borrowed where they can be. `what` names the payload in an error.
-///
-/// # Errors
-/// When the payload has another length or an unknown encoding.
-pub fn values_of<'a>(
-    what: &'static str,
-    bytes: &'a [u8],
-    encoding: i32,
-    count: usize,
-) -> Result<Cow<'a, [f32]>, PackError> {
-    expect_length(what, count.checked_mul(value_bytes(encoding)?), bytes.len())?;
-    let as_they_lie = cfg!(target_endian = "little") && encoding == Encoding::F32 as i32;
-    match bytemuck::try_cast_slice(bytes) {
-        Ok(values) if as_they_lie => Ok(Cow::Borrowed(values)),
-        _ => {
-            let mut values = vec![0.0; count];
-            decode_values(bytes, encoding, &mut values)?;
-            Ok(Cow::Owned(values))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -216,20 +191,16 @@ mod tests {
         }
 
         #[test]
-        fn the_short_way_and_the_long_one_agree_wherever_the_bytes_lie(ids: Vec<u64>, values: Vec<f32>) {
+        fn bytes_are_the_same_wherever_they_lie(ids: Vec<u64>, values: Vec<f32>) {
             let bytes = encode_ids(&ids);
             prop_assert_eq!(&ids_as_bytes(ids.clone())[..], &bytes[..]);
             prop_assert_eq!(&ids_of(&bytes)[..], &ids[..]);
             prop_assert_eq!(ids_of(&shifted(&bytes)[1..]).into_owned(), ids);
             for encoding in ENCODINGS {
                 let bytes = encode_values(&values, encoding).unwrap();
-                prop_assert_eq!(&values_as_bytes(values.clone(), encoding).unwrap()[..], &bytes[..]);
-                let mut long = vec![0.0; values.len()];
-                decode_values(&bytes, encoding, &mut long).unwrap();
-                let here = bits(&values_of("values", &bytes, encoding, values.len()).unwrap());
-                let there = bits(&values_of("values", &shifted(&bytes)[1..], encoding, values.len()).unwrap());
-                prop_assert_eq!(&here, &bits(&long));
-                prop_assert_eq!(here, there);
+                let mut elsewhere = vec![0; bytes.len() + 1];
+                encode_into(&values, encoding, &mut elsewhere[1..]).unwrap();
+                prop_assert_eq!(&elsewhere[1..], &bytes[..]);
             }
         }
     }
@@ -240,13 +211,8 @@ mod tests {
         let mut into = [7.0; 2];
         for (bytes, encoding) in [(7, Encoding::F32 as i32), (8, Encoding::F16 as i32), (8, 0), (8, 9)] {
             assert!(decode_values(&vec![0; bytes], encoding, &mut into).is_err());
-            assert!(values_of("values", &vec![0; bytes], encoding, 2).is_err());
         }
         assert_eq!(into, [7.0; 2]);
-        let refused = values_of("gradients", &[0; 7], Encoding::F32 as i32, 2).unwrap_err();
-        assert_eq!(refused.to_string(), "gradients: expected 8 bytes, found 7");
-        let overflow = values_of("gradients", &[], Encoding::F32 as i32, usize::MAX).unwrap_err();
-        assert_eq!(overflow, PackError::TooLarge("gradients"));
-        assert!(values_as_bytes(vec![1.0], 0).is_err() && encode_values(&[1.0], 9).is_err());
+        assert!(encode_values(&[1.0], 0).is_err() && encode_values(&[1.0], 9).is_err());
     }
 }

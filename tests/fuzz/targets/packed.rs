@@ -1,7 +1,9 @@
 //! Flat payloads of the data path, and the owners of buckets.
 
 use bolero::check;
-use zagros_protocol::packed::{decode_values, encode_values, values_of};
+use std::sync::Arc;
+
+use zagros_protocol::packed::{Buffers, Values, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Segments};
 
 #[test]
@@ -23,7 +25,7 @@ fn segments_that_unpack_are_those_that_were_packed() {
 fn values_have_the_length_they_claim_or_are_refused() {
     check!().with_type::<(Vec<u8>, i8, u8)>().for_each(|(bytes, encoding, count)| {
         let (encoding, count) = (i32::from(*encoding), usize::from(*count));
-        let Ok(values) = values_of("values", bytes, encoding, count) else { return };
+        let Ok(values) = Values::of("values", bytes, encoding, count, &Arc::new(Buffers::default())) else { return };
         assert_eq!(values.len(), count);
         let mut again = vec![0.0; count];
         decode_values(bytes, encoding, &mut again).expect("it was read before");

@@ -8,7 +8,7 @@ use tracing::debug;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::packed::{PackError, values_as_bytes};
+use zagros_protocol::packed::{Buffers, PackError};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 
 use super::dedup::UniqueIds;
@@ -65,6 +65,8 @@ pub struct EmbeddingClient {
     config: ClientConfig,
     directory: Directory,
     metrics: ClientMetrics,
+    /// Memory for gradients on their way.
+    buffers: Arc<Buffers>,
 }
 
 impl From<u64> for Batch {
@@ -96,6 +98,7 @@ impl EmbeddingClient {
             config,
             directory: Directory::new(control, connect, config.patience),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
+            buffers: Arc::default(),
         }
     }
 
@@ -191,7 +194,7 @@ impl EmbeddingClient {
             staleness: batch.staleness,
             segments: part.segments.clone(),
             ids: part.ids.clone(),
-            gradients: values_as_bytes(part.gather(gradients), self.config.wire as i32)?,
+            gradients: part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?,
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
         };

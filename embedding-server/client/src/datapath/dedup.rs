@@ -1,7 +1,5 @@
 //! Distinct ids per table: each row of a batch crosses the wire once, however many samples share it.
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use zagros_protocol::TableId;
 
 use super::bags::Bags;
@@ -59,15 +57,34 @@ impl UniqueIds {
     }
 }
 
-/// Finds the distinct ids of batches; keeps its hash tables from batch to batch.
+/// Finds the distinct ids of batches; keeps its memory from batch to batch.
 #[derive(Debug, Default)]
 pub struct Deduplicator {
-    /// Position in `TableIds::ids` by id, one per table of the current batch.
-    seen: Vec<HashTable<u32>>,
+    seen: Seen,
+}
+
+/// The ids seen of one table after the other: open addressing with linear probing, at most half full, so that one
+/// cache line answers most questions. What an earlier table left is told by its epoch and need not be cleared.
+#[derive(Debug, Default)]
+struct Seen {
+    /// A power of two of them, or none yet.
+    slots: Vec<Slot>,
+    /// Of the current table.
+    epoch: u32,
+    /// A hash's bits from here on up are its place.
+    shift: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    id: u64,
+    /// Position in `TableIds::ids`.
+    index: u32,
+    epoch: u32,
 }
 
 impl Deduplicator {
-    /// With empty hash tables, which grow to the size of a batch and stay.
+    /// Without memory, which grows to the size of a batch and stays.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -76,19 +93,51 @@ impl Deduplicator {
     /// The distinct ids of a batch, and for each feature, for each position of its `ids`, the index of that id in
     /// the `ids` of the feature's table.
     pub fn dedup(&mut self, features: &[FeatureIds<'_>]) -> (UniqueIds, Vec<Vec<u32>>) {
-        self.seen.iter_mut().for_each(HashTable::clear);
         let mut unique = UniqueIds::default();
-        let inverse = features.iter().map(|feature| self.add(&mut unique.tables, feature)).collect();
+        let tables: Vec<usize> = features.iter().map(|feature| slot_of(&mut unique.tables, feature)).collect();
+        let mut inverse = vec![Vec::new(); features.len()];
+        for (slot, table) in unique.tables.iter_mut().enumerate() {
+            let of_table = || (0..features.len()).filter(|feature| tables[*feature] == slot);
+            self.seen.begin(of_table().map(|feature| features[feature].ids.len()).sum());
+            for feature in of_table() {
+                let index = |id: &u64| self.seen.index_of(*id, &mut table.ids);
+                inverse[feature] = features[feature].ids.iter().map(index).collect();
+            }
+        }
         (unique, inverse)
     }
+}
 
-    fn add(&mut self, tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> Vec<u32> {
-        let slot = slot_of(tables, feature);
-        if self.seen.len() <= slot {
-            self.seen.resize_with(slot + 1, HashTable::new);
+impl Seen {
+    /// Forgets all, and makes room for so many ids.
+    fn begin(&mut self, ids: usize) {
+        let slots = (2 * ids).next_power_of_two().max(64);
+        if self.slots.len() < slots || self.epoch == u32::MAX {
+            self.slots = vec![Slot::default(); slots.max(self.slots.len())];
+            self.epoch = 0;
         }
-        let (seen, distinct) = (&mut self.seen[slot], &mut tables[slot].ids);
-        feature.ids.iter().map(|id| index_of(*id, seen, distinct)).collect()
+        self.epoch += 1;
+        self.shift = u64::BITS - slots.trailing_zeros();
+    }
+
+    /// The position of `id` in `distinct`, where it is put when it was not seen before.
+    #[inline]
+    fn index_of(&mut self, id: u64, distinct: &mut Vec<u64>) -> u32 {
+        let last = (1 << (u64::BITS - self.shift)) - 1;
+        let mut place = (hash(id) >> self.shift) as usize;
+        loop {
+            let slot = &mut self.slots[place];
+            if slot.epoch != self.epoch {
+                let index = distinct.len() as u32;
+                *slot = Slot { id, index, epoch: self.epoch };
+                distinct.push(id);
+                return index;
+            }
+            if slot.id == id {
+                return slot.index;
+            }
+            place = (place + 1) & last;
+        }
     }
 }
 
@@ -102,27 +151,12 @@ fn slot_of(tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> usize {
     tables.len() - 1
 }
 
-#[inline]
-fn index_of(id: u64, seen: &mut HashTable<u32>, distinct: &mut Vec<u64>) -> u32 {
-    let same = |index: &u32| distinct[*index as usize] == id;
-    match seen.entry(hash(id), same, |index| hash(distinct[*index as usize])) {
-        Entry::Occupied(found) => *found.get(),
-        Entry::Vacant(free) => {
-            let index = distinct.len() as u32;
-            free.insert(index);
-            distinct.push(id);
-            index
-        }
-    }
-}
-
-/// Fold, multiply, fold: one multiplication mixes all 64 bits, where ids may be sequential or already hashed.
+/// The high bits of the product depend on all bits of the id, and spread sequential ids more evenly than chance.
 #[inline]
 fn hash(id: u64) -> u64 {
     // 2^64 over the golden ratio; no result depends on it.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mixed = (id ^ (id >> 32)).wrapping_mul(MULTIPLIER);
-    mixed ^ (mixed >> 29)
+    id.wrapping_mul(MULTIPLIER)
 }
 
 #[cfg(test)]
@@ -150,12 +184,23 @@ mod tests {
     #[test]
     fn sequential_and_strided_ids_do_not_share_hashes() {
         for stride in [1, 8, 1 << 20, 1 << 40] {
-            // hashbrown takes the bucket from the low bits and the tag from the high ones.
-            let mut buckets: Vec<u64> = (0..4096_u64).map(|i| hash(i * stride) & 8191).collect();
+            let mut buckets: Vec<u64> = (0..4096_u64).map(|i| hash(i * stride) >> (64 - 13)).collect();
             buckets.sort_unstable();
             buckets.dedup();
             // 4096 balls in 8192 bins leave 3224 occupied on average (σ ≈ 20).
             assert!(buckets.len() > 3000, "stride {stride}: {} buckets", buckets.len());
+        }
+    }
+
+    #[test]
+    fn memory_is_used_again_even_when_its_epochs_run_out() {
+        let mut deduplicator = Deduplicator::new();
+        deduplicator.dedup(&[feature(1, &[5, 6])]);
+        deduplicator.seen.epoch = u32::MAX - 1;
+        for _ in 0..3 {
+            let (unique, inverse) = deduplicator.dedup(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
+            assert_eq!((&unique.tables[0].ids[..], &unique.tables[1].ids[..]), (&[6, 5][..], &[5][..]));
+            assert_eq!(inverse, [vec![0, 1, 0], vec![0]]);
         }
     }
 

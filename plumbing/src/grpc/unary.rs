@@ -1,0 +1,94 @@
+//! Unary gRPC calls whose long fields are copied by the kernel alone. Generated stubs copy each message into one
+//! buffer before it is sent and after it arrived; for a batch of rows these buffers cost as much as the socket.
+//! On the wire both are the same, so that either end may be a generated one.
+
+use std::future::{Future, poll_fn};
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use prost::Message;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::transport::Channel;
+
+pub use super::message::Outgoing;
+use super::message::read;
+
+const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// Sends a message to `path` (`/package.Service/Method`) and waits for the answer. Bounded by its caller.
+///
+/// # Errors
+/// The other end's status; when it cannot be reached or breaks off, or what arrives is not one message.
+pub async fn call<Q, A>(channel: &mut Channel, path: PathAndQuery, message: Outgoing<Q>) -> Result<A, Status>
+where
+    Q: Message,
+    A: Message + Default,
+{
+    let request = request(path, Body::new(message.into_pieces(None)?));
+    poll_fn(|context| GrpcService::<Body>::poll_ready(channel, context)).await.map_err(unreachable)?;
+    let response = GrpcService::call(channel, request).await.map_err(unreachable)?;
+    check_started(&response)?;
+    let (message, trailers) = read(response.into_body()).await?;
+    check_ended(trailers.as_ref())?;
+    message.ok_or_else(|| Status::internal("the answer has no message"))
+}
+
+/// Serves one call: reads its message, lets `work` answer it.
+pub async fn answer<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Response<Body>
+where
+    Q: Message + Default,
+    A: Message,
+    F: Future<Output = Result<Outgoing<A>, Status>>,
+{
+    served(request, work).await.unwrap_or_else(Status::into_http)
+}
+
+async fn served<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Result<Response<Body>, Status>
+where
+    Q: Message + Default,
+    A: Message,
+    F: Future<Output = Result<Outgoing<A>, Status>>,
+{
+    let (message, _) = read(request.into_body()).await?;
+    let message = message.ok_or_else(|| Status::invalid_argument("the request has no message"))?;
+    let mut trailers = HeaderMap::new();
+    Status::ok("").add_header(&mut trailers)?;
+    let body = Body::new(work(message).await?.into_pieces(Some(trailers))?);
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    Ok(response)
+}
+
+fn request(path: PathAndQuery, body: Body) -> Request<Body> {
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    // The channel adds who is asked.
+    *request.uri_mut() = Uri::from(path);
+    request.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+    request
+}
+
+fn unreachable(error: tonic::transport::Error) -> Status {
+    Status::from_error(Box::new(error))
+}
+
+/// A call that fails before it has a message is told so in the headers, by a proxy in HTTP's own words.
+fn check_started(response: &Response<Body>) -> Result<(), Status> {
+    match (Status::from_header_map(response.headers()), response.status()) {
+        (Some(status), _) if status.code() != tonic::Code::Ok => Err(status),
+        (_, StatusCode::OK) => Ok(()),
+        (_, status) => Err(Status::unavailable(format!("the answer has HTTP status {status}"))),
+    }
+}
+
+fn check_ended(trailers: Option<&HeaderMap>) -> Result<(), Status> {
+    match trailers.and_then(Status::from_header_map) {
+        Some(status) if status.code() == tonic::Code::Ok => Ok(()),
+        Some(status) => Err(status),
+        None => Err(Status::unavailable("the answer broke off before its status")),
+    }
+}

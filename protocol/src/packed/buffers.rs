@@ -1,0 +1,202 @@
+//! Memory for values, kept from message to message. The rows of a batch are megabytes: memory of that size goes back to
+//! the system when it is freed, and taking it again costs a page fault every 4 KiB.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::numbers::encode_into;
+use super::{PackError, decode_values, expect_length, value_bytes};
+use crate::datapath::Encoding;
+
+/// Buffers kept: what a few requests at once use.
+const KEPT: usize = 8;
+/// A larger one is freed: 16 MiB of values.
+const LARGEST: usize = 4 << 20;
+
+/// Buffers that earlier messages left behind.
+#[derive(Debug, Default)]
+pub struct Buffers(Mutex<Vec<Vec<f32>>>);
+
+/// A vector of values that goes back to where it came from.
+#[derive(Debug)]
+pub struct Buffer {
+    values: Vec<f32>,
+    home: Arc<Buffers>,
+}
+
+/// Values of a payload: where they lie, or in a buffer.
+#[derive(Debug)]
+pub enum Values<'a> {
+    /// As they came.
+    Borrowed(&'a [f32]),
+    /// Decoded.
+    Decoded(Buffer),
+}
+
+impl Buffers {
+    /// Lends a buffer of `count` values, which are whatever was left there.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, count: usize) -> Buffer {
+        let mut values = self.kept().pop().unwrap_or_default();
+        values.resize(count, 0.0);
+        Buffer { values, home: Arc::clone(self) }
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buffer {
+    /// The values as bytes of the wanted encoding, f32 without a copy where the machine is little-endian. The memory
+    /// goes back once the last of the bytes is dropped.
+    ///
+    /// # Errors
+    /// When the encoding is not one of ours.
+    pub fn into_bytes(self, encoding: i32) -> Result<Bytes, PackError> {
+        if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
+            return Ok(Bytes::from_owner(self));
+        }
+        let bytes = self.len() * value_bytes(encoding)?;
+        let mut encoded = self.home.take(bytes.div_ceil(size_of::<f32>()));
+        encode_into(&self, encoding, &mut bytemuck::cast_slice_mut(&mut encoded.values)[..bytes])?;
+        Ok(Bytes::from_owner(encoded).slice(..bytes))
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.values)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = Vec<f32>;
+    fn deref(&self) -> &Vec<f32> {
+        &self.values
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut Vec<f32> {
+        &mut self.values
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let values = std::mem::take(&mut self.values);
+        let mut kept = self.home.kept();
+        if kept.len() < KEPT && values.capacity() <= LARGEST {
+            kept.push(values);
+        }
+    }
+}
+
+impl<'a> Values<'a> {
+    /// Exactly `count` values of a payload. Bytes that came through a socket may start at any address, and are decoded
+    /// then as narrow ones are. `what` names the payload in an error.
+    ///
+    /// # Errors
+    /// When the payload has another length or an unknown encoding.
+    pub fn of(
+        what: &'static str,
+        bytes: &'a [u8],
+        encoding: i32,
+        count: usize,
+        buffers: &Arc<Buffers>,
+    ) -> Result<Self, PackError> {
+        expect_length(what, count.checked_mul(value_bytes(encoding)?), bytes.len())?;
+        let as_they_lie = cfg!(target_endian = "little") && encoding == Encoding::F32 as i32;
+        match bytemuck::try_cast_slice(bytes) {
+            Ok(values) if as_they_lie => Ok(Self::Borrowed(values)),
+            _ => {
+                let mut values = buffers.take(count);
+                decode_values(bytes, encoding, &mut values)?;
+                Ok(Self::Decoded(values))
+            }
+        }
+    }
+}
+
+impl Deref for Values<'_> {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Borrowed(values) => values,
+            Self::Decoded(values) => values,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::encode_values;
+    use super::*;
+
+    const ENCODINGS: [i32; 3] = [Encoding::F32 as i32, Encoding::F16 as i32, Encoding::Bf16 as i32];
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    proptest! {
+        /// Whatever a buffer held before, and wherever the bytes lie.
+        #[test]
+        fn values_are_those_of_the_long_way(values: Vec<f32>, left in prop::collection::vec(any::<f32>(), 0..60)) {
+            let buffers = Arc::new(Buffers::default());
+            for encoding in ENCODINGS {
+                buffers.take(0).extend_from_slice(&left);
+                let mut buffer = buffers.take(values.len());
+                buffer.copy_from_slice(&values);
+                let bytes = encode_values(&values, encoding).unwrap();
+                prop_assert_eq!(&buffer.into_bytes(encoding).unwrap()[..], &bytes[..]);
+
+                let mut long = vec![0.0; values.len()];
+                decode_values(&bytes, encoding, &mut long).unwrap();
+                let shifted = [&[0], &bytes[..]].concat();
+                for bytes in [&bytes[..], &shifted[1..]] {
+                    let read = Values::of("values", bytes, encoding, values.len(), &buffers).unwrap();
+                    prop_assert_eq!(bits(&read), bits(&long));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_when_the_last_of_its_bytes_is_gone_and_not_without_bound() {
+        let buffers = Arc::new(Buffers::default());
+        let buffer = buffers.take(1000);
+        let place = buffer.as_ptr();
+        let bytes = buffer.into_bytes(Encoding::F32 as i32).unwrap();
+        let part = bytes.slice(8..16);
+        drop(bytes);
+        assert_ne!(buffers.take(10).as_ptr(), place);
+        drop(part);
+        assert_eq!(buffers.take(500).as_ptr(), place);
+        let many: Vec<Buffer> = (0..2 * KEPT).map(|_| buffers.take(1)).collect();
+        drop(many);
+        assert_eq!(buffers.kept().len(), KEPT);
+        buffers.kept().clear();
+        drop(buffers.take(LARGEST + 1));
+        assert!(buffers.kept().is_empty());
+    }
+
+    /// Invariant DP-2.
+    #[test]
+    fn a_payload_of_another_length_or_encoding_is_refused() {
+        let buffers = Arc::new(Buffers::default());
+        for (bytes, encoding) in [(7, Encoding::F32 as i32), (8, Encoding::F16 as i32), (8, 0), (8, 9)] {
+            assert!(Values::of("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
+        }
+        let of =
+            |bytes: &[u8], count| Values::of("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err();
+        assert_eq!(of(&[0; 7], 2).to_string(), "gradients: expected 8 bytes, found 7");
+        assert_eq!(of(&[], usize::MAX), PackError::TooLarge("gradients"));
+        assert!(buffers.take(2).into_bytes(9).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! The long fields of the data path's messages, with their numbers in the proto: they are sent from where they lie.
+
+use bytes::Bytes;
+
+use crate::datapath::{LookupRequest, LookupResponse, PushRequest};
+
+/// Path of `Embedding.Lookup`.
+pub const LOOKUP: &str = "/zagros.datapath.v1.Embedding/Lookup";
+/// Path of `Embedding.Push`.
+pub const PUSH: &str = "/zagros.datapath.v1.Embedding/Push";
+
+impl LookupRequest {
+    /// Takes ids and bags out of the message.
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 2] {
+        [(3, std::mem::take(&mut self.ids)), (6, std::mem::take(&mut self.bags))]
+    }
+}
+
+impl LookupResponse {
+    /// Takes the rows out of the message.
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 1] {
+        [(1, std::mem::take(&mut self.rows))]
+    }
+}
+
+impl PushRequest {
+    /// Takes ids, gradients and bags out of the message.
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 3] {
+        let take = std::mem::take;
+        [(6, take(&mut self.ids)), (7, take(&mut self.gradients)), (9, take(&mut self.bags))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::datapath::embedding_server::SERVICE_NAME;
+
+    /// Head and payloads one after the other, as the wire has them.
+    fn joined(head: &impl Message, payloads: &[(u32, Bytes)]) -> Vec<u8> {
+        let mut bytes = head.encode_to_vec();
+        for (number, payload) in payloads {
+            prost::encode_length_delimiter((*number as usize) << 3 | 2, &mut bytes).unwrap();
+            prost::encode_length_delimiter(payload.len(), &mut bytes).unwrap();
+            bytes.extend_from_slice(payload);
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_is_taken_out_is_found_in_its_field() {
+        let (ids, bags, rows) = (Bytes::from_static(b"ids"), Bytes::from_static(b"bags"), Bytes::from_static(b"rows"));
+        let lookup = LookupRequest { generation: 4, ids: ids.clone(), bags: bags.clone(), ..Default::default() };
+        let mut head = lookup.clone();
+        let payloads = head.take_payloads();
+        assert!(head.ids.is_empty() && head.bags.is_empty());
+        assert_eq!(LookupRequest::decode(&joined(&head, &payloads)[..]).unwrap(), lookup);
+
+        let push = PushRequest { seq: 3, ids, gradients: rows.clone(), bags, ..Default::default() };
+        let mut head = push.clone();
+        let payloads = head.take_payloads();
+        assert!(head.ids.is_empty() && head.gradients.is_empty() && head.bags.is_empty());
+        assert_eq!(PushRequest::decode(&joined(&head, &payloads)[..]).unwrap(), push);
+
+        let answer = LookupResponse { rows, encoding: 1, created: 2 };
+        let mut head = answer.clone();
+        let payloads = head.take_payloads();
+        assert!(head.rows.is_empty());
+        assert_eq!(LookupResponse::decode(&joined(&head, &payloads)[..]).unwrap(), answer);
+    }
+
+    #[test]
+    fn paths_are_those_of_the_service() {
+        assert_eq!((LOOKUP, PUSH), (&format!("/{SERVICE_NAME}/Lookup")[..], &format!("/{SERVICE_NAME}/Push")[..]));
+    }
+}
