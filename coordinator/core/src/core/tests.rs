@@ -104,7 +104,8 @@ fn who_does_not_fit_is_told_both_values_and_changes_nothing() {
         assert!(parts.iter().all(|part| refusal.message.contains(part)), "{refusal}");
         assert!(core.status(at(0)).members.is_empty() && core.take_notices().is_empty());
     };
-    refused(|r| r.protocol_version = 9, RefusalKind::Mismatch, &["protocol 9", "speaks 1", "same release"]);
+    let spoken = format!("speaks {PROTOCOL_VERSION}");
+    refused(|r| r.protocol_version = 9, RefusalKind::Mismatch, &["protocol 9", &spoken, "same release"]);
     refused(|r| r.job_fingerprint = 2, RefusalKind::Mismatch, &["0000000000000002", "000000000000feed", "job file"]);
     refused(|r| r.index = 1, RefusalKind::Invalid, &["no dense worker 1", "the job has 1"]);
     refused(|r| r.role = 9, RefusalKind::Invalid, &["unknown role 9"]);
