@@ -1,5 +1,5 @@
 //! Who adds up the rows of a multi-valued feature: the worker, from rows that it looks up, or the embedding servers,
-//! which then answer one row per sample (ADR 13).
+//! which then answer one row per sample (ADR 16).
 
 use zagros_embedding_client::{Bags, UniqueIds, bag_bytes};
 use zagros_ingest::Ids;

@@ -1,4 +1,4 @@
-//! Sums of rows in place of rows, and their gradients back to the rows (ADR 13).
+//! Sums of rows in place of rows, and their gradients back to the rows (ADR 16).
 //!
 //! A table knows nothing of this: all rows of a segment are looked up once each and summed on the way out; gradients
 //! are spread over all rows of a segment and pushed as one gradient per row.

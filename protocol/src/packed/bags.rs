@@ -1,4 +1,4 @@
-//! Bags: rows that are wanted only in sums, so that one row crosses the wire for many (ADR 13).
+//! Bags: rows that are wanted only in sums, so that one row crosses the wire for many (ADR 16).
 
 use std::borrow::Cow;
 use std::ops::Range;

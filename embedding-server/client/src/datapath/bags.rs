@@ -1,5 +1,5 @@
 //! Bags: rows of a table that a batch wants only in sums. Servers add up what they own of a bag, the client adds up
-//! their answers; what a sum is divided by is the caller's business (ADR 13).
+//! their answers; what a sum is divided by is the caller's business (ADR 16).
 
 use zagros_protocol::packed::SegmentBags;
 
