@@ -1,12 +1,16 @@
 //! How near the table comes to memory: batched lookup and Adagrad push beside the raw limits, measured in one run.
 //!
-//! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick]`
+//! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick] [--only PART]`
 //!
-//! One thread. The limits are a gather and a read-modify-write over the same rows in one plain array whose places are
+//! Parts: `limits`, `rivals` (other ways to keep rows), `kernels` (the arithmetic alone), `threads` (one table, several
+//! threads). Without `--only`, all of them. One thread but for the last. The limits are a gather and a read-modify-write over the same rows in one plain array whose places are
 //! known; both are measured on ordinary and on huge pages. `--quick` is for tests: few rows, no time is judged. In
 //! every mode the table's rows must equal the plain array's at the end, bit for bit.
 
+mod kernels;
 mod limits;
+mod rivals;
+mod threads;
 mod workload;
 
 use std::time::Instant;
@@ -19,12 +23,15 @@ use zagros_table::{Access, Optimizer, Scratch, Table, TableConfig};
 /// Rows named in one pass, enough that their memory is many times the caches.
 const REQUESTS: usize = 64;
 
+const PARTS: [&str; 4] = ["limits", "rivals", "kernels", "threads"];
+
 /// What the command line asks for.
 struct Plan {
     rows: usize,
     dims: Vec<usize>,
     passes: usize,
     requests: usize,
+    only: Option<String>,
 }
 
 /// Million rows a second of a gather (or lookup) and of an update (or push), best of the passes.
@@ -42,12 +49,28 @@ struct Measured {
 
 fn main() {
     let plan = plan(std::env::args().skip(1));
+    let wanted = |part: &str| plan.only.as_deref().is_none_or(|only| only == part);
+    if wanted("limits") {
+        beside_limits(&plan);
+    }
+    if wanted("rivals") {
+        rivals::run(&plan);
+    }
+    if wanted("kernels") {
+        kernels::run(&plan);
+    }
+    if wanted("threads") {
+        threads::run(&plan);
+    }
+}
+
+fn beside_limits(plan: &Plan) {
     println!("{} rows, fastest of {} passes, one thread; million rows a second\n", plan.rows, plan.passes);
     println!("             gather                                update (Adagrad)");
     println!("dim ids      plain  plain,huge  table   of limit   plain  plain,huge  table   of limit   bytes/row");
     for dim in &plan.dims {
         for ids in [Ids::Uniform, Ids::Zipf] {
-            compare(&plan, *dim, ids);
+            compare(plan, *dim, ids);
         }
     }
 }
@@ -132,7 +155,7 @@ fn best<T>(passes: usize, requests: &[Vec<T>], mut pass: impl FnMut(&Vec<T>)) ->
 }
 
 fn plan(args: impl Iterator<Item = String>) -> Plan {
-    let mut plan = Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, requests: REQUESTS };
+    let mut plan = Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, requests: REQUESTS, only: None };
     let mut args = args;
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|value| value.parse().ok()).unwrap_or_else(|| usage(&arg));
@@ -141,6 +164,7 @@ fn plan(args: impl Iterator<Item = String>) -> Plan {
             "--passes" => plan.passes = number(),
             "--dim" => plan.dims = vec![number()],
             "--quick" => plan = Plan { rows: 20_000, passes: 1, requests: 2, ..plan },
+            "--only" => plan.only = args.next().filter(|part| PARTS.contains(&part.as_str())).or_else(|| usage(&arg)),
             // Cargo adds it.
             "--bench" => {}
             _ => usage(&arg),
@@ -150,5 +174,5 @@ fn plan(args: impl Iterator<Item = String>) -> Plan {
 }
 
 fn usage(arg: &str) -> ! {
-    panic!("{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--quick]")
+    panic!("{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--quick] [--only limits|rivals|kernels|threads]")
 }

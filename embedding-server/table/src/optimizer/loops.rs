@@ -79,23 +79,34 @@ pub(super) fn each<const PARTS: usize>(
     let dim = weights.len();
     let (gradient, gradient_rest) = gradient[..dim].as_chunks::<LANES>();
     let (weights, weights_rest) = weights.as_chunks_mut::<LANES>();
-    let state = state.map(|part| part[..dim].as_chunks_mut::<LANES>());
+    let mut state = state.map(|part| part[..dim].as_chunks_mut::<LANES>());
     for index in 0..weights.len() {
         // Read whole and written whole: nothing in between could overlap with what is still to be read.
         let (old, steps) = (weights[index], gradient[index]);
-        let before = state.each_ref().map(|(part, _)| part[index]);
-        let (mut new, mut after) = (old, before);
-        for lane in 0..LANES {
-            let state = before.map(|part| part[lane]);
-            let (weight, state) = rule(old[lane], state, shaping.gradient(steps[lane]));
-            new[lane] = cut(weight, shaping.weight_bound);
-            for part in 0..PARTS {
-                after[part][lane] = state[part];
-            }
-        }
-        weights[index] = new;
-        for part in 0..PARTS {
-            state[part].0[index] = after[part];
+        let before: [[f32; LANES]; PARTS] = std::array::from_fn(
+            #[inline(always)]
+            |part| state[part].0[index],
+        );
+        // Whole arrays out of closures: a loop over lanes that writes several arrays stays a loop over single values.
+        let results: [(f32, [f32; PARTS]); LANES] = std::array::from_fn(
+            #[inline(always)]
+            |lane| {
+                let state = std::array::from_fn(
+                    #[inline(always)]
+                    |part| before[part][lane],
+                );
+                rule(old[lane], state, shaping.gradient(steps[lane]))
+            },
+        );
+        weights[index] = std::array::from_fn(
+            #[inline(always)]
+            |lane| cut(results[lane].0, shaping.weight_bound),
+        );
+        for (part, (chunks, _)) in state.iter_mut().enumerate() {
+            chunks[index] = std::array::from_fn(
+                #[inline(always)]
+                |lane| results[lane].1[part],
+            );
         }
     }
     for index in 0..weights_rest.len() {

@@ -1,0 +1,116 @@
+//! One table under several threads, each with requests of its own; and one request divided among several threads.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use zagros_table::memory::Pages;
+use zagros_table::{Access, Scratch, Table};
+
+use crate::limits::Plain;
+use crate::workload::{Ids, Requests, id_of};
+use crate::{Plan, filled, gradients};
+
+const THREADS: [usize; 3] = [1, 2, 4];
+
+pub(crate) fn run(plan: &Plan) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("\n{} rows, Zipf ids, {cores} cores; million rows a second of all threads (times one thread)", plan.rows);
+    println!("dim threads     gather limit            lookup              push   one request divided, µs");
+    for dim in &plan.dims {
+        let requests = Requests::new(Ids::Zipf, plan.rows, plan.requests);
+        let gathers = gather_limit(plan, *dim, &requests);
+        let table = filled(plan.rows, *dim, &mut Scratch::new());
+        let ids: Vec<Vec<u64>> =
+            requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+        let lookups = THREADS.map(|threads| together(plan.passes, threads, &ids, || lookup(&table)));
+        let pushes = THREADS.map(|threads| together(plan.passes, threads, &ids, || push(&table, ids[0].len())));
+        for (index, threads) in THREADS.into_iter().enumerate() {
+            let [gather, lookup, push] = [gathers, lookups, pushes].map(|rates| scaled(&rates, index));
+            let divided = divided(plan.passes, threads, &table, &ids);
+            println!("{dim:3} {threads:7} {gather} {lookup} {push} {divided:10.0}");
+        }
+        assert_eq!(table.rows(), plan.rows);
+    }
+}
+
+fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
+    let plain = Plain::new(plan.rows, dim, Pages::Huge);
+    let gather = || {
+        let mut out = vec![0.0; requests.rows[0].len() * dim];
+        let plain = &plain;
+        move |rows: &Vec<usize>| plain.gather(rows, &mut out)
+    };
+    THREADS.map(|threads| together(plan.passes, threads, &requests.rows, gather))
+}
+
+fn lookup(table: &Table) -> impl FnMut(&Vec<u64>) + Send {
+    let (mut out, mut scratch) = (Vec::new(), Scratch::new());
+    move |ids| {
+        out.resize(ids.len() * table.dim(), 0.0);
+        table.lookup(ids, Access::Train, &mut out, &mut scratch).expect("lengths agree");
+    }
+}
+
+fn push(table: &Table, rows: usize) -> impl FnMut(&Vec<u64>) + Send {
+    let (gradients, mut scratch) = (gradients(rows * table.dim()), Scratch::new());
+    move |ids| {
+        table.push(ids, &gradients, 0, &mut scratch).expect("lengths agree");
+    }
+}
+
+/// Million rows a second of all threads in the fastest pass; each goes through all requests, from a place of its own.
+fn together<T, W>(passes: usize, threads: usize, requests: &[Vec<T>], worker: impl Fn() -> W) -> f64
+where
+    T: Sync,
+    W: FnMut(&Vec<T>) + Send,
+{
+    let (barrier, mut workers) = (Barrier::new(threads), (0..threads).map(|_| worker()).collect::<Vec<_>>());
+    let pass = |number: usize, work: &mut W| {
+        barrier.wait();
+        let start = Instant::now();
+        let (before, after) = requests.split_at(number * requests.len() / threads);
+        after.iter().chain(before).for_each(&mut *work);
+        barrier.wait();
+        start.elapsed().as_secs_f64()
+    };
+    let fastest = std::thread::scope(|scope| {
+        let all =
+            |(number, work): (usize, &mut W)| (0..passes).map(|_| pass(number, work)).fold(f64::INFINITY, f64::min);
+        let handles: Vec<_> = workers.iter_mut().enumerate().map(|worker| scope.spawn(move || all(worker))).collect();
+        handles.into_iter().map(|handle| handle.join().expect("no panic")).fold(f64::INFINITY, f64::min)
+    });
+    let rows: usize = requests.iter().map(Vec::len).sum();
+    (threads * rows) as f64 / 1e6 / fastest
+}
+
+/// Microseconds of a lookup whose ids are divided among threads that are started for it, in the fastest pass.
+fn divided(passes: usize, threads: usize, table: &Table, requests: &[Vec<u64>]) -> f64 {
+    let mut scratches: Vec<Scratch> = (0..threads).map(|_| Scratch::new()).collect();
+    let mut out = vec![0.0; requests[0].len() * table.dim()];
+    let mut total = 0.0;
+    for ids in requests {
+        let share = ids.len().div_ceil(threads);
+        let mut fastest = f64::INFINITY;
+        for _ in 0..passes {
+            let start = Instant::now();
+            let parts = std::iter::zip(ids.chunks(share), out.chunks_mut(share * table.dim()));
+            std::thread::scope(|scope| {
+                for ((ids, out), scratch) in std::iter::zip(parts, &mut scratches) {
+                    let mut work = move || table.lookup(ids, Access::Train, out, scratch).expect("lengths agree");
+                    if threads == 1 {
+                        work();
+                    } else {
+                        scope.spawn(work);
+                    }
+                }
+            });
+            fastest = fastest.min(start.elapsed().as_secs_f64());
+        }
+        total += fastest;
+    }
+    total * 1e6 / requests.len() as f64
+}
+
+fn scaled(rates: &[f64; 3], index: usize) -> String {
+    format!("{:10.1} ({:4.2})", rates[index], rates[index] / rates[0])
+}
