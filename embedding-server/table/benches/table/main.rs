@@ -3,10 +3,10 @@
 //! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick] [--only PART]`
 //!
 //! Parts: `limits`, `rivals` (other ways to keep rows), `kernels` (the arithmetic alone), `threads` (one table, several
-//! threads). Without `--only`, all of them. One thread but for the last. The limits are a gather and a read-modify-write over the same rows in one plain array whose places are
-//! known; both are measured on ordinary and on huge pages. `--quick` is for tests: few rows, no time is judged. In
-//! every mode the table's rows must equal the plain array's at the end, bit for bit.
+//! threads). Without `--only`, all of them. One thread but for the last. `--quick` is for tests: few rows, no time is
+//! judged. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
+mod beside;
 mod kernels;
 mod limits;
 mod rivals;
@@ -15,9 +15,8 @@ mod workload;
 
 use std::time::Instant;
 
-use limits::{EPSILON, LR, Plain};
-use workload::{Ids, Requests, id_of};
-use zagros_table::memory::Pages;
+use limits::{EPSILON, LR};
+use workload::id_of;
 use zagros_table::{Access, Optimizer, Scratch, Table, TableConfig};
 
 /// Rows named in one pass, enough that their memory is many times the caches.
@@ -34,24 +33,11 @@ struct Plan {
     only: Option<String>,
 }
 
-/// Million rows a second of a gather (or lookup) and of an update (or push), best of the passes.
-#[derive(Clone, Copy)]
-struct Rates {
-    gather: f64,
-    update: f64,
-}
-
-/// One side of the comparison, and what its rows are at the end.
-struct Measured {
-    rates: Rates,
-    rows: Vec<f32>,
-}
-
 fn main() {
     let plan = plan(std::env::args().skip(1));
     let wanted = |part: &str| plan.only.as_deref().is_none_or(|only| only == part);
     if wanted("limits") {
-        beside_limits(&plan);
+        beside::run(&plan);
     }
     if wanted("rivals") {
         rivals::run(&plan);
@@ -62,63 +48,6 @@ fn main() {
     if wanted("threads") {
         threads::run(&plan);
     }
-}
-
-fn beside_limits(plan: &Plan) {
-    println!("{} rows, fastest of {} passes, one thread; million rows a second\n", plan.rows, plan.passes);
-    println!("             gather                                update (Adagrad)");
-    println!("dim ids      plain  plain,huge  table   of limit   plain  plain,huge  table   of limit   bytes/row");
-    for dim in &plan.dims {
-        for ids in [Ids::Uniform, Ids::Zipf] {
-            compare(plan, *dim, ids);
-        }
-    }
-}
-
-fn compare(plan: &Plan, dim: usize, ids: Ids) {
-    let requests = Requests::new(ids, plan.rows, plan.requests);
-    let gradients = gradients(requests.rows[0].len() * dim);
-    let small = measure_plain(plan, dim, Pages::Small, &requests, &gradients);
-    let huge = measure_plain(plan, dim, Pages::Huge, &requests, &gradients);
-    let (table, bytes) = measure_table(plan, dim, &requests, &gradients);
-    assert_eq!(small.rows, huge.rows);
-    assert_eq!(small.rows, table.rows, "the table's rows are not the plain array's");
-    let side = |of: fn(&Rates) -> f64| {
-        let [small, huge, table] = [&small, &huge, &table].map(|measured| of(&measured.rates));
-        let (near, far) = (100.0 * table / small, 100.0 * table / huge);
-        format!("{small:6.1} {huge:9.1} {table:8.1}  {near:3.0} / {far:3.0} %")
-    };
-    let ids = format!("{ids:?}").to_lowercase();
-    let (gather, update) = (side(|rates| rates.gather), side(|rates| rates.update));
-    println!("{dim:3} {ids:<8} {gather}   {update}   {bytes:6.1}");
-}
-
-fn measure_plain(plan: &Plan, dim: usize, pages: Pages, requests: &Requests, gradients: &[f32]) -> Measured {
-    let mut plain = Plain::new(plan.rows, dim, pages);
-    let mut out = vec![0.0; gradients.len()];
-    let gather = best(plan.passes, &requests.rows, |rows| plain.gather(rows, &mut out));
-    let update = best(plan.passes, &requests.rows, |rows| plain.update(rows, gradients));
-    requests.rows.iter().for_each(|rows| plain.gather(rows, &mut out));
-    Measured { rates: Rates { gather, update }, rows: out }
-}
-
-/// The table's rates, rows, and bytes a row.
-fn measure_table(plan: &Plan, dim: usize, requests: &Requests, gradients: &[f32]) -> (Measured, f64) {
-    let mut scratch = Scratch::new();
-    let table = filled(plan.rows, dim, &mut scratch);
-    let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
-    let mut out = vec![0.0; gradients.len()];
-    let mut lookup = |ids: &Vec<u64>| {
-        table.lookup(ids, Access::Train, &mut out, &mut scratch).expect("lengths agree");
-    };
-    let gather = best(plan.passes, &ids, &mut lookup);
-    let mut push_scratch = Scratch::new();
-    let update = best(plan.passes, &ids, |ids| {
-        table.push(ids, gradients, 0, &mut push_scratch).expect("lengths agree");
-    });
-    ids.iter().for_each(lookup);
-    assert_eq!(table.rows(), plan.rows);
-    (Measured { rates: Rates { gather, update }, rows: out }, table.bytes() as f64 / plan.rows as f64)
 }
 
 /// A table with a row for each of the first `rows` ids.

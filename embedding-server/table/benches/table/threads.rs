@@ -6,7 +6,7 @@ use std::time::Instant;
 use zagros_table::memory::Pages;
 use zagros_table::{Access, Scratch, Table};
 
-use crate::limits::Plain;
+use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests, id_of};
 use crate::{Plan, filled, gradients};
 
@@ -38,7 +38,7 @@ fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
     let gather = || {
         let mut out = vec![0.0; requests.rows[0].len() * dim];
         let plain = &plain;
-        move |rows: &Vec<usize>| plain.gather(rows, &mut out)
+        move |rows: &Vec<usize>| plain.gather(Places::Known, rows, &mut out)
     };
     THREADS.map(|threads| together(plan.passes, threads, &requests.rows, gather))
 }

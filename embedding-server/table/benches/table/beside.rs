@@ -1,0 +1,143 @@
+//! The table beside the raw limits. A shared machine's memory is faster in one minute than in the next, so both sides take
+//! every request in turn, and only their ratio is trusted.
+
+use std::time::Instant;
+
+use zagros_table::memory::Pages;
+use zagros_table::{Access, Scratch, Table};
+
+use crate::limits::{Places, Plain};
+use crate::workload::{Ids, Requests, id_of};
+use crate::{Plan, filled, gradients};
+
+/// One side of a comparison: does a request of the given number.
+type Side<'a> = Box<dyn FnMut(usize) + 'a>;
+
+/// Million rows a second of three sides that took requests in turn.
+#[derive(Clone, Copy)]
+struct Rates {
+    plain: f64,
+    indexed: f64,
+    table: f64,
+}
+
+/// A table, and what is asked of it and of plain arrays.
+struct Bench<'a> {
+    plan: &'a Plan,
+    dim: usize,
+    requests: Requests,
+    ids: Vec<Vec<u64>>,
+    gradients: Vec<f32>,
+    table: Table,
+}
+
+pub(crate) fn run(plan: &Plan) {
+    println!(
+        "{} rows, fastest of {} passes, one thread; million rows a second and the table's share",
+        plan.rows, plan.passes
+    );
+    println!("known: a gather, or Adagrad's read-modify-write, in an array whose places are known");
+    println!("indexed: the same where a random cache line must be read to know a place\n");
+    println!("                    ordinary pages            huge pages");
+    println!("dim ids      what       known       indexed       known       indexed   table   bytes/row");
+    for dim in &plan.dims {
+        for ids in [Ids::Uniform, Ids::Zipf] {
+            Bench::new(plan, *dim, ids).print(ids);
+        }
+    }
+}
+
+impl<'a> Bench<'a> {
+    fn new(plan: &'a Plan, dim: usize, ids: Ids) -> Self {
+        let requests = Requests::new(ids, plan.rows, plan.requests);
+        let ids = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+        let gradients = gradients(requests.rows[0].len() * dim);
+        Self { plan, dim, requests, ids, gradients, table: filled(plan.rows, dim, &mut Scratch::new()) }
+    }
+
+    fn print(&self, ids: Ids) {
+        let small = self.beside(Pages::Small, 0);
+        let huge = self.beside(Pages::Huge, 1);
+        let bytes = self.table.bytes() as f64 / self.plan.rows as f64;
+        let ids = format!("{ids:?}").to_lowercase();
+        for (what, small, huge) in [("lookup", small[0], huge[0]), ("update", small[1], huge[1])] {
+            let share = |of: f64, rates: Rates| format!("{of:6.1} {:3.0} %", 100.0 * rates.table / of);
+            let shares = [
+                share(small.plain, small),
+                share(small.indexed, small),
+                share(huge.plain, huge),
+                share(huge.indexed, huge),
+            ];
+            println!("{:3} {ids:<8} {what} {}  {:6.1}  {bytes:7.1}", self.dim, shares.join("  "), huge.table);
+        }
+    }
+
+    /// Rates of lookups and of updates. The table has seen all updates `before` times; so must the array.
+    fn beside(&self, pages: Pages, before: usize) -> [Rates; 2] {
+        let mut plain = Plain::new(self.plan.rows, self.dim, pages);
+        let (rows, gradients) = (&self.requests.rows, &self.gradients);
+        for _ in 0..before * self.plan.passes {
+            rows.iter().for_each(|rows| plain.update(Places::Known, rows, gradients));
+        }
+        let lookups = self.lookups(&plain);
+        let updates = self.updates(&mut plain);
+        self.check(&plain);
+        [lookups, updates]
+    }
+
+    fn lookups(&self, plain: &Plain) -> Rates {
+        let mut scratch = Scratch::new();
+        let [mut known, mut indexed, mut out] = [0; 3].map(|_| vec![0.0; self.gradients.len()]);
+        let rows = &self.requests.rows;
+        self.in_turn([
+            Box::new(|request| plain.gather(Places::Known, &rows[request], &mut known)),
+            Box::new(|request| plain.gather(Places::Indexed, &rows[request], &mut indexed)),
+            Box::new(|request| {
+                self.table.lookup(&self.ids[request], Access::Train, &mut out, &mut scratch).expect("lengths agree");
+            }),
+        ])
+    }
+
+    fn updates(&self, plain: &mut Plain) -> Rates {
+        let (plain, mut scratch) = (std::cell::RefCell::new(plain), Scratch::new());
+        let (rows, gradients) = (&self.requests.rows, &self.gradients);
+        // The array is to take each gradient once, as the table does.
+        let nothing = vec![0.0; gradients.len()];
+        self.in_turn([
+            Box::new(|request| plain.borrow_mut().update(Places::Known, &rows[request], gradients)),
+            Box::new(|request| plain.borrow_mut().update(Places::Indexed, &rows[request], &nothing)),
+            Box::new(|request| {
+                self.table.push(&self.ids[request], gradients, 0, &mut scratch).expect("lengths agree");
+            }),
+        ])
+    }
+
+    /// Each side does each request in turn; a request's time is that of its fastest pass.
+    fn in_turn(&self, mut sides: [Side<'_>; 3]) -> Rates {
+        let mut fastest = vec![[f64::INFINITY; 3]; self.ids.len()];
+        for _ in 0..self.plan.passes {
+            for (request, fastest) in fastest.iter_mut().enumerate() {
+                for (side, fastest) in std::iter::zip(&mut sides, fastest) {
+                    let start = Instant::now();
+                    side(request);
+                    *fastest = fastest.min(start.elapsed().as_secs_f64());
+                }
+            }
+        }
+        let rows: usize = self.ids.iter().map(Vec::len).sum();
+        let [plain, indexed, table] =
+            [0, 1, 2].map(|side| rows as f64 / 1e6 / fastest.iter().map(|fastest| fastest[side]).sum::<f64>());
+        Rates { plain, indexed, table }
+    }
+
+    fn check(&self, plain: &Plain) {
+        let mut scratch = Scratch::new();
+        let [mut want, mut found] = [0; 2].map(|_| vec![0.0; self.gradients.len()]);
+        for (rows, ids) in std::iter::zip(&self.requests.rows, &self.ids) {
+            plain.gather(Places::Known, rows, &mut want);
+            self.table.lookup(ids, Access::Train, &mut found, &mut scratch).expect("lengths agree");
+            assert!(want == found, "the table's rows are not the plain array's");
+        }
+        assert_eq!(self.table.rows(), self.plan.rows);
+    }
+}
