@@ -33,9 +33,7 @@ pub enum MemberError {
         refusal: Refusal,
     },
     /// The run did not become ready while the caller had patience.
-    #[error(
-        "{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start what is missing, or look at its log"
-    )]
+    #[error("{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start what is missing, or look at its log")]
     NotReady {
         /// Who was asked.
         coordinator: String,

@@ -33,11 +33,7 @@ pub async fn wait_for_group(
     found.map_err(|missing| missing.error(control, "group of workers", WHAT, deadline.waited()))
 }
 
-async fn ask(
-    control: &dyn ControlPlane,
-    request: GroupRequest,
-    deadline: Deadline,
-) -> Result<GroupResponse, Missing> {
+async fn ask(control: &dyn ControlPlane, request: GroupRequest, deadline: Deadline) -> Result<GroupResponse, Missing> {
     let group = answer(deadline, control.group(request)).await.map_err(Missing::Refused)?;
     if group.generation == 0 { Err(Missing::WaitingFor(group.waiting_for)) } else { Ok(group) }
 }

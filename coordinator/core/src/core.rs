@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, GroupRequest, GroupResponse,
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    Outcome, PlacementResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
 };
 use zagros_protocol::{BucketMap, Refusal};
 

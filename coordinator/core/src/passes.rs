@@ -218,19 +218,17 @@ mod tests {
 
     #[test]
     fn workers_read_their_own_share_first_and_then_what_is_left_unless_shares_are_fixed() {
-        let plan = |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
+        let plan =
+            |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
         let books = |fixed| Passes::new(plan(3).collect(), 1, Shares { workers: 2, fixed });
         let mut shared = books(false);
         assert_eq!([BOB, BOB, ADA].map(|seat| ask(&mut shared, 0, seat)), [Ok(10), Ok(0), Ok(20)]);
         assert_eq!([ask(&mut shared, 0, ADA), ask(&mut shared, 0, BOB)], [Err("wait"); 2]);
         let mut fixed = books(true);
-        assert_eq!([BOB, BOB, ADA, ADA, ADA].map(|seat| ask(&mut fixed, 0, seat)), [
-            Ok(10),
-            Err("done"),
-            Ok(0),
-            Ok(20),
-            Err("done")
-        ]);
+        assert_eq!(
+            [BOB, BOB, ADA, ADA, ADA].map(|seat| ask(&mut fixed, 0, seat)),
+            [Ok(10), Err("done"), Ok(0), Ok(20), Err("done")]
+        );
         assert_eq!(fixed.release(ADA), 2);
         assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
     }

@@ -16,7 +16,14 @@ pub(crate) fn place(rank: usize, world: usize, store: &str) -> Place {
 /// Plays every rank on a thread of its own; their answers, in the order of the ranks.
 pub(crate) fn ranks<T: Send>(world: usize, play: impl Fn(usize) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..world).map(|rank| scope.spawn({ let play = &play; move || play(rank) })).collect();
+        let threads: Vec<_> = (0..world)
+            .map(|rank| {
+                scope.spawn({
+                    let play = &play;
+                    move || play(rank)
+                })
+            })
+            .collect();
         threads.into_iter().map(|thread| thread.join().expect("a rank panicked")).collect()
     })
 }

@@ -150,7 +150,9 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
     assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
     assert_eq!(ask(&mut core, 1, &first).map(|group| (group.generation, group.rank)), Ok((1, 0)));
 
-    beat(&mut core, 9, &first).unwrap();
+    for second in [4, 8, 12] {
+        beat(&mut core, second, &first).unwrap();
+    }
     let replaced = core.join(at(12), &at_port(Seat::worker(1), 2)).unwrap();
     assert_eq!(ask(&mut core, 12, &replaced).unwrap().generation, 2);
     assert_eq!(ask(&mut core, 12, &second).unwrap_err().kind, RefusalKind::Fenced);
@@ -250,6 +252,8 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     assert_eq!(ada.epoch, 2);
     assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
+    // Its own share first.
+    assert!(matches!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(own) if own.id == 1));
     assert_eq!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(first));
     assert_eq!(core.outcome(), None, "the other worker has not finished");
 }
