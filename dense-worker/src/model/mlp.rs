@@ -152,6 +152,11 @@ impl Dropout {
         Self { share, random: Pcg64Mcg::seed_from_u64(!seed ^ stream.rotate_left(32)) }
     }
 
+    /// Of the units, 0 .. 1.
+    pub(super) fn share(&self) -> f64 {
+        self.share
+    }
+
     fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
         if self.share <= 0.0 {
             return Ok(x.shallow_clone());

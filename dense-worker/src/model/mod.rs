@@ -8,6 +8,7 @@ mod ffnn;
 mod gradients;
 mod mlp;
 mod pass;
+mod shared;
 mod weights;
 
 use tch::nn::{self, Optimizer, OptimizerConfig, VarStore};
@@ -109,14 +110,22 @@ impl DenseModel {
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite. The weights are then
     /// what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.check_lengths(numeric, embeddings, labels.len())?;
-        let output = match &mut self.team {
-            Some(team) => team_step(team, &mut self.gradients, numeric, embeddings, labels)?,
-            None => self.autograd(numeric, embeddings, labels)?,
-        };
+        let output = self.backward(numeric, embeddings, labels)?;
         self.check_finite(&output)?;
         self.optimizer.step();
         Ok(output)
+    }
+
+    /// Forward and backward, which leaves the weights as they are; inputs as for [`Self::step`].
+    ///
+    /// # Errors
+    /// When lengths disagree or libtorch fails.
+    pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+        self.check_lengths(numeric, embeddings, labels.len())?;
+        match &mut self.team {
+            Some(team) => team_step(team, &mut self.gradients, numeric, embeddings, labels),
+            None => self.autograd(numeric, embeddings, labels),
+        }
     }
 
     /// Loss and gradients, by autograd.
@@ -174,8 +183,11 @@ impl DenseModel {
         Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
-    /// A dense gradient can overflow where loss and embedding gradients do not.
-    fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
+    /// Whether loss and gradients are numbers. A dense gradient can overflow where loss and embedding gradients do not.
+    ///
+    /// # Errors
+    /// [`ModelError::NotFinite`] names which is not.
+    pub fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
         let checks: [(&[f32], _); 3] = [
             (&[output.loss], "the loss"),
             (&output.gradients, "a gradient of an embedding"),

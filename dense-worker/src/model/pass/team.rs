@@ -40,6 +40,14 @@ impl Team {
         Ok(Some(Self { lead, others }))
     }
 
+    /// Has other units dropped from now on; `dropout` is asked for each thread's.
+    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
+        self.lead.dropout = dropout(0);
+        for (index, (member, _)) in self.others.iter_mut().enumerate() {
+            member.dropout = dropout(index as u64 + 1);
+        }
+    }
+
     /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given.
     pub(in crate::model) fn run(&mut self, mut batch: Share<'_>, gradients: &mut Gradients) -> Result<f32, ModelError> {
         let samples = batch.labels.len();
