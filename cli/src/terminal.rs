@@ -97,7 +97,9 @@ impl Observer for Terminal {
             Event::Started { passes, steps_hint, .. } => self.start(*passes, *steps_hint),
             Event::Step(report) => self.step(report),
             Event::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
-            Event::Evaluated { step, part, evaluation, .. } => self.line(&describe_evaluation(*step, *part, evaluation)),
+            Event::Evaluated { step, part, evaluation, .. } => {
+                self.line(&describe_evaluation(*step, *part, evaluation))
+            }
             Event::Chosen { message, .. } => self.line(message),
             _ => {}
         }

@@ -170,7 +170,10 @@ mod tests {
         metrics.held_out(HeldOutPart::Validation).set(&Evaluation { auc: Some(0.75), ..Evaluation::default() });
         let shown = zagros_plumbing::metrics::render(&registry);
         assert!(shown.contains("zagros_worker_validation_auc 0.75"), "{shown}");
-        assert!(shown.contains("zagros_worker_test_auc 0\n") && shown.contains("zagros_worker_validation_gauc NaN"), "{shown}");
+        assert!(
+            shown.contains("zagros_worker_test_auc 0\n") && shown.contains("zagros_worker_validation_gauc NaN"),
+            "{shown}"
+        );
     }
 
     #[test]

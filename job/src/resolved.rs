@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, EarlyStop, Features, Format, Job, Metric, Mode, Model, Numeric, PoolAt, Pooling, Standardise,
-    Table, TestPart, ValidationPart, Values, Wire,
+    Categorical, Data, DenseOptimizer, EarlyStop, Features, Format, Job, Metric, Mode, Model, Numeric, PoolAt, Pooling,
+    Standardise, Table, TestPart, ValidationPart, Values, Wire,
 };
 
 impl Job {

@@ -17,7 +17,8 @@ const OVERFITS: [&str; 6] = [
 fn fixture() -> Fixture {
     let fixture = Fixture::new(3_000);
     fixture.zagros(["data", "generate", "more", "--rows", "10", "--test-rows", "2000", "--seed", "9"]).expect(0);
-    std::fs::copy(fixture.path("more/test.txt"), fixture.path("validation.txt")).expect("the validation file is copied");
+    std::fs::copy(fixture.path("more/test.txt"), fixture.path("validation.txt"))
+        .expect("the validation file is copied");
     fixture
 }
 
@@ -58,7 +59,9 @@ fn is_the_best_state(fixture: &Fixture) {
 fn a_run_stops_when_validation_gets_no_better_and_saves_the_best_state() {
     let fixture = fixture();
     let run = fixture.zagros(sets(&["train", "job.toml"], &OVERFITS)).expect(0);
-    for text in ["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved", "test GAUC"] {
+    for text in
+        ["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved", "test GAUC"]
+    {
         assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
     }
     is_the_best_state(&fixture);
@@ -105,7 +108,9 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
     let path = fixture.run_folder().join("report.html");
     assert!(run.stdout.contains("report.html"), "{}", run.stdout);
     let first = std::fs::read_to_string(&path).expect("the page is there");
-    for text in ["stopped: validation AUC", "<svg", "the model</text>", "Where the time went", "max_line_bytes", "summary.json"] {
+    for text in
+        ["stopped: validation AUC", "<svg", "the model</text>", "Where the time went", "max_line_bytes", "summary.json"]
+    {
         assert!(first.contains(text), "no {text:?}");
     }
     assert!(!first.contains("http://") && !first.contains("https://"), "it asks nobody for anything");

@@ -47,12 +47,8 @@ impl Chart {
     /// The chart with its heading; `None` when there is nothing to draw.
     pub(crate) fn figure(&self) -> Option<String> {
         let axes = self.axes()?;
-        let mut svg = format!(
-            r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#,
-            SIZE.0,
-            SIZE.1,
-            escaped(self.title)
-        );
+        let mut svg =
+            format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escaped(self.title));
         axes.draw(&mut svg);
         self.draw_mark(&axes, &mut svg);
         self.series.iter().filter(|series| !series.points.is_empty()).for_each(|series| series.draw(&axes, &mut svg));
@@ -114,7 +110,10 @@ impl Series {
         for (x, y) in points.iter().filter(|_| self.dots) {
             let (cx, cy, name) = (axes.x(*x), axes.y(*y), escaped(self.name));
             let title = format!("<title>{name} after step {x}: {y:.4}</title>");
-            put(svg, &format!(r#"<circle class="c{}" cx="{cx:.1}" cy="{cy:.1}" r="3.5">{title}</circle>"#, self.colour));
+            put(
+                svg,
+                &format!(r#"<circle class="c{}" cx="{cx:.1}" cy="{cy:.1}" r="3.5">{title}</circle>"#, self.colour),
+            );
         }
     }
 }
@@ -168,7 +167,8 @@ mod tests {
         assert!(Chart::default().figure().is_none());
         let nan = Chart { series: vec![series("a", false, &[(1.0, f64::NAN)])], ..Chart::default() };
         assert!(nan.figure().is_none());
-        let zeros = Chart { series: vec![series("a", false, &[(1.0, 0.0), (2.0, 0.0)])], from_zero: true, ..Chart::default() };
+        let zeros =
+            Chart { series: vec![series("a", false, &[(1.0, 0.0), (2.0, 0.0)])], from_zero: true, ..Chart::default() };
         assert!(zeros.figure().is_some(), "a staleness of nothing is worth a line");
     }
 

@@ -115,7 +115,8 @@ impl Record {
 }
 
 fn files(folder: &RunFolder) -> Vec<String> {
-    let names = ["job.toml", "summary.json", "metrics.jsonl", "model", "model/manifest.json", "checkpoints", "tensorboard"];
+    let names =
+        ["job.toml", "summary.json", "metrics.jsonl", "model", "model/manifest.json", "checkpoints", "tensorboard"];
     names.into_iter().filter(|name| folder.path().join(name).exists()).map(str::to_owned).collect()
 }
 

@@ -248,7 +248,10 @@ mod tests {
         let job = "a = \"<b>\"\n".to_owned();
         let files = vec!["summary.json".to_owned()];
         let page = page(&Record { evaluations, steps, chosen: Some(10), job, files, ..Record::default() });
-        assert_eq!(page.matches("<tr class=\"best\"><td>validation</td><td>10</td><td>0.7500</td><td>0.6250</td>").count(), 1);
+        assert_eq!(
+            page.matches("<tr class=\"best\"><td>validation</td><td>10</td><td>0.7500</td><td>0.6250</td>").count(),
+            1
+        );
         assert_eq!(page.matches("class=\"best\"").count(), 1);
         assert!(page.contains(">the model</text>") && page.contains("GAUC</span>"));
         assert!(page.contains("a = &quot;&lt;b&gt;&quot;") && page.contains("<a href=\"summary.json\">"));

@@ -274,7 +274,10 @@ mod tests {
         assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
         first.merge(second);
         let report = first.report();
-        assert_eq!((report.samples, report.gauc, report.groups, report.group_share), (4, Some(0.5), Some(2), Some(1.0)));
+        assert_eq!(
+            (report.samples, report.gauc, report.groups, report.group_share),
+            (4, Some(0.5), Some(2), Some(1.0))
+        );
         assert_eq!(report.auc, Some(0.5));
         first.clear();
         assert_eq!((first.report().gauc, first.report().groups), (None, Some(0)));

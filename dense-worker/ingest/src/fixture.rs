@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Eval, Features, Format, Init, Job, Label,
-    Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
-    TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
+    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Eval, Features, Format, Init, Job,
+    Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table,
+    TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;

@@ -118,8 +118,8 @@ fn delete(folder: &Path) -> Result<(), WorkerError> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use proptest::prelude::*;
     use prometheus::Registry;
+    use proptest::prelude::*;
     use zagros_job::{Job, Model};
 
     use super::*;

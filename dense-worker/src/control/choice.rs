@@ -72,7 +72,9 @@ impl Choice {
     pub(crate) fn explain(&self, fate: Fate) -> String {
         let name = name_of(self.rule.metric);
         let Some(Best { step, value, .. }) = self.best else {
-            return format!("no state is the best: the validation {name} was never defined; the last state is the model");
+            return format!(
+                "no state is the best: the validation {name} was never defined; the last state is the model"
+            );
         };
         let fate = match fate {
             Fate::Saved => "which is what is saved",
@@ -157,7 +159,10 @@ mod tests {
         let (after, told) = over_after(rule(Metric::Auc, 3, 0.0), &aucs);
         let lost = rule(Metric::Auc, 1, 0.0).explain(Fate::Lost);
         assert!(lost.contains("was never defined"), "{lost}");
-        assert_eq!((after, told.as_str()), (None, "the best validation AUC was 0.9000 at step 500, which is what is saved"));
+        assert_eq!(
+            (after, told.as_str()),
+            (None, "the best validation AUC was 0.9000 at step 500, which is what is saved")
+        );
     }
 
     #[test]

@@ -64,12 +64,7 @@ fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u
     request_load(service, folder, files, false)
 }
 
-fn request_load(
-    service: &EmbeddingService,
-    folder: &Path,
-    files: &[String],
-    replace: bool,
-) -> Result<u64, Refusal> {
+fn request_load(service: &EmbeddingService, folder: &Path, files: &[String], replace: bool) -> Result<u64, Refusal> {
     let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace };
     storage::load(service, &request).map(|response| response.rows)
 }

@@ -34,7 +34,8 @@ impl Resolver<'_> {
         let Some(early_stop) = raw.train.early_stop else {
             if raw.output.keep_best.is_some_and(|kept| kept > 0) {
                 let message = "`output.keep_best` does not know what the best state is";
-                let help = "say by which measure, and when to end: train.early_stop = { metric = \"auc\", patience = 2 }";
+                let help =
+                    "say by which measure, and when to end: train.early_stop = { metric = \"auc\", patience = 2 }";
                 self.problem("output.keep_best", message, "no `train.early_stop`", help);
             }
             return;
@@ -66,7 +67,8 @@ mod tests {
         let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
         let expected = EarlyStop { metric: Metric::Auc, patience: 2, min_delta: 0.0 };
         assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));
-        let several = "validation = 'v'\n[train]\nearly_stop = { metric = 'logloss', patience = 7 }\n[output]\nkeep_best = 3\n";
+        let several =
+            "validation = 'v'\n[train]\nearly_stop = { metric = 'logloss', patience = 7 }\n[output]\nkeep_best = 3\n";
         let several = job(CRITEO, several);
         assert_eq!(several.output.keep_best, 3);
         assert_eq!(several.data.validation, ValidationPart::Files(vec!["/jobs/v".into()]));
