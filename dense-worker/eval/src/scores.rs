@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use std::fmt;
 
+use crate::Grouped;
 use crate::measure;
 
 /// Bytes of the count before the logits.
-const COUNT_BYTES: usize = 8;
 
 /// Logits by class. 4 bytes a sample, so that 100 M test samples fit in 400 MB; order is not kept.
 ///
@@ -15,9 +15,11 @@ const COUNT_BYTES: usize = 8;
 /// sorted before anything is summed.
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
-    positives: Vec<f32>,
-    negatives: Vec<f32>,
+    pub(crate) positives: Vec<f32>,
+    pub(crate) negatives: Vec<f32>,
     is_sorted: bool,
+    /// The same samples by group, where groups are asked for.
+    pub(crate) grouped: Option<Grouped>,
 }
 
 /// All measures of a scored part. `None` where a measure is not defined (no samples, one class only).
@@ -35,6 +37,15 @@ pub struct Evaluation {
     pub normalised_entropy: Option<f64>,
     /// Mean predicted probability over the share of positives.
     pub calibration: Option<f64>,
+    /// Mean AUC within groups, weighted by their samples ([`crate::Grouped`]); `None` where no groups are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gauc: Option<f64>,
+    /// Groups with both classes, which `gauc` is the mean of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<u64>,
+    /// Share of all groups that were looked at, chosen by a hash; below 1 when there were too many samples to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_share: Option<f64>,
 }
 
 impl Scores {
@@ -42,6 +53,12 @@ impl Scores {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No samples, to be added with their groups ([`Self::extend_grouped`]), of which at most `capacity` are kept by group.
+    #[must_use]
+    pub fn by_group(capacity: usize) -> Self {
+        Self { grouped: Some(Grouped::new(capacity)), ..Self::default() }
     }
 
     /// Adds a sample: positive when `label` is above one half.
@@ -59,7 +76,7 @@ impl Scores {
     /// When there are more labels than logits or the reverse; nothing is added then.
     pub fn extend(&mut self, labels: &[f32], logits: &[f32]) -> Result<(), LengthsDiffer> {
         if labels.len() != logits.len() {
-            return Err(LengthsDiffer { labels: labels.len(), logits: logits.len() });
+            return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
         }
         for (label, logit) in labels.iter().zip(logits) {
             self.push(*label, *logit);
@@ -67,34 +84,31 @@ impl Scores {
         Ok(())
     }
 
+    /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are of no concern.
+    ///
+    /// # Errors
+    /// When there are more or fewer of one than of another; nothing is added then.
+    pub fn extend_grouped(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
+        if self.grouped.is_some() && groups.len() != logits.len() {
+            return Err(LengthsDiffer { what: "groups", found: groups.len(), logits: logits.len() });
+        }
+        self.extend(labels, logits)?;
+        if let Some(grouped) = &mut self.grouped {
+            // As many of each: checked above.
+            std::iter::zip(groups, std::iter::zip(labels, logits))
+                .for_each(|(group, (label, logit))| grouped.push(*group, *label, *logit));
+        }
+        Ok(())
+    }
+
     /// Adds the samples of another part: the same as scoring both in one.
     pub fn merge(&mut self, mut other: Self) {
+        if let (Some(grouped), Some(others)) = (&mut self.grouped, other.grouped.take()) {
+            grouped.merge(others);
+        }
         self.positives.append(&mut other.positives);
         self.negatives.append(&mut other.negatives);
         self.is_sorted = false;
-    }
-
-    /// As bytes, for another rank: the count of positives (u64), then positives and negatives (f32), little-endian.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(COUNT_BYTES + 4 * self.len());
-        bytes.extend((self.positives.len() as u64).to_le_bytes());
-        bytes.extend(self.positives.iter().chain(&self.negatives).flat_map(|logit| logit.to_le_bytes()));
-        bytes
-    }
-
-    /// The reverse of [`Self::to_bytes`]; `None` for bytes that it never gives.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (count, logits) = bytes.split_first_chunk::<COUNT_BYTES>()?;
-        let (words, rest) = logits.as_chunks::<4>();
-        let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
-        if !rest.is_empty() || count > words.len() {
-            return None;
-        }
-        let (positives, negatives) = words.split_at(count);
-        let logits = |words: &[[u8; 4]]| words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-        Some(Self { positives: logits(positives), negatives: logits(negatives), is_sorted: false })
     }
 
     /// Samples.
@@ -114,6 +128,7 @@ impl Scores {
         self.positives.clear();
         self.negatives.clear();
         self.is_sorted = false;
+        self.grouped.iter_mut().for_each(Grouped::clear);
     }
 
     /// Area under the ROC curve, see [`measure::auc`]. O(n log n), in place.
@@ -149,6 +164,7 @@ impl Scores {
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
         let samples = self.len();
+        let grouped = self.grouped.as_mut().map(Grouped::gauc);
         Evaluation {
             samples: samples as u64,
             positive_rate: (samples > 0).then(|| self.positives.len() as f64 / samples as f64),
@@ -156,6 +172,9 @@ impl Scores {
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
             calibration: self.calibration(),
+            gauc: grouped.and_then(|grouped| grouped.value),
+            groups: grouped.map(|grouped| grouped.groups),
+            group_share: grouped.map(|grouped| grouped.share),
         }
     }
 
@@ -171,15 +190,17 @@ impl Scores {
 /// A batch whose labels and logits do not belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthsDiffer {
-    /// Labels given.
-    pub labels: usize,
+    /// What there are more or fewer of.
+    pub what: &'static str,
+    /// As many of them.
+    pub found: usize,
     /// Logits given.
     pub logits: usize,
 }
 
 impl fmt::Display for LengthsDiffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} labels but {} logits: the model must score each sample once", self.labels, self.logits)
+        write!(f, "{} {} but {} logits: the model must score each sample once", self.found, self.what, self.logits)
     }
 }
 
@@ -241,17 +262,27 @@ mod tests {
 
     #[test]
     fn nothing_scored_is_nothing_measured() {
-        let empty = Evaluation {
-            samples: 0,
-            positive_rate: None,
-            auc: None,
-            logloss: None,
-            normalised_entropy: None,
-            calibration: None,
-        };
         let mut cleared = scores(&[(true, 1.0)]);
         cleared.clear();
-        assert_eq!(cleared.report(), empty);
+        assert_eq!(cleared.report(), Evaluation::default());
+    }
+
+    #[test]
+    fn groups_are_measured_beside_the_whole_and_merged_with_it() {
+        let mut first = Scores::by_group(100);
+        first.extend_grouped(&[1.0, 0.0], &[0.5, 0.1], &[1, 1]).unwrap();
+        let mut second = Scores::by_group(100);
+        second.extend_grouped(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
+        assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
+        first.merge(second);
+        let report = first.report();
+        assert_eq!(
+            (report.samples, report.gauc, report.groups, report.group_share),
+            (4, Some(0.5), Some(2), Some(1.0))
+        );
+        assert_eq!(report.auc, Some(0.5));
+        first.clear();
+        assert_eq!((first.report().gauc, first.report().groups), (None, Some(0)));
     }
 
     proptest! {
@@ -286,17 +317,6 @@ mod tests {
             let _ = merged.report();
             merged.merge(scores(&first));
             prop_assert_eq!(whole.report(), merged.report());
-        }
-
-        #[test]
-        fn scores_come_back_from_their_bytes_and_other_bytes_do_not(samples in samples(), cut in 0_usize..12) {
-            let bytes = scores(&samples).to_bytes();
-            let mut back = Scores::from_bytes(&bytes).unwrap();
-            prop_assert_eq!(back.report(), scores(&samples).report());
-            let cut = &bytes[..bytes.len() - cut.min(bytes.len())];
-            prop_assert!(cut.len() >= COUNT_BYTES && cut.len() % 4 == 0 || Scores::from_bytes(cut).is_none());
-            let more = (samples.len() as u64 + 1).to_le_bytes();
-            prop_assert!(Scores::from_bytes(&[&more, &bytes[COUNT_BYTES..]].concat()).is_none());
         }
 
         #[test]

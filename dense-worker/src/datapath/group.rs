@@ -167,6 +167,18 @@ impl Dense {
         Ok(together.group.all_gather(mine)?)
     }
 
+    /// Takes the weights that rank 0 has now; the optimiser starts anew.
+    ///
+    /// # Errors
+    /// When a worker does not take part, or libtorch fails.
+    pub(crate) fn follow_lead(&mut self) -> Result<(), WorkerError> {
+        let Some(together) = &mut self.together else { return Ok(()) };
+        let leads = together.group.rank() == 0;
+        let mine = if leads { self.model.to_safetensors()? } else { Vec::new() };
+        let all = together.group.all_gather(&mine)?;
+        if leads { Ok(()) } else { Ok(self.model.load_safetensors(&all[0])?) }
+    }
+
     /// Forward and backward over this worker's batch, if it has one.
     fn local(&mut self, prepared: Option<&Prepared>, rows: Option<&Rows>) -> Result<Option<StepOutput>, ModelError> {
         let (Some(prepared), Some(rows)) = (prepared, rows) else {

@@ -1,6 +1,6 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
-use super::Resolver;
+use super::{Resolver, eval};
 use crate::document::Path;
 use crate::raw;
 use crate::spec::{DenseOptimizer, Features, Mode, Model, Precision, Table, Train};
@@ -84,6 +84,7 @@ impl Resolver<'_> {
             },
             max_steps: raw.max_steps,
             evaluate_every: raw.evaluate_every,
+            early_stop: raw.early_stop.map(eval::early_stop),
         }
     }
 }

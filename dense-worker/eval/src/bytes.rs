@@ -1,0 +1,109 @@
+//! Scores on their way from one worker to another.
+//!
+//! `[positives][negatives][grouped samples][halvings + 1, or 0 for no groups][capacity]`, each a u64, then the logits as
+//! f32 and the grouped samples as (group u64, logit f32, class u32); little-endian.
+
+use crate::Scores;
+use crate::grouped::{Grouped, Sample};
+
+const WORD: usize = size_of::<u64>();
+const HEAD: usize = 5 * WORD;
+const LOGIT: usize = size_of::<f32>();
+const SAMPLE: usize = 16;
+
+impl Scores {
+    /// For another process to merge; in memory once more as long as they are.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (samples, form): (&[Sample], _) = match &self.grouped {
+            Some(grouped) => (&grouped.samples, [u64::from(grouped.halvings) + 1, grouped.capacity as u64]),
+            None => (&[], [0; 2]),
+        };
+        let mut bytes = Vec::with_capacity(HEAD + LOGIT * self.len() + SAMPLE * samples.len());
+        let counts = [self.positives.len(), self.negatives.len(), samples.len()].map(|count| count as u64);
+        bytes.extend(counts.iter().chain(&form).flat_map(|word| word.to_le_bytes()));
+        bytes.extend(self.positives.iter().chain(&self.negatives).flat_map(|logit| logit.to_le_bytes()));
+        for sample in samples {
+            bytes.extend(sample.group.to_le_bytes());
+            bytes.extend(sample.logit.to_le_bytes());
+            bytes.extend(u32::from(sample.is_positive).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The reverse of [`Self::to_bytes`]; `None` for bytes that it never gives.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+        let word = |index: usize| {
+            let bytes = head[index * WORD..][..WORD].first_chunk().copied().unwrap_or_default();
+            usize::try_from(u64::from_le_bytes(bytes)).ok()
+        };
+        let (positives, negatives, samples, halved, capacity) = (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?);
+        let logits = positives.checked_add(negatives)?.checked_mul(LOGIT)?;
+        let (logits, rest) = rest.split_at_checked(logits)?;
+        let (entries, odd) = rest.as_chunks::<SAMPLE>();
+        if entries.len() != samples || !odd.is_empty() || (halved == 0 && samples > 0) {
+            return None;
+        }
+        let mut scores = match halved.checked_sub(1) {
+            Some(halvings) => {
+                let samples = entries.iter().map(sample).collect::<Option<Vec<_>>>()?;
+                let halvings = u32::try_from(halvings).ok()?;
+                Self { grouped: Some(Grouped { capacity, halvings, samples }), ..Self::default() }
+            }
+            None => Self::default(),
+        };
+        let words = logits.as_chunks::<LOGIT>().0.iter().map(|word| f32::from_le_bytes(*word));
+        scores.positives.extend(words.clone().take(positives));
+        scores.negatives.extend(words.skip(positives));
+        Some(scores)
+    }
+}
+
+fn sample(bytes: &[u8; SAMPLE]) -> Option<Sample> {
+    let (group, rest) = bytes.split_first_chunk::<8>()?;
+    let (logit, class) = rest.split_first_chunk::<4>()?;
+    let is_positive = match u32::from_le_bytes(*class.first_chunk()?) {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    Some(Sample { group: u64::from_le_bytes(*group), logit: f32::from_le_bytes(*logit), is_positive })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scores(samples: &[(u64, bool, f32)], grouped: bool) -> Scores {
+        let mut scores = if grouped { Scores::by_group(20) } else { Scores::new() };
+        for (group, label, logit) in samples {
+            let groups: &[u64] = if grouped { &[*group] } else { &[] };
+            scores.extend_grouped(&[f32::from(*label)], &[*logit], groups).unwrap();
+        }
+        scores
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_back_has_the_same_measures(
+            samples in prop::collection::vec((0_u64..9, any::<bool>(), -9_f32..9.0), 0..40),
+            grouped: bool,
+            cut in 1_usize..200,
+        ) {
+            let bytes = scores(&samples, grouped).to_bytes();
+            let mut back = Scores::from_bytes(&bytes).unwrap();
+            prop_assert_eq!(back.report(), scores(&samples, grouped).report());
+            prop_assert!(Scores::from_bytes(&bytes[..bytes.len() - cut.min(bytes.len())]).is_none());
+            prop_assert!(Scores::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
+        }
+
+        #[test]
+        fn foreign_bytes_are_no_scores_or_harmless(bytes: Vec<u8>) {
+            let _ = Scores::from_bytes(&bytes);
+        }
+    }
+}
