@@ -10,9 +10,9 @@ pub(crate) use control::FakeControl;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, DenseOptimizer, Element, Features, Format, Init, Job, Label, Mode, Model,
-    NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits, TableOptimizer,
-    TestPart, Train, Values, Wire,
+    Admission, Categorical, Cluster, Data, DenseOptimizer, DenseUpdates, Element, Features, Format, Init, Job, Label,
+    Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
+    TableOptimizer, TestPart, Train, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -35,6 +35,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             threads: 1,
             max_steps: None,
             evaluate_every: None,
+            updates: DenseUpdates::default(),
         },
         cluster: cluster(),
         output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false },

@@ -133,7 +133,8 @@ fn any_job() -> impl Strategy<Value = String> {
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
-            "model": model,
+            // Has to be below the width of the input.
+            "model": with(model, json!({ "rank": null })),
             "optimizer": optimizer,
             "train": with(train, json!({ "staleness": null })),
             "cluster": with(cluster, fixed_cluster.clone()),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Features, Format, Init, Job, Label,
-    Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
-    TableOptimizer, TestPart, Train, Values, Wire,
+    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Element, Features, Format, Init,
+    Job, Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table,
+    TableLimits, TableOptimizer, TestPart, Train, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -138,6 +138,7 @@ fn train() -> Train {
         threads: 1,
         max_steps: None,
         evaluate_every: None,
+        updates: DenseUpdates::default(),
     }
 }
 

@@ -10,8 +10,12 @@ pub enum ModelError {
         what: &'static str,
     },
     /// Features disagree about a dim that the network needs to be one.
-    #[error("dlrm needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim")]
+    #[error(
+        "{model} needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim"
+    )]
     Dims {
+        /// Kind of the network.
+        model: &'static str,
         /// Dim of the first feature.
         first: usize,
         /// A dim that differs.

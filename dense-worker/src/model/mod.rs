@@ -2,20 +2,28 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
+mod dcnv2;
+mod deepfm;
 mod dlrm;
 mod error;
 mod ffnn;
 mod mlp;
+mod optimizer;
 mod weights;
+mod wide_deep;
 
-use tch::nn::{self, Optimizer, OptimizerConfig, VarStore};
+use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
-use zagros_job::{DenseOptimizer, Job, Model};
+use zagros_job::{Job, Model};
 
+use dcnv2::{Dcnv2, Form};
+use deepfm::DeepFm;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
 use mlp::{Dropout, Weights};
+use optimizer::Updater;
+use wide_deep::WideDeep;
 
 /// What the network reads of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +47,16 @@ impl InputShape {
     pub fn width(&self) -> usize {
         self.embeddings.iter().sum()
     }
+
+    /// The one dim of all tables, which `model` needs.
+    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
+        let what = "the network needs a categorical feature and has none";
+        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
+        match self.embeddings.iter().find(|dim| **dim != first) {
+            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
+            None => Ok(first),
+        }
+    }
 }
 
 /// What one training step gives.
@@ -58,7 +76,9 @@ pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
     network: Network,
-    optimizer: Optimizer,
+    updater: Updater,
+    /// Batches that were stepped on, whether or not their step was applied.
+    steps: u64,
     dropout: Dropout,
 }
 
@@ -66,6 +86,9 @@ pub struct DenseModel {
 enum Network {
     Dlrm(Dlrm),
     Ffnn(Ffnn),
+    Dcnv2(Dcnv2),
+    DeepFm(DeepFm),
+    WideDeep(WideDeep),
 }
 
 impl DenseModel {
@@ -81,9 +104,9 @@ impl DenseModel {
         let variables = VarStore::new(Device::Cpu);
         let mut weights = Weights::seeded(variables.root(), job.train.seed);
         let network = Network::build(&job.model, &shape, &mut weights)?;
-        let optimizer = build_optimizer(&job.dense_optimizer, &variables)?;
+        let updater = Updater::new(&job.dense_optimizer, job.train.updates, &variables)?;
         let dropout = Dropout::new(dropout_of(&job.model), job.train.seed);
-        Ok(Self { shape, variables, network, optimizer, dropout })
+        Ok(Self { shape, variables, network, updater, steps: 0, dropout })
     }
 
     /// What the network reads of one sample.
@@ -100,11 +123,13 @@ impl DenseModel {
     /// what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
+        let step = self.steps;
+        self.steps += 1;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let logits = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
         let labels = Tensor::f_from_slice(labels)?;
         let loss = logits.f_binary_cross_entropy_with_logits::<&Tensor>(&labels, None, None, Reduction::Mean)?;
-        self.optimizer.zero_grad();
+        self.updater.zero_gradients(&self.variables);
         loss.f_backward()?;
         let output = StepOutput {
             loss: loss.f_double_value(&[])? as f32,
@@ -112,7 +137,7 @@ impl DenseModel {
             gradients: to_vec(&embeddings.f_grad()?)?,
         };
         self.check_finite(&output)?;
-        self.optimizer.step();
+        self.updater.apply(step, &self.variables)?;
         Ok(output)
     }
 
@@ -171,6 +196,12 @@ impl Network {
         Ok(match model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
+            Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+                let form = Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
+                Self::Dcnv2(Dcnv2::new(shape, form, weights)?)
+            }
+            Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
+            Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
         })
     }
 
@@ -184,6 +215,9 @@ impl Network {
         let logits = match self {
             Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout)?,
             Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout)?,
+            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout)?,
+            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
+            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
         };
         Ok(logits.f_squeeze_dim(1)?)
     }
@@ -191,17 +225,12 @@ impl Network {
 
 fn dropout_of(model: &Model) -> f64 {
     match model {
-        Model::Dlrm { dropout, .. } | Model::Ffnn { dropout, .. } => *dropout,
+        Model::Dlrm { dropout, .. }
+        | Model::Ffnn { dropout, .. }
+        | Model::Dcnv2 { dropout, .. }
+        | Model::DeepFm { dropout, .. }
+        | Model::WideDeep { dropout, .. } => *dropout,
     }
-}
-
-fn build_optimizer(optimizer: &DenseOptimizer, variables: &VarStore) -> Result<Optimizer, ModelError> {
-    Ok(match *optimizer {
-        DenseOptimizer::Adam { lr, weight_decay } => nn::adam(0.9, 0.999, weight_decay).build(variables, lr)?,
-        DenseOptimizer::Sgd { lr, momentum, weight_decay } => {
-            nn::sgd(momentum, 0.0, weight_decay, false).build(variables, lr)?
-        }
-    })
 }
 
 /// Written so that it vectorises: no early exit.
