@@ -1,14 +1,17 @@
-"""Reference values of the dense networks, computed by PyTorch in f64: logits, loss and every gradient.
+"""Reference values of the dense networks, computed by PyTorch in f64: logits, loss and every gradient; and modules.
 
     python scripts/model_fixtures.py            # writes dense-worker/src/model/fixtures/*.json
+    python scripts/model_fixtures.py modules    # writes *.pt there and prints their SHA-256, which differs each time
 
 The networks are written from their papers, sample by sample and pair by pair, not from the Rust code: they share
 nothing with it but the names of the weights. Values are multiples of 1/1024, which f32 and JSON hold exactly.
 Made with torch 2.14.1; other releases differ in the last digits at most.
 """
 
+import hashlib
 import json
 import pathlib
+import sys
 
 import torch
 from torch import nn
@@ -142,7 +145,28 @@ def fixture(seed, numeric, dims, network):
     }
 
 
+class Net(nn.Module):
+    """Two linear layers over numbers and vectors side by side, 2 + 3 values."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, outputs))
+
+    def forward(self, numeric, embeddings):
+        return self.layers(torch.cat([numeric, embeddings], 1))
+
+
+def modules():
+    for name, outputs in (("net", 1), ("wide_net", 2)):
+        torch.manual_seed(outputs)
+        file = FOLDER / f"{name}.pt"
+        torch.jit.script(Net(outputs)).save(str(file))
+        print(hashlib.sha256(file.read_bytes()).hexdigest(), file.name)
+
+
 def main():
+    if sys.argv[1:] == ["modules"]:
+        return modules()
     for seed, (name, (numeric, dims, network)) in enumerate(CASES.items()):
         values = fixture(seed, numeric, dims, network)
         (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")

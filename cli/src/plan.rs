@@ -26,7 +26,10 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
     row("threads", format!("{} for torch, {} for parsing", job.train.threads, job.data.threads));
     out!("\n{}", "memory".bold());
-    row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT).to_string());
+    match &job.model {
+        Model::TorchScript { .. } => row("dense network", "as the module has it"),
+        _ => row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT)),
+    }
     row("batches", format!("{} for {} in flight", HumanBytes(in_flight_bytes(job)), job.train.staleness + 1));
     for (shape, tables) in shapes(&job.tables) {
         let million = HumanBytes(row_bytes(shape) as u64 * 1_000_000);
@@ -71,6 +74,8 @@ fn model(job: &Job) -> String {
         }
         Model::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
         Model::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
+        // Not loaded: a plan runs nobody's code.
+        Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(weights(job)))
 }
@@ -119,6 +124,7 @@ fn weights(job: &Job) -> u64 {
             let wide = if numeric > 0 { numeric + 1 } else { 0 };
             wide.unsigned_abs() + mlp(numeric + dims.iter().map(|dim| dim - 1).sum::<i64>(), hidden, 1)
         }
+        Model::TorchScript { .. } => 0,
     }
 }
 

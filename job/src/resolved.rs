@@ -33,11 +33,15 @@ impl Job {
         for feature in features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
             feature.standardise = Standardise::Fit;
         }
+        let mut model = self.model.clone();
+        if let Model::TorchScript { file, .. } = &mut model {
+            file.clear();
+        }
         let agreed = json!({
             "format": self.data.format,
             "features": features,
             "tables": self.tables,
-            "model": self.model,
+            "model": model,
             "optimizer": self.dense_optimizer,
             "train": crate::Train { threads: 0, ..self.train.clone() },
             "cluster": [self.cluster.servers, self.cluster.workers, self.cluster.buckets],
@@ -169,6 +173,7 @@ fn model(model: &Model) -> raw::Model {
         }
         Model::DeepFm { hidden, dropout } => raw::Model::DeepFm { hidden, dropout },
         Model::WideDeep { hidden, dropout } => raw::Model::WideDeep { hidden, dropout },
+        Model::TorchScript { file, sha256 } => raw::Model::TorchScript { file: text(&file), sha256, trust: true },
     }
 }
 

@@ -235,6 +235,13 @@ pub enum Model {
         /// Share of hidden units of the deep MLP dropped in training.
         dropout: f64,
     },
+    /// A TorchScript module of the user's, whom the job says to trust.
+    TorchScript {
+        /// Where it is, absolute.
+        file: PathBuf,
+        /// SHA-256 of the file, lower-case hexadecimal.
+        sha256: String,
+    },
 }
 
 /// How cross layers and deep MLP are put together.

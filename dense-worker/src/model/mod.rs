@@ -9,6 +9,7 @@ mod error;
 mod ffnn;
 mod mlp;
 mod optimizer;
+mod torchscript;
 mod weights;
 mod wide_deep;
 
@@ -23,6 +24,7 @@ pub use error::ModelError;
 use ffnn::Ffnn;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
+use torchscript::TorchScript;
 use wide_deep::WideDeep;
 
 /// What the network reads of one sample.
@@ -89,6 +91,7 @@ enum Network {
     Dcnv2(Dcnv2),
     DeepFm(DeepFm),
     WideDeep(WideDeep),
+    TorchScript(TorchScript),
 }
 
 impl DenseModel {
@@ -102,8 +105,7 @@ impl DenseModel {
         tch::set_num_threads(i32::try_from(job.train.threads).unwrap_or(i32::MAX));
         let shape = InputShape::of(job);
         let variables = VarStore::new(Device::Cpu);
-        let mut weights = Weights::seeded(variables.root(), job.train.seed);
-        let network = Network::build(&job.model, &shape, &mut weights)?;
+        let network = Network::build(job, &shape, &variables)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, &variables)?;
         let dropout = Dropout::new(dropout_of(&job.model), job.train.seed);
         Ok(Self { shape, variables, network, updater, steps: 0, dropout })
@@ -182,8 +184,9 @@ impl DenseModel {
         if !all_finite(&output.gradients) {
             return Err(ModelError::NotFinite { what: "a gradient of an embedding" });
         }
-        for variable in self.variables.trainable_variables() {
-            if !variable.f_grad()?.f_sum(tch::Kind::Float)?.f_double_value(&[])?.is_finite() {
+        let gradients = self.variables.trainable_variables().into_iter().map(|variable| variable.f_grad());
+        for gradient in gradients.collect::<Result<Vec<_>, _>>()?.into_iter().filter(Tensor::defined) {
+            if !gradient.f_sum(tch::Kind::Float)?.f_double_value(&[])?.is_finite() {
                 return Err(ModelError::NotFinite { what: "a gradient of the dense network" });
             }
         }
@@ -192,8 +195,9 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(model: &Model, shape: &InputShape, weights: &mut Weights) -> Result<Self, ModelError> {
-        Ok(match model {
+    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<Self, ModelError> {
+        let weights = &mut Weights::seeded(variables.root(), job.train.seed);
+        Ok(match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
             Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
@@ -202,6 +206,9 @@ impl Network {
             }
             Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
             Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
+            Model::TorchScript { file, sha256 } => {
+                Self::TorchScript(TorchScript::load(file, sha256, job.train.seed, variables)?)
+            }
         })
     }
 
@@ -218,6 +225,7 @@ impl Network {
             Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout)?,
             Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
             Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
+            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
         Ok(logits.f_squeeze_dim(1)?)
     }
@@ -230,6 +238,8 @@ fn dropout_of(model: &Model) -> f64 {
         | Model::Dcnv2 { dropout, .. }
         | Model::DeepFm { dropout, .. }
         | Model::WideDeep { dropout, .. } => *dropout,
+        // Its own affair.
+        Model::TorchScript { .. } => 0.0,
     }
 }
 

@@ -91,6 +91,9 @@ impl Adagrad {
     fn apply(&mut self, lr: f64, weights: Vec<Tensor>) -> Result<(), ModelError> {
         for (mut weight, accumulator) in weights.into_iter().zip(&mut self.accumulators) {
             let mut gradient = weight.f_grad()?;
+            if !gradient.defined() {
+                continue;
+            }
             if self.weight_decay > 0.0 {
                 gradient = gradient.f_add(&weight.f_mul_scalar(self.weight_decay)?)?;
             }
@@ -104,7 +107,9 @@ impl Adagrad {
 
 /// By value first, then all together by their Euclidean norm.
 fn clip(weights: &[Tensor], updates: &DenseUpdates) -> Result<(), ModelError> {
+    // A parameter that a module of the user's does not use has none.
     let mut gradients = weights.iter().map(Tensor::f_grad).collect::<Result<Vec<_>, _>>()?;
+    gradients.retain(Tensor::defined);
     if let Some(limit) = updates.clip_value {
         for gradient in &mut gradients {
             let _ = gradient.f_clamp_(-limit, limit)?;

@@ -2,6 +2,7 @@
 //! it shares no code and no method with libtorch's autograd.
 
 mod fixtures;
+mod torchscript;
 
 use std::collections::HashMap;
 

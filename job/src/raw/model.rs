@@ -81,6 +81,21 @@ pub(crate) enum Model {
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
+    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
+    #[serde(rename = "torchscript")]
+    TorchScript {
+        /// The file that `torch.jit.save` wrote. A relative path starts at the job file's folder; one given by `--set`
+        /// or the environment starts at the current directory.
+        #[schemars(length(min = 1))]
+        file: String,
+        /// SHA-256 of the file, 64 hexadecimal digits, as `sha256sum` prints it.
+        #[schemars(length(min = 64))]
+        sha256: String,
+        /// Has to be true: loading a module can run code of whoever made it.
+        #[serde(default)]
+        trust: bool,
+    },
 }
 
 /// Widths of hidden layers, written out or by name.

@@ -1,5 +1,7 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
+use std::path::PathBuf;
+
 use super::{Resolver, rows};
 use crate::document::Path;
 use crate::raw;
@@ -12,8 +14,8 @@ const HYBRID_STALENESS: usize = 4;
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
 
-/// The network, whose widths the schema has checked.
-pub(super) fn network(raw: raw::Model) -> Model {
+/// The network, whose widths the schema has checked; `file` is where a module of the user's lies.
+pub(super) fn network(raw: raw::Model, file: PathBuf) -> Model {
     match raw {
         raw::Model::Dlrm { bottom, top, dropout } => Model::Dlrm { bottom, top, dropout },
         raw::Model::Ffnn { hidden, dropout } => Model::Ffnn { hidden: widths(hidden), dropout },
@@ -26,6 +28,7 @@ pub(super) fn network(raw: raw::Model) -> Model {
         }
         raw::Model::DeepFm { hidden, dropout } => Model::DeepFm { hidden, dropout },
         raw::Model::WideDeep { hidden, dropout } => Model::WideDeep { hidden, dropout },
+        raw::Model::TorchScript { sha256, .. } => Model::TorchScript { file, sha256: sha256.to_ascii_lowercase() },
     }
 }
 
@@ -61,7 +64,28 @@ impl Resolver<'_> {
                 self.deepfm_needs_factors(features, tables);
             }
             raw::Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
+            raw::Model::TorchScript { sha256, trust, .. } => self.torchscript(sha256, *trust),
             raw::Model::Ffnn { .. } | raw::Model::Dcnv2 { .. } | raw::Model::WideDeep { .. } => {}
+        }
+    }
+
+    /// Where a module of the user's lies; empty for other networks.
+    pub(super) fn module_file(&mut self, raw: &raw::Model) -> PathBuf {
+        match raw {
+            raw::Model::TorchScript { file, .. } => self.path(&Path::from("model.file"), file),
+            _ => PathBuf::new(),
+        }
+    }
+
+    fn torchscript(&mut self, sha256: &str, trust: bool) {
+        if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let help = "write the 64 hexadecimal digits that `sha256sum` prints for the file";
+            self.problem("model.sha256", "model.sha256 is no SHA-256", "not 64 hexadecimal digits", help);
+        }
+        if !trust {
+            let help = "set `trust = true` if you know who made the file";
+            let message = "a TorchScript module can run code of whoever made it when it is loaded";
+            self.problem("model.kind", message, "not trusted", help);
         }
     }
 
@@ -220,6 +244,21 @@ mod tests {
         let rank = problems(CRITEO, "[model]\nkind = 'dcnv2'\nrank = 429\n");
         assert_eq!(rank, ["rank 429 is not below 429, the width of the cross layers' input"]);
         assert_eq!(job(CRITEO, "[model]\nkind = 'wide_deep'\n[tables]\nC2 = { dim = 1 }\n").tables[1].dim, 1);
+    }
+
+    #[test]
+    fn a_module_is_trusted_by_word_and_known_by_hash() {
+        let text = |sha256: &str, rest: &str| {
+            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{sha256}'\n{rest}\n")
+        };
+        let file = PathBuf::from("/jobs/net.pt");
+        let expected = Model::TorchScript { file, sha256: "ab".repeat(32) };
+        assert_eq!(job(CRITEO, &text(&"Ab".repeat(32), "trust = true")).model, expected);
+        let untrusted = ["a TorchScript module can run code of whoever made it when it is loaded"];
+        assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "")), untrusted);
+        assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "trust = false")), untrusted);
+        let no_hash = ["model.sha256 is no SHA-256"];
+        assert_eq!(problems(CRITEO, &text(&"xy".repeat(32), "trust = true")), no_hash);
     }
 
     #[test]
