@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
-use zagros_job::{Job, Mode, Model, Table, TestPart, ValidationPart};
+use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
 
 use crate::exit::{Exit, Failure};
 use crate::print::out;
@@ -27,7 +27,10 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
     row("threads", format!("{} for torch, {} for parsing", job.train.threads, job.data.threads));
     out!("\n{}", "memory".bold());
-    row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT).to_string());
+    match &job.model {
+        Model::TorchScript { .. } => row("dense network", "as the module has it"),
+        _ => row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT)),
+    }
     row("batches", format!("{} for {} in flight", HumanBytes(in_flight_bytes(job)), job.train.staleness + 1));
     for (shape, tables) in shapes(&job.tables) {
         let million = HumanBytes(row_bytes(shape) as u64 * 1_000_000);
@@ -75,6 +78,18 @@ fn model(job: &Job) -> String {
     let kind = match &job.model {
         Model::Dlrm { bottom, top, .. } => format!("DLRM, bottom {bottom:?}, top {top:?}"),
         Model::Ffnn { hidden, .. } => format!("FFNN {hidden:?}"),
+        Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+            let rank = rank.map_or_else(|| "full rank".to_owned(), |rank| format!("rank {rank}"));
+            let structure = match structure {
+                Structure::Stacked => "stacked",
+                Structure::Parallel => "parallel",
+            };
+            format!("DCNv2, {cross_layers} cross layers of {rank}, {structure}, deep {hidden:?}")
+        }
+        Model::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
+        Model::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
+        // Not loaded: a plan runs nobody's code.
+        Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
     format!("{kind}, {} dense weights", HumanCount(weights(job)))
 }
@@ -103,6 +118,27 @@ fn weights(job: &Job) -> u64 {
             let (below, width) = if has_bottom { (mlp(numeric, bottom, dim), dim) } else { (0, 0) };
             below + mlp(width + interactions, top, 1)
         }
+        Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+            let width = numeric + dims.iter().sum::<i64>();
+            let matrix = rank.map_or(width * width, |rank| 2 * rank as i64 * width);
+            let cross = (*cross_layers as u64) * (matrix + width).unsigned_abs();
+            let output = match (structure, hidden.split_last()) {
+                (Structure::Stacked, Some(_)) => mlp(width, hidden, 1),
+                (Structure::Parallel, Some((last, below))) => mlp(width, below, *last) + mlp(width + last, &[], 1),
+                (_, None) => mlp(width, &[], 1),
+            };
+            cross + output
+        }
+        Model::DeepFm { hidden, .. } => {
+            let factors = dims.first().map_or(0, |dim| dim - 1);
+            let numbers = if numeric > 0 { numeric + 1 + numeric * factors } else { 0 };
+            numbers.unsigned_abs() + mlp((numeric + dims.len() as i64) * factors, hidden, 1)
+        }
+        Model::WideDeep { hidden, .. } => {
+            let wide = if numeric > 0 { numeric + 1 } else { 0 };
+            wide.unsigned_abs() + mlp(numeric + dims.iter().map(|dim| dim - 1).sum::<i64>(), hidden, 1)
+        }
+        Model::TorchScript { .. } => 0,
     }
 }
 
@@ -135,11 +171,39 @@ fn shapes(tables: &[Table]) -> Vec<(&Table, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use zagros_dense_worker::model::DenseModel;
+    use zagros_job::Overrides;
+
     use super::*;
 
     #[test]
     fn an_mlp_counts_weights_and_biases() {
         assert_eq!(mlp(13, &[512, 256], 16), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
         assert_eq!(mlp(4, &[], 1), 5);
+    }
+
+    #[test]
+    fn every_network_has_as_many_weights_as_are_counted() {
+        let networks = [
+            "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
+            "kind = 'ffnn'\nhidden = [8, 6]",
+            "kind = 'dcnv2'\nhidden = [8, 6]",
+            "kind = 'dcnv2'\nhidden = [8, 6]\nstructure = 'parallel'\nrank = 5",
+            "kind = 'dcnv2'\nhidden = []\nstructure = 'parallel'",
+            "kind = 'deepfm'\nhidden = [8, 6]",
+            "kind = 'wide_deep'\nhidden = [8, 6]",
+        ];
+        for network in networks {
+            let text = format!(
+                "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n[model]\n{network}\n"
+            );
+            let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
+            let saved = DenseModel::new(&job).unwrap().to_safetensors().unwrap();
+            // Eight bytes with the length of the header, the header, the weights in f32.
+            let header = u64::from_le_bytes(saved[..8].try_into().unwrap());
+            assert_eq!(weights(&job), (saved.len() as u64 - 8 - header) / 4, "{}", model(&job));
+        }
     }
 }

@@ -154,6 +154,10 @@ impl Report<'_> {
             "staleness",
             &format!("{:.1} batches on average, {} at most (bound {bound})", staleness.mean, staleness.max),
         );
+        if summary.skipped_steps > 0 {
+            let skipped = HumanCount(summary.skipped_steps);
+            row("skipped steps", &format!("{skipped}, not finite (train.non_finite)"));
+        }
         if summary.bad_rows > 0 {
             row("bad rows", &format!("{} skipped (data.max_bad_rows)", HumanCount(summary.bad_rows)));
         }

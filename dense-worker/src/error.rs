@@ -222,9 +222,13 @@ fn ingest_class(error: &IngestError) -> ExitClass {
 fn model_class(error: &ModelError) -> ExitClass {
     match error {
         ModelError::NotFinite { .. } => ExitClass::Diverged,
-        ModelError::Shape { .. } | ModelError::Dims { .. } | ModelError::Foreign { .. } | ModelError::Damaged(_) => {
-            ExitClass::Data
-        }
+        ModelError::Shape { .. }
+        | ModelError::Dims { .. }
+        | ModelError::Script { .. }
+        | ModelError::ScriptFailed { .. }
+        | ModelError::ScriptOutput { .. }
+        | ModelError::Foreign { .. }
+        | ModelError::Damaged(_) => ExitClass::Data,
         ModelError::Length { .. } | ModelError::Torch(_) => ExitClass::Internal,
     }
 }

@@ -15,6 +15,8 @@ use crate::summary::StageSeconds;
 pub struct Metrics {
     /// Steps made.
     pub steps: IntCounter,
+    /// Of these, left out for what was not finite.
+    pub skipped_steps: IntCounter,
     /// Samples trained on.
     pub samples: IntCounter,
     /// Mean loss of the last batch.
@@ -119,6 +121,7 @@ impl Metrics {
         let whole = |name, help| register(registry, IntGauge::new(name, help));
         Self {
             steps: counter("zagros_worker_steps_total", "Steps made."),
+            skipped_steps: counter("zagros_worker_skipped_steps_total", "Steps left out for what was not finite."),
             samples: counter("zagros_worker_samples_total", "Samples trained on."),
             loss: gauge("zagros_worker_loss", "Mean loss of the last batch, nats."),
             staleness: whole("zagros_worker_staleness", "Unacknowledged batches when the last batch was looked up."),

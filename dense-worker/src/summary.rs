@@ -20,8 +20,10 @@ pub enum Outcome {
 pub struct Summary {
     /// How it ended.
     pub outcome: Outcome,
-    /// Steps made.
+    /// Steps made, those left out among them.
     pub steps: u64,
+    /// Steps left out because loss or gradients were not finite (`train.non_finite = "skip"`).
+    pub skipped_steps: u64,
     /// Samples trained on by all workers.
     pub samples: u64,
     /// Wall time of training, without evaluation and saving.

@@ -10,9 +10,9 @@ pub(crate) use control::FakeControl;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, DenseOptimizer, Element, Eval, Features, Format, Init, Job, Label, Mode,
-    Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
-    TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
+    Admission, Categorical, Cluster, Data, DenseOptimizer, DenseUpdates, Element, Eval, Features, Format, Init, Job,
+    Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table,
+    TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -37,6 +37,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             max_steps: None,
             evaluate_every: None,
             early_stop: None,
+            updates: DenseUpdates::default(),
         },
         eval: Eval { group_by: None, group_samples: 1000 },
         cluster: cluster(),

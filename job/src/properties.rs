@@ -113,6 +113,13 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     )
 }
 
+/// The rank has to be below the width of the input, and a module has to be trusted and hashed.
+fn any_model(model: Json) -> Json {
+    let module = model["kind"] == "torchscript";
+    let keys = if module { json!({ "sha256": "0".repeat(64), "trust": true }) } else { json!({ "rank": null }) };
+    with(model, keys)
+}
+
 /// Job files whose sections hold anything but for what has to fit together.
 fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
@@ -135,7 +142,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag] },
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
-            "model": model,
+            "model": any_model(model),
             "optimizer": optimizer,
             "train": with(train, json!({ "staleness": null })),
             "eval": with(eval, json!({ "group_by": "user" })),

@@ -25,9 +25,9 @@ pub(crate) use eval::Eval;
 pub(crate) use features::{
     Categorical, CategoricalTable, Features, Label, LabelTable, Numeric, NumericTable, PoolAt, Pooling, Standardise,
 };
-pub(crate) use model::{DenseOptimizer, Model};
+pub(crate) use model::{DenseOptimizer, Hidden, Model, Preset, Structure};
 pub(crate) use rows::{Admission, Counter, Element, Evict, NonFinite, SKETCH, Schedule, Victims};
-pub(crate) use train::{EarlyStop, Metric, Mode, Output, Precision, Train};
+pub(crate) use train::{EarlyStop, Metric, Mode, NonFiniteStep, Output, Precision, Train};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

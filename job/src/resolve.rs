@@ -50,11 +50,12 @@ impl Resolver<'_> {
         self.retention_fits(&tables, &raw.tables, &raw.cluster);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
+        let module = self.module_file(&raw.model);
         Job {
             name: self.name(raw.name),
             data: self.data(&raw.data),
             tables,
-            model: model::network(raw.model),
+            model: model::network(raw.model, module),
             dense_optimizer: model::optimizer(raw.optimizer),
             train: self.train(&raw.train),
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),

@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, EarlyStop, Features, Format, Job, Metric, Mode, Model, Numeric, PoolAt, Pooling,
-    Precision, Standardise, Table, TestPart, ValidationPart, Values, Wire,
+    Categorical, Data, DenseOptimizer, EarlyStop, Features, Format, Job, Metric, Mode, Model, NonFinite, Numeric,
+    PoolAt, Pooling, Precision, Standardise, Structure, Table, TestPart, ValidationPart, Values, Wire,
 };
 
 impl Job {
@@ -33,11 +33,15 @@ impl Job {
         for feature in features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
             feature.standardise = Standardise::Fit;
         }
+        let mut model = self.model.clone();
+        if let Model::TorchScript { file, .. } = &mut model {
+            file.clear();
+        }
         let agreed = json!({
             "format": self.data.format,
             "features": features,
             "tables": self.tables,
-            "model": self.model,
+            "model": model,
             "optimizer": self.dense_optimizer,
             "train": crate::Train { threads: 0, ..self.train.clone() },
             "eval": self.eval,
@@ -173,13 +177,27 @@ fn categorical(feature: &Categorical, table: &str) -> raw::Categorical {
 fn model(model: &Model) -> raw::Model {
     match model.clone() {
         Model::Dlrm { bottom, top, dropout } => raw::Model::Dlrm { bottom, top, dropout },
-        Model::Ffnn { hidden, dropout } => raw::Model::Ffnn { hidden, dropout },
+        Model::Ffnn { hidden, dropout } => raw::Model::Ffnn { hidden: raw::Hidden::Widths(hidden), dropout },
+        Model::Dcnv2 { cross_layers, rank, structure, hidden, dropout } => {
+            let structure = match structure {
+                Structure::Stacked => raw::Structure::Stacked,
+                Structure::Parallel => raw::Structure::Parallel,
+            };
+            raw::Model::Dcnv2 { cross_layers, rank, structure, hidden, dropout }
+        }
+        Model::DeepFm { hidden, dropout } => raw::Model::DeepFm { hidden, dropout },
+        Model::WideDeep { hidden, dropout } => raw::Model::WideDeep { hidden, dropout },
+        Model::TorchScript { file, sha256 } => raw::Model::TorchScript { file: text(&file), sha256, trust: true },
     }
 }
 
 fn dense_optimizer(optimizer: DenseOptimizer) -> raw::DenseOptimizer {
     match optimizer {
         DenseOptimizer::Adam { lr, weight_decay } => raw::DenseOptimizer::Adam { lr, weight_decay },
+        DenseOptimizer::AdamW { lr, weight_decay } => raw::DenseOptimizer::AdamW { lr, weight_decay },
+        DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
+            raw::DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay }
+        }
         DenseOptimizer::Sgd { lr, momentum, weight_decay } => raw::DenseOptimizer::Sgd { lr, momentum, weight_decay },
     }
 }
@@ -202,6 +220,13 @@ fn train(train: &crate::Train) -> raw::Train {
         max_steps: train.max_steps,
         evaluate_every: train.evaluate_every,
         early_stop: train.early_stop.map(early_stop),
+        schedule: tables::schedule(train.updates.schedule),
+        clip_value: train.updates.clip_value.unwrap_or(0.0),
+        clip_norm: train.updates.clip_norm.unwrap_or(0.0),
+        non_finite: match train.updates.non_finite {
+            NonFinite::Refuse => raw::NonFiniteStep::Refuse,
+            NonFinite::Skip => raw::NonFiniteStep::Skip,
+        },
     }
 }
 
@@ -311,7 +336,14 @@ mod tests {
             "features.categorical=['C1']",
             "features.numeric=['I1', 'I2']",
             "model.top=[1]",
+            "model={kind='ffnn', hidden='persia'}",
+            "model={kind='dcnv2'}",
+            "model={kind='dcnv2', rank=7}",
             "optimizer.lr=0.5",
+            "optimizer.kind=adagrad",
+            "train.schedule={kind='linear', decay=5}",
+            "train.clip_norm=5",
+            "train.non_finite=skip",
             "cluster.servers=2",
             "cluster.workers=2",
             "cluster.buckets=512",

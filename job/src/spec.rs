@@ -263,6 +263,49 @@ pub enum Model {
         /// Share of hidden units dropped in training.
         dropout: f64,
     },
+    /// Wang et al. 2021: cross layers and a deep MLP.
+    Dcnv2 {
+        /// How many cross layers.
+        cross_layers: usize,
+        /// Rank of their matrices, below the width of the input; `None` for full.
+        rank: Option<usize>,
+        /// How cross layers and deep MLP are put together.
+        structure: Structure,
+        /// Hidden widths of the deep MLP.
+        hidden: Vec<i64>,
+        /// Share of hidden units of the deep MLP dropped in training.
+        dropout: f64,
+    },
+    /// Guo et al. 2017: factorisation machine and deep MLP. All tables share one dim, at least 2.
+    DeepFm {
+        /// Hidden widths of the deep MLP; 1 is appended.
+        hidden: Vec<i64>,
+        /// Share of hidden units of the deep MLP dropped in training.
+        dropout: f64,
+    },
+    /// Cheng et al. 2016: linear model and deep MLP.
+    WideDeep {
+        /// Hidden widths of the deep MLP; 1 is appended.
+        hidden: Vec<i64>,
+        /// Share of hidden units of the deep MLP dropped in training.
+        dropout: f64,
+    },
+    /// A TorchScript module of the user's, whom the job says to trust.
+    TorchScript {
+        /// Where it is, absolute.
+        file: PathBuf,
+        /// SHA-256 of the file, lower-case hexadecimal.
+        sha256: String,
+    },
+}
+
+/// How cross layers and deep MLP are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Structure {
+    /// The deep MLP reads what the cross layers give.
+    Stacked,
+    /// Both read the input.
+    Parallel,
 }
 
 /// Optimiser of the dense network.
@@ -272,6 +315,24 @@ pub enum DenseOptimizer {
     Adam {
         /// Learning rate.
         lr: f64,
+        /// L2 penalty added to the gradient.
+        weight_decay: f64,
+    },
+    /// Loshchilov & Hutter 2019.
+    AdamW {
+        /// Learning rate.
+        lr: f64,
+        /// Decoupled decay.
+        weight_decay: f64,
+    },
+    /// Duchi et al. 2011.
+    Adagrad {
+        /// Learning rate.
+        lr: f64,
+        /// Added to the root.
+        epsilon: f64,
+        /// First value of the accumulator.
+        initial_accumulator: f64,
         /// L2 penalty added to the gradient.
         weight_decay: f64,
     },
@@ -309,6 +370,8 @@ pub struct Train {
     pub evaluate_every: Option<u64>,
     /// End once the validation part gets no better.
     pub early_stop: Option<EarlyStop>,
+    /// How the dense network's updates are bounded and paced.
+    pub updates: DenseUpdates,
 }
 
 /// Numbers in the dense network's matrix products; all else is f32.
@@ -318,6 +381,19 @@ pub enum Precision {
     F32,
     /// 16 bits: f32 without the lower half of its digits.
     Bf16,
+}
+
+/// What happens to the dense network's gradients before its optimiser takes them, and at which rate it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DenseUpdates {
+    /// Factor on the learning rate by step.
+    pub schedule: Schedule,
+    /// Largest magnitude of a gradient's value; `None` for no limit, else above 0.
+    pub clip_value: Option<f64>,
+    /// Largest Euclidean norm of all gradients together, after `clip_value`; `None` for no limit, else above 0.
+    pub clip_norm: Option<f64>,
+    /// What becomes of a batch whose loss or gradients are not finite.
+    pub non_finite: NonFinite,
 }
 
 /// Consistency between embeddings and the dense network.

@@ -1,5 +1,7 @@
 //! Models reach the measures they should: on real data when it is there, on planted data always.
 
+mod models;
+
 use std::path::Path;
 
 use serde_json::Value;

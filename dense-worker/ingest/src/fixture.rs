@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Eval, Features, Format, Init, Job,
-    Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table,
-    TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
+    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Element, Eval, Features, Format,
+    Init, Job, Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise,
+    Table, TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -142,6 +142,7 @@ fn train() -> Train {
         max_steps: None,
         evaluate_every: None,
         early_stop: None,
+        updates: DenseUpdates::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
 use zagros_ingest::Batch;
-use zagros_job::Model;
+use zagros_job::{Model, NonFinite};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
@@ -184,6 +184,27 @@ async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
     let error = ran.unwrap_err();
     assert!(matches!(&error, WorkerError::Step { step: 2, source: ModelError::NotFinite { .. } }), "{error}");
     assert_eq!(setting.shard.pushes(), 1);
+}
+
+#[tokio::test]
+async fn a_batch_that_diverges_is_left_out_where_the_job_says_so() {
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(1);
+    worker.job.train.updates.non_finite = NonFinite::Skip;
+    // The bad one counts as a step, so that the run ends after three.
+    worker.job.train.max_steps = Some(3);
+    let mut bad = batch(2, &[&[1, 2]]);
+    bad.numeric[0] = f32::NAN;
+    let batches = Arc::new(vec![batch(2, &[&[1, 2]]), bad, batch(2, &[&[1, 2]]), batch(2, &[&[1, 2]])]);
+    let registry = worker.registry.clone();
+    let ran = tokio::time::timeout(LATE, worker.run_on(Input::Preloaded(batches))).await.unwrap();
+    let summary = ran.unwrap();
+    assert_eq!((summary.steps, summary.skipped_steps, summary.samples), (3, 1, 4));
+    assert!(summary.loss.is_finite());
+    assert_eq!(setting.shard.pushes(), 2);
+    assert_eq!(setting.steps.seen.lock().unwrap().iter().map(|report| report.step).collect::<Vec<_>>(), [1, 3]);
+    let shown = zagros_plumbing::metrics::render(&registry);
+    assert!(shown.contains("zagros_worker_skipped_steps_total 1\n"), "{shown}");
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ const SPEED_WINDOW: Duration = Duration::from_secs(5);
 pub(crate) struct Tracker {
     pub(crate) steps: u64,
     pub(crate) samples: u64,
+    skipped: u64,
     loss: Smoothed,
     recent: Recent,
     /// Of the pass.
@@ -55,6 +56,7 @@ impl Tracker {
         Self {
             steps: 0,
             samples: 0,
+            skipped: 0,
             loss: Smoothed::over(LOSS_STEPS),
             recent: Recent::over(RECENT_SAMPLES),
             overall: Overall::new(),
@@ -124,6 +126,19 @@ impl Tracker {
         }
     }
 
+    /// A step that was left out: its samples taught nothing. Answers how many there were.
+    pub(crate) fn skipped(&mut self, bytes: u64) -> u64 {
+        self.steps += 1;
+        self.skipped += 1;
+        self.pass_bytes += bytes;
+        self.skipped
+    }
+
+    /// Steps that were left out.
+    pub(crate) fn skipped_steps(&self) -> u64 {
+        self.skipped
+    }
+
     /// Of training alone, seconds.
     pub(crate) fn seconds(&self) -> f64 {
         let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -135,7 +150,10 @@ impl Tracker {
     }
 
     pub(crate) fn staleness(&self) -> Staleness {
-        Staleness { max: self.staleness_max, mean: self.staleness_sum as f64 / self.steps.max(1) as f64 }
+        Staleness {
+            max: self.staleness_max,
+            mean: self.staleness_sum as f64 / (self.steps - self.skipped).max(1) as f64,
+        }
     }
 
     fn pass_fraction(&self) -> f64 {
@@ -173,6 +191,7 @@ mod tests {
         assert_eq!((tracker.of_pass().samples, tracker.recent().samples), (0, 4));
         assert_eq!(tracker.stepped(step(0)).pass_fraction, 0.4);
         assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
+        assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.pass_fraction()), (1, 4, 6, 0.6));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use zagros_embedding_client::{EmbeddingClient, Window};
 use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStats};
-use zagros_job::Job;
+use zagros_job::{Job, NonFinite};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 use zagros_protocol::datapath::Access;
@@ -30,6 +30,7 @@ use crate::datapath::read::{Batches, Open, Reader};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, Observer};
 use crate::metrics::{Metrics, Stage};
+use crate::model::ModelError;
 use crate::summary::Outcome;
 
 /// All that training works with.
@@ -261,6 +262,11 @@ impl Trainer {
         let Fetched { seq, prepared, rows, permit } = fetched;
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
+        if let Some(what) = self.skipped(&stepped) {
+            let complete = self.skip(seq, what, prepared.batch);
+            self.complete(pass, complete);
+            return Ok(());
+        }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
         let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
@@ -270,6 +276,28 @@ impl Trainer {
         let (labels, bytes) = (&prepared.batch.labels, prepared.batch.bytes);
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(())
+    }
+
+    /// What was not finite, where the job wants such batches left out.
+    fn skipped(&self, stepped: &Result<Stepped, ModelError>) -> Option<&'static str> {
+        match stepped {
+            Err(ModelError::NotFinite { what }) if self.job.train.updates.non_finite == NonFinite::Skip => Some(*what),
+            _ => None,
+        }
+    }
+
+    /// A batch that changes nothing: neither the dense network, which refused it, nor any row. It counts as a step,
+    /// or a run of `max_steps` would want more batches than were fetched for it. Answers the splits that are complete.
+    fn skip(&mut self, seq: u64, what: &'static str, batch: Batch) -> Vec<u64> {
+        let skipped = self.tracker.skipped(batch.bytes);
+        self.metrics.steps.inc();
+        self.metrics.skipped_steps.inc();
+        // The first of many say enough.
+        if skipped.is_power_of_two() {
+            let step = self.tracker.steps;
+            tracing::warn!(step, skipped, "{what} is not finite; its batch is left out (train.non_finite)");
+        }
+        self.pushes.skip(seq, batch.completes)
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {

@@ -293,6 +293,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, Worke
     Ok(Summary {
         outcome,
         steps: tracker.steps,
+        skipped_steps: tracker.skipped_steps(),
         samples: tracker.samples,
         seconds,
         samples_per_second: if seconds > 0.0 { tracker.samples as f64 / seconds } else { 0.0 },

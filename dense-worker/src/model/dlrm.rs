@@ -26,7 +26,7 @@ impl Dlrm {
         top: &[i64],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        let (features, dim) = (shape.embeddings.len(), common_dim(shape)?);
+        let (features, dim) = (shape.embeddings.len(), shape.common_dim("dlrm")?);
         let has_bottom = shape.numeric > 0;
         let vectors = features + usize::from(has_bottom);
         let pairs = strict_lower_triangle(vectors);
@@ -65,15 +65,6 @@ impl Dlrm {
     }
 }
 
-fn common_dim(shape: &InputShape) -> Result<usize, ModelError> {
-    let what = "dlrm has no categorical feature";
-    let first = *shape.embeddings.first().ok_or(ModelError::Shape { what })?;
-    match shape.embeddings.iter().find(|dim| **dim != first) {
-        Some(other) => Err(ModelError::Dims { first, other: *other }),
-        None => Ok(first),
-    }
-}
-
 fn strict_lower_triangle(vectors: usize) -> Vec<i64> {
     (0..vectors).flat_map(|row| (0..row).map(move |column| int(row * vectors + column))).collect()
 }
@@ -86,11 +77,5 @@ mod tests {
     fn pairs_are_the_strict_lower_triangle_row_by_row() {
         assert_eq!(strict_lower_triangle(3), [3, 6, 7]);
         assert!(strict_lower_triangle(1).is_empty());
-    }
-
-    #[test]
-    fn dims_that_differ_are_refused() {
-        let shape = InputShape { numeric: 1, embeddings: vec![4, 4, 8] };
-        assert!(matches!(common_dim(&shape), Err(ModelError::Dims { first: 4, other: 8 })));
     }
 }

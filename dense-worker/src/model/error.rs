@@ -1,5 +1,7 @@
 //! What can go wrong in the dense network.
 
+use std::path::PathBuf;
+
 /// Why the dense network could not be built, stepped, saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -10,8 +12,12 @@ pub enum ModelError {
         what: &'static str,
     },
     /// Features disagree about a dim that the network needs to be one.
-    #[error("dlrm needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim")]
+    #[error(
+        "{model} needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim"
+    )]
     Dims {
+        /// Kind of the network.
+        model: &'static str,
         /// Dim of the first feature.
         first: usize,
         /// A dim that differs.
@@ -35,6 +41,29 @@ pub enum ModelError {
     NotFinite {
         /// Loss or which gradient.
         what: &'static str,
+    },
+    /// The user's module cannot be used.
+    #[error("the TorchScript module {} {reason}", file.display())]
+    Script {
+        /// Where it is.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The user's module failed in a step.
+    #[error(
+        "the TorchScript module failed: {reason}; it is called with the numeric values [batch, numeric] and the feature \
+         vectors [batch, width of all], both f32"
+    )]
+    ScriptFailed {
+        /// In libtorch's words.
+        reason: String,
+    },
+    /// The user's module gives something else than logits.
+    #[error("the TorchScript module gives {what}; expected f32 logits of [batch] or [batch, 1]")]
+    ScriptOutput {
+        /// Kind and shape.
+        what: String,
     },
     /// Saved weights are of another network.
     #[error("the saved weights do not fit this model: {what}; use the job file saved beside them")]

@@ -24,12 +24,38 @@ impl<'a> Weights<'a> {
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
     /// as PyTorch's `nn.Linear` has them.
-    fn linear(&mut self, stack: &str, index: usize, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+    pub(super) fn linear(
+        &mut self,
+        stack: &str,
+        index: usize,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Linear, ModelError> {
         let bound = 1.0 / (inputs as f32).sqrt();
         let path = &self.root / stack / index;
         let weight = self.uniform(inputs * outputs, bound)?.f_reshape([int(outputs), int(inputs)])?;
         let bias = self.uniform(outputs, bound)?;
         Ok(Linear { weight: path.f_var_copy("weight", &weight)?, bias: path.f_var_copy("bias", &bias)? })
+    }
+
+    /// `stack.index.weight` alone, as in [`Self::linear`].
+    pub(super) fn matrix(
+        &mut self,
+        stack: &str,
+        index: usize,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Tensor, ModelError> {
+        let path = &self.root / stack / index;
+        let weight = self.uniform(inputs * outputs, 1.0 / (inputs as f32).sqrt())?;
+        Ok(path.f_var_copy("weight", &weight.f_reshape([int(outputs), int(inputs)])?)?)
+    }
+
+    /// `name.weight` of `[rows, dim]`, uniform in ±`bound`.
+    pub(super) fn factors(&mut self, name: &str, rows: usize, dim: usize, bound: f32) -> Result<Tensor, ModelError> {
+        let path = &self.root / name;
+        let values = self.uniform(rows * dim, bound)?.f_reshape([int(rows), int(dim)])?;
+        Ok(path.f_var_copy("weight", &values)?)
     }
 
     fn uniform(&mut self, count: usize, bound: f32) -> Result<Tensor, ModelError> {
@@ -38,10 +64,18 @@ impl<'a> Weights<'a> {
     }
 }
 
+/// W·x + b.
 #[derive(Debug)]
-struct Linear {
+pub(super) struct Linear {
     weight: Tensor,
     bias: Tensor,
+}
+
+impl Linear {
+    /// `[batch, inputs]` to `[batch, outputs]`.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
+    }
 }
 
 /// Linear layers with ReLU between them.

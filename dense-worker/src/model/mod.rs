@@ -2,25 +2,35 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
+mod dcnv2;
+mod deepfm;
 mod dlrm;
 mod error;
 mod ffnn;
 mod gradients;
 mod mlp;
+mod optimizer;
 mod pass;
 mod shared;
+mod torchscript;
 mod weights;
+mod wide_deep;
 
-use tch::nn::{self, Optimizer, OptimizerConfig, VarStore};
+use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
-use zagros_job::{DenseOptimizer, Job, Model};
+use zagros_job::{Job, Model};
 
+use dcnv2::{Dcnv2, Form};
+use deepfm::DeepFm;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
 use gradients::Gradients;
 use mlp::{Dropout, Weights};
+use optimizer::Updater;
 use pass::{Share, Team};
+use torchscript::TorchScript;
+use wide_deep::WideDeep;
 
 /// What the network reads of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +54,16 @@ impl InputShape {
     pub fn width(&self) -> usize {
         self.embeddings.iter().sum()
     }
+
+    /// The one dim of all tables, which `model` needs.
+    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
+        let what = "the network needs a categorical feature and has none";
+        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
+        match self.embeddings.iter().find(|dim| **dim != first) {
+            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
+            None => Ok(first),
+        }
+    }
 }
 
 /// What one training step gives.
@@ -66,7 +86,9 @@ pub struct DenseModel {
     gradients: Gradients,
     /// The step without autograd, for networks that have one.
     team: Option<Team>,
-    optimizer: Optimizer,
+    updater: Updater,
+    /// Updates so far, those that were left out among them.
+    steps: u64,
     /// Of the step with autograd.
     dropout: Dropout,
     threads: usize,
@@ -76,6 +98,10 @@ pub struct DenseModel {
 enum Network {
     Dlrm(Dlrm),
     Ffnn(Ffnn),
+    Dcnv2(Dcnv2),
+    DeepFm(DeepFm),
+    WideDeep(WideDeep),
+    TorchScript(TorchScript),
 }
 
 impl DenseModel {
@@ -87,14 +113,13 @@ impl DenseModel {
     pub fn new(job: &Job) -> Result<Self, ModelError> {
         let shape = InputShape::of(job);
         let variables = VarStore::new(Device::Cpu);
-        let mut weights = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
-        let network = Network::build(&job.model, &shape, &mut weights)?;
-        let optimizer = build_optimizer(&job.dense_optimizer, &variables)?;
+        let network = Network::build(job, &shape, &variables)?;
+        let updater = Updater::new(&job.dense_optimizer, job.train.updates, &variables)?;
         let gradients = Gradients::attach(&variables)?;
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
         let team = Team::of(&network, &shape, &gradients, job.train.threads, dropout)?;
         let (dropout, threads) = (dropout(0), job.train.threads);
-        Ok(Self { shape, variables, network, gradients, team, optimizer, dropout, threads })
+        Ok(Self { shape, variables, network, gradients, team, updater, steps: 0, dropout, threads })
     }
 
     /// What the network reads of one sample.
@@ -111,8 +136,10 @@ impl DenseModel {
     /// what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let output = self.backward(numeric, embeddings, labels)?;
+        // A step that is left out counts for the schedule, too.
+        self.steps += 1;
         self.check_finite(&output)?;
-        self.optimizer.step();
+        self.updater.apply(self.steps - 1, &self.variables)?;
         Ok(output)
     }
 
@@ -201,10 +228,20 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(model: &Model, shape: &InputShape, weights: &mut Weights) -> Result<Self, ModelError> {
-        Ok(match model {
+    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<Self, ModelError> {
+        let weights = &mut Weights::seeded(variables.root(), job.train.seed, job.train.precision);
+        Ok(match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
+            Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+                let form = Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
+                Self::Dcnv2(Dcnv2::new(shape, form, weights)?)
+            }
+            Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
+            Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
+            Model::TorchScript { file, sha256 } => {
+                Self::TorchScript(TorchScript::load(file, sha256, job.train.seed, variables)?)
+            }
         })
     }
 
@@ -218,6 +255,10 @@ impl Network {
         let logits = match self {
             Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout)?,
             Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout)?,
+            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout)?,
+            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout)?,
+            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout)?,
+            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some())?,
         };
         Ok(logits.f_squeeze_dim(1)?)
     }
@@ -239,17 +280,14 @@ fn team_step(
 
 fn dropout_of(model: &Model) -> f64 {
     match model {
-        Model::Dlrm { dropout, .. } | Model::Ffnn { dropout, .. } => *dropout,
+        Model::Dlrm { dropout, .. }
+        | Model::Ffnn { dropout, .. }
+        | Model::Dcnv2 { dropout, .. }
+        | Model::DeepFm { dropout, .. }
+        | Model::WideDeep { dropout, .. } => *dropout,
+        // Its own affair.
+        Model::TorchScript { .. } => 0.0,
     }
-}
-
-fn build_optimizer(optimizer: &DenseOptimizer, variables: &VarStore) -> Result<Optimizer, ModelError> {
-    Ok(match *optimizer {
-        DenseOptimizer::Adam { lr, weight_decay } => nn::adam(0.9, 0.999, weight_decay).build(variables, lr)?,
-        DenseOptimizer::Sgd { lr, momentum, weight_decay } => {
-            nn::sgd(momentum, 0.0, weight_decay, false).build(variables, lr)?
-        }
-    })
 }
 
 /// This thread's share of libtorch. The other pool of libtorch (inter-op) serves TorchScript only and is never started.

@@ -32,15 +32,15 @@ impl DenseModel {
     /// One optimiser step with these gradients instead of those of the last backward pass.
     ///
     /// # Errors
-    /// When their length is not [`Self::weights`] or one is not finite; nothing is applied then.
+    /// When their length is not [`Self::weights`] or one is not finite (nothing is applied then), or libtorch fails.
     pub fn apply(&mut self, gradients: &[f32]) -> Result<(), ModelError> {
         expect("dense gradients", self.weights(), gradients.len())?;
         if !super::all_finite(gradients) {
             return Err(ModelError::NotFinite { what: "a gradient of the dense network, summed over all workers," });
         }
         self.gradients.values_mut().copy_from_slice(gradients);
-        self.optimizer.step();
-        Ok(())
+        self.steps += 1;
+        self.updater.apply(self.steps - 1, &self.variables)
     }
 
     /// From now on, dropout is that of this rank: the units that another worker drops are others. Those of rank 0 are a

@@ -1,12 +1,15 @@
 //! The networks against a reference written out in f64 loops, whose gradients are finite differences:
 //! it shares no code and no method with libtorch's autograd.
 
+mod fixtures;
+mod torchscript;
+
 use std::collections::HashMap;
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use safetensors::SafeTensors;
-use zagros_job::{DenseOptimizer, Job, Model};
+use zagros_job::{DenseOptimizer, Job, Model, Structure};
 
 use super::*;
 use crate::testing::job;
@@ -246,5 +249,11 @@ fn weights_of_another_network_are_refused_by_name() {
 fn shapes_that_leave_nothing_to_learn_from_are_refused() {
     assert!(matches!(DenseModel::new(&job(0, &[4], dlrm())), Err(ModelError::Shape { .. })));
     assert!(matches!(DenseModel::new(&job(0, &[], ffnn())), Err(ModelError::Shape { .. })));
-    assert!(matches!(DenseModel::new(&job(1, &[4, 8], dlrm())), Err(ModelError::Dims { .. })));
+    assert!(matches!(DenseModel::new(&job(1, &[4, 8], dlrm())), Err(ModelError::Dims { first: 4, other: 8, .. })));
+    let refused =
+        |dims: &[usize], model| matches!(DenseModel::new(&job(0, dims, model)), Err(ModelError::Shape { .. }));
+    let (hidden, dropout, structure) = (vec![4], 0.0, Structure::Stacked);
+    assert!(refused(&[1, 1], Model::DeepFm { hidden: hidden.clone(), dropout }));
+    assert!(refused(&[1, 1], Model::WideDeep { hidden: hidden.clone(), dropout }));
+    assert!(refused(&[], Model::Dcnv2 { cross_layers: 1, rank: None, structure, hidden, dropout }));
 }

@@ -25,15 +25,105 @@ pub(crate) enum Model {
     },
     /// Feed-forward network over numeric features and embedding vectors side by side.
     Ffnn {
-        /// Widths of the hidden layers, in order; the output layer is appended.
-        #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
-        hidden: Vec<i64>,
+        /// Widths of the hidden layers, in order, or the name of a preset; the output layer is appended.
+        #[serde(default = "ffnn_hidden")]
+        hidden: Hidden,
         /// Share of hidden units that a training step drops.
         #[serde(default)]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
         dropout: f64,
     },
+    /// DCN-V2, Wang et al. 2021: cross layers over numeric features and embedding vectors side by side, and a deep MLP.
+    Dcnv2 {
+        /// Cross layers; each raises by one the degree of the feature products that the network can express.
+        #[serde(default = "cross_layers")]
+        #[schemars(range(min = 1, max = 64))]
+        cross_layers: usize,
+        /// Rank r of the cross layers' matrices: W = U·Vᵀ with U and V of width × r; below the width of the input.
+        /// Default: none, W is of full rank, width × width.
+        #[schemars(range(min = 1, max = 65536))]
+        rank: Option<usize>,
+        /// How cross layers and deep MLP are put together.
+        #[serde(default = "structure")]
+        structure: Structure,
+        /// Widths of the hidden layers of the deep MLP, in order; none leaves the cross layers alone.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of the deep MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// DeepFM, Guo et al. 2017: a factorisation machine and a deep MLP over the same vectors, their logits added. All
+    /// tables share one `dim` of at least 2: the first value of a row is the id's weight in the machine's first-order
+    /// term, the others are its factors.
+    DeepFm {
+        /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of the deep MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// Wide & Deep, Cheng et al. 2016: a linear model and a deep MLP, their logits added. The first value of a row is
+    /// the id's weight in the linear model, the others are its vector in the MLP: a table of `dim = 1` is wide alone.
+    #[serde(rename = "wide_deep")]
+    WideDeep {
+        /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of the deep MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
+    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
+    #[serde(rename = "torchscript")]
+    TorchScript {
+        /// The file that `torch.jit.save` wrote. A relative path starts at the job file's folder; one given by `--set`
+        /// or the environment starts at the current directory.
+        #[schemars(length(min = 1))]
+        file: String,
+        /// SHA-256 of the file, 64 hexadecimal digits, as `sha256sum` prints it.
+        #[schemars(length(min = 64))]
+        sha256: String,
+        /// Has to be true: loading a module can run code of whoever made it.
+        #[serde(default)]
+        trust: bool,
+    },
+}
+
+/// Widths of hidden layers, written out or by name.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Hidden {
+    /// In order.
+    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 65536)))] Vec<i64>),
+    /// By name.
+    Preset(Preset),
+}
+
+/// Hidden layers by name.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Preset {
+    /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
+    Persia,
+}
+
+/// How cross layers and deep MLP are put together (Wang et al. 2021, figure 1).
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Structure {
+    /// The deep MLP reads what the cross layers give.
+    Stacked,
+    /// Both read the input; one linear layer reads what both give.
+    Parallel,
 }
 
 impl Default for Model {
@@ -52,6 +142,37 @@ pub(crate) enum DenseOptimizer {
         #[serde(default = "adam_lr")]
         #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
         lr: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        weight_decay: f64,
+    },
+    /// Adam with decoupled decay, Loshchilov & Hutter 2019: w ← w − lr·weight_decay·w besides.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Learning rate.
+        #[serde(default = "adam_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
+        lr: f64,
+        /// Decoupled decay.
+        #[serde(default = "decoupled")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        weight_decay: f64,
+    },
+    /// Duchi et al. 2011: a ← a + g²; w ← w − lr·g / (√a + epsilon).
+    Adagrad {
+        /// Learning rate.
+        #[serde(default = "adagrad_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
+        lr: f64,
+        /// Added to the root; keeps the quotient finite.
+        #[serde(default = "epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f64,
+        /// First value of the accumulator a; above 0 it softens the first steps.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        initial_accumulator: f64,
         /// L2 penalty added to the gradient.
         #[serde(default)]
         #[schemars(range(min = 0.0, max = 1.0))]
@@ -88,8 +209,32 @@ fn hidden() -> Vec<i64> {
     vec![256, 128]
 }
 
+fn ffnn_hidden() -> Hidden {
+    Hidden::Widths(hidden())
+}
+
+fn cross_layers() -> usize {
+    3
+}
+
+fn structure() -> Structure {
+    Structure::Stacked
+}
+
 fn adam_lr() -> f64 {
     0.001
+}
+
+fn decoupled() -> f64 {
+    0.01
+}
+
+fn adagrad_lr() -> f64 {
+    0.01
+}
+
+fn epsilon() -> f64 {
+    1e-10
 }
 
 fn sgd_lr() -> f64 {

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rows::Schedule;
+
 /// How training runs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -36,6 +38,19 @@ pub(crate) struct Train {
     /// End training once the validation part gets no better, and save the best state instead of the last; needs
     /// `data.validation` or `data.validation_share`. Default: none.
     pub(crate) early_stop: Option<EarlyStop>,
+    /// Factor on the dense optimiser's learning rate by step, from the start of the run; rows have
+    /// `embedding.schedule`.
+    pub(crate) schedule: Schedule,
+    /// Values of the dense network's gradients are cut to this, above and below zero; 0 for no limit. Rows have
+    /// `embedding.clip_value`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) clip_value: f64,
+    /// All gradients of the dense network together, after `clip_value`, are scaled down to this Euclidean norm; 0 for
+    /// no limit. Rows have `embedding.clip_norm`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub(crate) clip_norm: f64,
+    /// What becomes of a batch whose loss or any of whose gradients is infinite or not a number.
+    pub(crate) non_finite: NonFiniteStep,
 }
 
 /// When training ends before its last epoch.
@@ -83,8 +98,22 @@ impl Default for Train {
             max_steps: None,
             evaluate_every: None,
             early_stop: None,
+            schedule: Schedule::Constant,
+            clip_value: 0.0,
+            clip_norm: 0.0,
+            non_finite: NonFiniteStep::Refuse,
         }
     }
+}
+
+/// What becomes of a batch whose loss or gradients are not finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NonFiniteStep {
+    /// The run stops.
+    Refuse,
+    /// It is left out whole, no dense update and no gradient of a row, and counted as a step.
+    Skip,
 }
 
 /// Consistency between embeddings and the dense network.

@@ -83,7 +83,7 @@ impl Resolver<'_> {
     }
 
     /// Absolute, so that the resolved job means the same files wherever it is read.
-    fn path(&mut self, key: &Path, path: &str) -> PathBuf {
+    pub(super) fn path(&mut self, key: &Path, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
         }

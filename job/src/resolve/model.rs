@@ -1,19 +1,41 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
-use super::{Resolver, eval};
+use std::path::PathBuf;
+
+use super::{Resolver, eval, rows};
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{DenseOptimizer, Features, Mode, Model, Precision, Table, Train};
+use crate::spec::{DenseOptimizer, DenseUpdates, Features, Mode, Model, NonFinite, Precision, Structure, Table, Train};
 use crate::threads;
 
 /// Batches in flight when the job does not say: enough to hide a lookup behind the steps before it.
 const HYBRID_STALENESS: usize = 4;
 
-/// The network, whose widths the schema has checked.
-pub(super) fn network(raw: raw::Model) -> Model {
+/// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
+const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
+
+/// The network, whose widths the schema has checked; `file` is where a module of the user's lies.
+pub(super) fn network(raw: raw::Model, file: PathBuf) -> Model {
     match raw {
         raw::Model::Dlrm { bottom, top, dropout } => Model::Dlrm { bottom, top, dropout },
-        raw::Model::Ffnn { hidden, dropout } => Model::Ffnn { hidden, dropout },
+        raw::Model::Ffnn { hidden, dropout } => Model::Ffnn { hidden: widths(hidden), dropout },
+        raw::Model::Dcnv2 { cross_layers, rank, structure, hidden, dropout } => {
+            let structure = match structure {
+                raw::Structure::Stacked => Structure::Stacked,
+                raw::Structure::Parallel => Structure::Parallel,
+            };
+            Model::Dcnv2 { cross_layers, rank, structure, hidden, dropout }
+        }
+        raw::Model::DeepFm { hidden, dropout } => Model::DeepFm { hidden, dropout },
+        raw::Model::WideDeep { hidden, dropout } => Model::WideDeep { hidden, dropout },
+        raw::Model::TorchScript { sha256, .. } => Model::TorchScript { file, sha256: sha256.to_ascii_lowercase() },
+    }
+}
+
+fn widths(hidden: raw::Hidden) -> Vec<i64> {
+    match hidden {
+        raw::Hidden::Widths(widths) => widths,
+        raw::Hidden::Preset(raw::Preset::Persia) => PERSIA.to_vec(),
     }
 }
 
@@ -21,6 +43,10 @@ pub(super) fn network(raw: raw::Model) -> Model {
 pub(super) fn optimizer(raw: raw::DenseOptimizer) -> DenseOptimizer {
     match raw {
         raw::DenseOptimizer::Adam { lr, weight_decay } => DenseOptimizer::Adam { lr, weight_decay },
+        raw::DenseOptimizer::AdamW { lr, weight_decay } => DenseOptimizer::AdamW { lr, weight_decay },
+        raw::DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
+            DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay }
+        }
         raw::DenseOptimizer::Sgd { lr, momentum, weight_decay } => DenseOptimizer::Sgd { lr, momentum, weight_decay },
     }
 }
@@ -28,25 +54,72 @@ pub(super) fn optimizer(raw: raw::DenseOptimizer) -> DenseOptimizer {
 impl Resolver<'_> {
     /// Whether features and tables fit the network.
     pub(super) fn model(&mut self, raw: &raw::Model, features: &Features, tables: &[Table]) {
-        if matches!(raw, raw::Model::Dlrm { .. }) {
-            self.dlrm_needs_one_dim(features, tables);
-            if features.numeric.is_empty() {
-                let help = r#"list columns under `features.numeric`, or use [model] kind = "ffnn""#;
-                self.problem(
-                    "model.kind",
-                    "a DLRM needs a numeric feature for its bottom MLP",
-                    "no numeric feature",
-                    help,
-                );
+        match raw {
+            raw::Model::Dlrm { .. } => {
+                self.needs_one_dim("DLRM", features, tables);
+                self.dlrm_needs_numbers(features);
             }
+            raw::Model::DeepFm { .. } => {
+                self.needs_one_dim("DeepFM", features, tables);
+                self.deepfm_needs_factors(features, tables);
+            }
+            raw::Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
+            raw::Model::TorchScript { sha256, trust, .. } => self.torchscript(sha256, *trust),
+            raw::Model::Ffnn { .. } | raw::Model::Dcnv2 { .. } | raw::Model::WideDeep { .. } => {}
         }
     }
 
-    fn dlrm_needs_one_dim(&mut self, features: &Features, tables: &[Table]) {
+    /// Where a module of the user's lies; empty for other networks.
+    pub(super) fn module_file(&mut self, raw: &raw::Model) -> PathBuf {
+        match raw {
+            raw::Model::TorchScript { file, .. } => self.path(&Path::from("model.file"), file),
+            _ => PathBuf::new(),
+        }
+    }
+
+    fn torchscript(&mut self, sha256: &str, trust: bool) {
+        if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let help = "write the 64 hexadecimal digits that `sha256sum` prints for the file";
+            self.problem("model.sha256", "model.sha256 is no SHA-256", "not 64 hexadecimal digits", help);
+        }
+        if !trust {
+            let help = "set `trust = true` if you know who made the file";
+            let message = "a TorchScript module can run code of whoever made it when it is loaded";
+            self.problem("model.kind", message, "not trusted", help);
+        }
+    }
+
+    fn dlrm_needs_numbers(&mut self, features: &Features) {
+        if features.numeric.is_empty() {
+            let help = r#"list columns under `features.numeric`, or use [model] kind = "ffnn""#;
+            let message = "a DLRM needs a numeric feature for its bottom MLP";
+            self.problem("model.kind", message, "no numeric feature", help);
+        }
+    }
+
+    fn deepfm_needs_factors(&mut self, features: &Features, tables: &[Table]) {
+        let Some(table) = tables.iter().find(|table| table.dim < 2) else { return };
+        let message = format!("a DeepFM needs tables of dim 2 or more: \"{}\" has {}", table.name, table.dim);
+        let help = "the first value of a row is the id's first-order weight, the others are its factors";
+        self.problem(self.dim_of(table, features, tables), message, "leaves no factors", help);
+    }
+
+    /// A matrix of a rank as high as its width costs twice what the full one does.
+    fn rank_is_below(&mut self, rank: usize, features: &Features, tables: &[Table]) {
+        let vectors: usize = features.categorical.iter().map(|feature| tables[feature.table].dim).sum();
+        let width = features.numeric.len() + vectors;
+        if rank >= width {
+            let message = format!("rank {rank} is not below {width}, the width of the cross layers' input");
+            let help = "lower it (it saves weights below half of the width), or leave it out for full rank";
+            self.problem("model.rank", message, "too high", help);
+        }
+    }
+
+    fn needs_one_dim(&mut self, model: &str, features: &Features, tables: &[Table]) {
         let Some(first) = tables.first() else { return };
         for table in tables.iter().filter(|table| table.dim != first.dim) {
             let message = format!(
-                "a DLRM needs tables of one dim: \"{}\" has {}, \"{}\" has {}",
+                "a {model} needs tables of one dim: \"{}\" has {}, \"{}\" has {}",
                 first.name, first.dim, table.name, table.dim
             );
             let help = r#"give all tables the same `dim`, or use [model] kind = "ffnn""#;
@@ -85,7 +158,21 @@ impl Resolver<'_> {
             max_steps: raw.max_steps,
             evaluate_every: raw.evaluate_every,
             early_stop: raw.early_stop.map(eval::early_stop),
+            updates: updates(raw),
         }
+    }
+}
+
+fn updates(raw: &raw::Train) -> DenseUpdates {
+    let limit = |limit: f64| (limit > 0.0).then_some(limit);
+    DenseUpdates {
+        schedule: rows::schedule(raw.schedule),
+        clip_value: limit(raw.clip_value),
+        clip_norm: limit(raw.clip_norm),
+        non_finite: match raw.non_finite {
+            raw::NonFiniteStep::Refuse => NonFinite::Refuse,
+            raw::NonFiniteStep::Skip => NonFinite::Skip,
+        },
     }
 }
 
@@ -93,6 +180,7 @@ impl Resolver<'_> {
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job, problems};
+    use crate::spec::Schedule;
 
     #[test]
     fn staleness_follows_the_mode() {
@@ -120,6 +208,81 @@ mod tests {
         assert!(
             matches!(job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = []\n").model, Model::Ffnn { hidden, .. } if hidden.is_empty())
         );
+    }
+
+    #[test]
+    fn the_preset_has_the_papers_widths() {
+        let hidden = |model: &str| match job(CRITEO, &format!("[model]\nkind = 'ffnn'\n{model}\n")).model {
+            Model::Ffnn { hidden, .. } => hidden,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(hidden("hidden = 'persia'"), [4096, 2048, 1024, 512, 256]);
+        assert_eq!(hidden("hidden = [7]"), [7]);
+        assert_eq!(hidden(""), [256, 128]);
+        let found = problems(CRITEO, "[model]\nkind = 'ffnn'\nhidden = 'persya'\n");
+        assert_eq!(found, ["`model.hidden` has no choice \"persya\""]);
+        assert_eq!(problems(CRITEO, "[model]\nkind = 'ffnn'\nhidden = [0]\n").len(), 1);
+    }
+
+    #[test]
+    fn each_kind_of_network_has_its_keys() {
+        let model = |text: &str| job(CRITEO, &format!("[model]\n{text}\n")).model;
+        let (hidden, dropout) = (vec![256, 128], 0.0);
+        let stacked = Structure::Stacked;
+        let full = Model::Dcnv2 { cross_layers: 3, rank: None, structure: stacked, hidden: hidden.clone(), dropout };
+        assert_eq!(model("kind = 'dcnv2'"), full);
+        let text = "kind = 'dcnv2'\ncross_layers = 2\nrank = 428\nstructure = 'parallel'\nhidden = []\ndropout = 0.5";
+        let structure = Structure::Parallel;
+        let low = Model::Dcnv2 { cross_layers: 2, rank: Some(428), structure, hidden: vec![], dropout: 0.5 };
+        assert_eq!(model(text), low);
+        assert_eq!(model("kind = 'deepfm'"), Model::DeepFm { hidden: hidden.clone(), dropout });
+        assert_eq!(model("kind = 'wide_deep'"), Model::WideDeep { hidden, dropout });
+    }
+
+    #[test]
+    fn tables_that_a_network_cannot_use_are_refused() {
+        let one = problems(CRITEO, "[embedding]\ndim = 1\n[model]\nkind = 'deepfm'\n");
+        assert_eq!(one, ["a DeepFM needs tables of dim 2 or more: \"C1\" has 1"]);
+        let differ = problems(CRITEO, "[model]\nkind = 'deepfm'\n[tables]\nC2 = { dim = 8 }\n");
+        assert_eq!(differ, ["a DeepFM needs tables of one dim: \"C1\" has 16, \"C2\" has 8"]);
+        // 13 numbers and 26 vectors of 16 values.
+        let rank = problems(CRITEO, "[model]\nkind = 'dcnv2'\nrank = 429\n");
+        assert_eq!(rank, ["rank 429 is not below 429, the width of the cross layers' input"]);
+        assert_eq!(job(CRITEO, "[model]\nkind = 'wide_deep'\n[tables]\nC2 = { dim = 1 }\n").tables[1].dim, 1);
+    }
+
+    #[test]
+    fn a_module_is_trusted_by_word_and_known_by_hash() {
+        let text = |sha256: &str, rest: &str| {
+            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{sha256}'\n{rest}\n")
+        };
+        let file = PathBuf::from("/jobs/net.pt");
+        let expected = Model::TorchScript { file, sha256: "ab".repeat(32) };
+        assert_eq!(job(CRITEO, &text(&"Ab".repeat(32), "trust = true")).model, expected);
+        let untrusted = ["a TorchScript module can run code of whoever made it when it is loaded"];
+        assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "")), untrusted);
+        assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "trust = false")), untrusted);
+        let no_hash = ["model.sha256 is no SHA-256"];
+        assert_eq!(problems(CRITEO, &text(&"xy".repeat(32), "trust = true")), no_hash);
+    }
+
+    #[test]
+    fn updates_of_the_dense_network_are_free_unless_bounded() {
+        assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
+        let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
+                    schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
+        let schedule = Schedule::Cosine { warmup: 10, decay: 90, floor: 0.5 };
+        let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinite::Skip);
+        assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
+    }
+
+    #[test]
+    fn each_dense_optimiser_has_its_keys() {
+        let optimizer = |text: &str| job(CRITEO, &format!("[optimizer]\n{text}\n")).dense_optimizer;
+        assert_eq!(optimizer("kind = 'adamw'"), DenseOptimizer::AdamW { lr: 0.001, weight_decay: 0.01 });
+        let adagrad = DenseOptimizer::Adagrad { lr: 0.5, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };
+        assert_eq!(optimizer("kind = 'adagrad'\nlr = 0.5"), adagrad);
+        assert_eq!(optimizer("kind = 'sgd'"), DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 });
     }
 
     #[test]

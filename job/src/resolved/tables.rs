@@ -133,7 +133,7 @@ fn element(element: Element) -> raw::Element {
     }
 }
 
-fn schedule(schedule: Schedule) -> raw::Schedule {
+pub(super) fn schedule(schedule: Schedule) -> raw::Schedule {
     match schedule {
         Schedule::Constant => raw::Schedule::Constant,
         Schedule::Linear { warmup, decay, floor } => raw::Schedule::Linear { warmup, decay, floor: shortest(floor) },

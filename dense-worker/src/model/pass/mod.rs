@@ -60,6 +60,7 @@ impl Pass {
         Ok(match network {
             Network::Dlrm(dlrm) => Some(Self::Dlrm(DlrmPass::new(dlrm, gradients)?)),
             Network::Ffnn(ffnn) => Some(Self::Ffnn(FfnnPass::new(ffnn, shape.numeric, gradients)?)),
+            _ => None,
         })
     }
 

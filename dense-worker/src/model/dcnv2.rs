@@ -1,0 +1,97 @@
+//! DCN-V2: "DCN V2: Improved Deep & Cross Network and Practical Lessons for Web-scale Learning to Rank Systems",
+//! Wang et al. 2021.
+//!
+//! With x₀ of all numeric values and feature vectors side by side, cross layer l gives
+//! x_{l+1} = x₀ ⊙ (W_l·x_l + b_l) + x_l (equation 1), where W_l is a full matrix or, of rank r, U_l·V_lᵀ
+//! (equation 2). Stacked, the deep MLP reads the last of them; parallel, it reads x₀, and the output layer reads both
+//! (figure 1). The paper's mixture of low-rank experts is not here.
+
+use tch::Tensor;
+use zagros_job::Structure;
+
+use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
+use super::{InputShape, ModelError};
+
+/// Form of the network, as the job has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form<'a> {
+    pub(super) cross_layers: usize,
+    pub(super) rank: Option<usize>,
+    pub(super) structure: Structure,
+    pub(super) hidden: &'a [i64],
+}
+
+#[derive(Debug)]
+pub(super) struct Dcnv2 {
+    cross: Vec<Cross>,
+    /// Hidden layers alone; `None` where the job has none.
+    deep: Option<Mlp>,
+    structure: Structure,
+    output: Mlp,
+}
+
+/// The affine map of one cross layer.
+#[derive(Debug)]
+enum Cross {
+    Full(Linear),
+    /// U·(Vᵀ·x) + b.
+    LowRank {
+        down: Tensor,
+        up: Linear,
+    },
+}
+
+impl Dcnv2 {
+    pub(super) fn new(shape: &InputShape, form: Form<'_>, weights: &mut Weights) -> Result<Self, ModelError> {
+        let width = shape.numeric + shape.width();
+        if width == 0 {
+            return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
+        }
+        let cross = |index| Cross::new(index, width, form.rank, weights);
+        let cross = (0..form.cross_layers).map(cross).collect::<Result<Vec<_>, _>>()?;
+        let hidden = widths(form.hidden)?;
+        let last = hidden.last().copied();
+        let deep = last.map(|_| Mlp::hidden("deep", width, &hidden, weights)).transpose()?;
+        let read = match (form.structure, last) {
+            (Structure::Stacked, Some(last)) => last,
+            (Structure::Parallel, Some(last)) => width + last,
+            (_, None) => width,
+        };
+        Ok(Self { cross, deep, structure: form.structure, output: Mlp::logit("output", read, &[], weights)? })
+    }
+
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let input = Tensor::f_cat(&[numeric, embeddings], 1)?;
+        let mut crossed = input.shallow_clone();
+        for cross in &self.cross {
+            crossed = crossed.f_add(&input.f_mul(&cross.forward(&crossed)?)?)?;
+        }
+        let read = match (&self.deep, self.structure) {
+            (None, _) => crossed,
+            (Some(deep), Structure::Stacked) => deep.forward(&crossed, dropout)?,
+            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, dropout)?], 1)?,
+        };
+        self.output.forward(&read, None)
+    }
+}
+
+impl Cross {
+    fn new(index: usize, width: usize, rank: Option<usize>, weights: &mut Weights) -> Result<Self, ModelError> {
+        let Some(rank) = rank else { return Ok(Self::Full(weights.linear("cross", index, width, width)?)) };
+        let down = weights.matrix("cross_down", index, width, rank)?;
+        Ok(Self::LowRank { down, up: weights.linear("cross_up", index, rank, width)? })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        match self {
+            Self::Full(matrix) => matrix.forward(x),
+            Self::LowRank { down, up } => up.forward(&x.f_linear(down, None::<&Tensor>)?),
+        }
+    }
+}

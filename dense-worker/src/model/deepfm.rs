@@ -1,0 +1,67 @@
+//! DeepFM: "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction", Guo et al. 2017.
+//!
+//! The logit is ⟨w, x⟩ + Σ_{i<j} ⟨v_i, v_j⟩ x_i x_j (equation 2) plus a deep MLP over all fields' vectors v_i x_i.
+//! An id is a feature of value 1, and its row on the embedding servers holds both of its parameters: the first value
+//! is w_i, the others are v_i. So the first-order term is looked up, learned and stored as any other value of a row,
+//! and a table of dim D has D − 1 factors. A field with several ids pools their rows, and with them their first-order
+//! weights. Numeric column i has w_i and v_i in the dense network.
+
+use tch::{Kind, Tensor};
+
+use super::mlp::{Dropout, Linear, Mlp, Weights, widths};
+use super::{InputShape, ModelError, int};
+
+/// Bound of the numeric columns' first factors: that of an embedding row's first values by default.
+const FACTOR_BOUND: f32 = 0.01;
+
+#[derive(Debug)]
+pub(super) struct DeepFm {
+    /// The first-order term of numeric columns, and the bias of all; `None` without numeric columns.
+    first_order: Option<Linear>,
+    /// `[numeric, K]`: the columns' v_i.
+    factors: Option<Tensor>,
+    deep: Mlp,
+    features: usize,
+    dim: usize,
+}
+
+impl DeepFm {
+    pub(super) fn new(shape: &InputShape, hidden: &[i64], weights: &mut Weights) -> Result<Self, ModelError> {
+        let (features, dim) = (shape.embeddings.len(), shape.common_dim("deepfm")?);
+        if dim < 2 {
+            return Err(ModelError::Shape { what: "deepfm has no factors: the first of a row's values is its weight" });
+        }
+        let columns = (shape.numeric > 0).then_some(shape.numeric);
+        let first_order = columns.map(|columns| weights.linear("first_order", 0, columns, 1)).transpose()?;
+        let factors = columns.map(|columns| weights.factors("factors", columns, dim - 1, FACTOR_BOUND)).transpose()?;
+        let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &widths(hidden)?, weights)?;
+        Ok(Self { first_order, factors, deep, features, dim })
+    }
+
+    /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
+    pub(super) fn forward(
+        &self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<Tensor, ModelError> {
+        let rows = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
+        let mut first = rows.f_select(2, 0)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
+        let mut fields = rows.f_narrow(2, 1, int(self.dim - 1))?;
+        if let (Some(first_order), Some(factors)) = (&self.first_order, &self.factors) {
+            first = first.f_add(&first_order.forward(numeric)?)?;
+            let columns = numeric.f_unsqueeze(2)?.f_mul(factors)?;
+            fields = Tensor::f_cat(&[columns, fields], 1)?;
+        }
+        let deep = self.deep.forward(&fields.f_flatten(1, 2)?, dropout)?;
+        Ok(first.f_add(&second_order(&fields)?)?.f_add(&deep)?)
+    }
+}
+
+/// `[batch, fields, K]` to `[batch, 1]`: Σ_{i<j} ⟨f_i, f_j⟩ as ½ Σ_k ((Σ_i f_ik)² − Σ_i f_ik²), which is linear in the
+/// number of fields (Rendle 2010, lemma 3.1).
+fn second_order(fields: &Tensor) -> Result<Tensor, ModelError> {
+    let sum_squared = fields.f_sum_dim_intlist(1_i64, false, Kind::Float)?.f_square()?;
+    let squares = fields.f_square()?.f_sum_dim_intlist(1_i64, false, Kind::Float)?;
+    Ok(sum_squared.f_sub(&squares)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?.f_mul_scalar(0.5)?)
+}

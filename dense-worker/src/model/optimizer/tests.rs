@@ -1,0 +1,193 @@
+//! Optimisers, schedules and clipping against the papers' formulas in f64, over several steps.
+
+use tch::{Device, Kind, Tensor};
+use zagros_job::NonFinite;
+
+use super::*;
+
+const STEPS: usize = 7;
+
+/// Two weights of unlike shape, from fixed values.
+struct Setting {
+    variables: VarStore,
+    weights: Vec<Tensor>,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let variables = VarStore::new(Device::Cpu);
+        let first = Tensor::from_slice(&[0.5_f32, -1.0, 2.0, 0.25, -0.75, 1.5]).reshape([2, 3]);
+        let second = Tensor::from_slice(&[-0.5_f32, 1.0]);
+        let weights = vec![variables.root().var_copy("a", &first), variables.root().var_copy("b", &second)];
+        Self { variables, weights }
+    }
+
+    /// Steps with the gradients that [`gradient`] gives.
+    fn step(&self, updater: &mut Updater, step: usize) -> Result<(), ModelError> {
+        self.variables.trainable_variables().iter_mut().for_each(Tensor::zero_grad);
+        let given = gradient(step).map(|g| g as f32);
+        let (first, second) = (Tensor::from_slice(&given[..6]).reshape([2, 3]), Tensor::from_slice(&given[6..]));
+        // A loss that is linear in the weights has these as its gradient.
+        let loss = (&self.weights[0] * first).sum(Kind::Float) + (&self.weights[1] * second).sum(Kind::Float);
+        loss.backward();
+        updater.apply(step as u64, &self.variables)
+    }
+
+    fn values(&self) -> Vec<f64> {
+        let flat = |weight: &Tensor| Vec::<f32>::try_from(weight.detach().reshape([-1])).unwrap();
+        self.weights.iter().flat_map(flat).map(f64::from).collect()
+    }
+}
+
+/// Gradients of all eight weights; the sixth step's are large.
+fn gradient(step: usize) -> [f64; 8] {
+    std::array::from_fn(|i| {
+        let value = ((step * 8 + i) as f64 * 0.7).sin() * if step == 5 { 40.0 } else { 1.0 };
+        // What f32 holds, so that the reference starts from the same numbers.
+        f64::from(value as f32)
+    })
+}
+
+/// Runs an optimiser beside `reference(weights, gradients, step)`, which updates all weights in f64.
+fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl FnMut(&mut [f64], &[f64; 8], usize)) {
+    let setting = Setting::new();
+    let mut updater = Updater::new(&optimizer, updates, &setting.variables).unwrap();
+    let mut expected = setting.values();
+    for step in 0..STEPS {
+        let before = setting.values();
+        setting.step(&mut updater, step).unwrap();
+        reference(&mut expected, &gradient(step), step);
+        for (index, (found, expected)) in setting.values().into_iter().zip(&expected).enumerate() {
+            let near = (found - expected).abs() < 3e-6 * (1.0 + expected.abs());
+            assert!(near, "{optimizer:?} step {step} weight {index}: {found}, reference {expected}");
+        }
+        assert_ne!(before, setting.values(), "step {step} moves something");
+    }
+}
+
+/// Adam and AdamW: Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2.
+fn adam(lr: f64, l2: f64, decoupled: f64) -> impl FnMut(&mut [f64], &[f64; 8], usize) {
+    let (mut mean, mut square) = ([0.0_f64; 8], [0.0_f64; 8]);
+    move |weights, gradients, step| {
+        let t = step as i32 + 1;
+        for i in 0..8 {
+            let g = gradients[i] + l2 * weights[i];
+            mean[i] = 0.9 * mean[i] + 0.1 * g;
+            square[i] = 0.999 * square[i] + 0.001 * g * g;
+            let (m, v) = (mean[i] / (1.0 - 0.9_f64.powi(t)), square[i] / (1.0 - 0.999_f64.powi(t)));
+            weights[i] -= lr * (m / (v.sqrt() + 1e-8) + decoupled * weights[i]);
+        }
+    }
+}
+
+fn sgd(lr: impl Fn(usize) -> f64, clip: impl Fn(&[f64; 8]) -> [f64; 8]) -> impl FnMut(&mut [f64], &[f64; 8], usize) {
+    move |weights, gradients, step| {
+        let clipped = clip(gradients);
+        for i in 0..8 {
+            weights[i] -= lr(step) * clipped[i];
+        }
+    }
+}
+
+fn plain_sgd(lr: f64) -> DenseOptimizer {
+    DenseOptimizer::Sgd { lr, momentum: 0.0, weight_decay: 0.0 }
+}
+
+#[test]
+fn adam_follows_its_paper() {
+    let updates = DenseUpdates::default();
+    check(DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 }, updates, adam(0.01, 0.0, 0.0));
+    check(DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.1 }, updates, adam(0.01, 0.1, 0.0));
+}
+
+#[test]
+fn adamw_decays_apart_from_the_gradient() {
+    check(DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 }, DenseUpdates::default(), adam(0.01, 0.0, 0.1));
+}
+
+#[test]
+fn sgd_has_momentum() {
+    let mut velocity = [0.0; 8];
+    let optimizer = DenseOptimizer::Sgd { lr: 0.05, momentum: 0.9, weight_decay: 0.01 };
+    check(optimizer, DenseUpdates::default(), move |weights, gradients, _| {
+        for i in 0..8 {
+            velocity[i] = 0.9 * velocity[i] + gradients[i] + 0.01 * weights[i];
+            weights[i] -= 0.05 * velocity[i];
+        }
+    });
+}
+
+#[test]
+fn adagrad_follows_its_paper() {
+    for (epsilon, initial_accumulator, weight_decay) in [(1e-10, 0.0, 0.0), (0.5, 0.25, 0.1)] {
+        let mut squares = [initial_accumulator; 8];
+        let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon, initial_accumulator, weight_decay };
+        check(optimizer, DenseUpdates::default(), move |weights, gradients, _| {
+            for i in 0..8 {
+                let g = gradients[i] + weight_decay * weights[i];
+                squares[i] += g * g;
+                weights[i] -= 0.1 * g / (f64::sqrt(squares[i]) + epsilon);
+            }
+        });
+    }
+}
+
+#[test]
+fn schedules_scale_the_rate_of_each_step() {
+    let warmup_then_fall = |step: usize, left: fn(f64) -> f64| match step {
+        0 => 0.5,
+        1 => 1.0,
+        _ => 0.2 + 0.8 * left((step as f64 - 2.0).min(4.0) / 4.0),
+    };
+    let schedule = |schedule| DenseUpdates { schedule, ..DenseUpdates::default() };
+    let (warmup, decay, floor) = (2, 4, 0.2);
+    let linear = move |step| 0.05 * warmup_then_fall(step, |done| 1.0 - done);
+    check(plain_sgd(0.05), schedule(Schedule::Linear { warmup, decay, floor }), sgd(linear, |g| *g));
+    let cosine =
+        move |step| 0.05 * warmup_then_fall(step, |done| f64::midpoint(1.0, (std::f64::consts::PI * done).cos()));
+    check(plain_sgd(0.05), schedule(Schedule::Cosine { warmup, decay, floor }), sgd(cosine, |g| *g));
+    let halves = |step: usize| 0.05 * 0.5_f64.powi(step as i32 / 3);
+    check(plain_sgd(0.05), schedule(Schedule::Step { warmup: 0, every: 3, factor: 0.5 }), sgd(halves, |g| *g));
+}
+
+#[test]
+fn adagrad_is_scheduled_as_the_others_are() {
+    let mut squares = [0.0; 8];
+    let updates = DenseUpdates { schedule: Schedule::Step { warmup: 0, every: 2, factor: 0.5 }, ..Default::default() };
+    let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };
+    check(optimizer, updates, move |weights, gradients, step| {
+        for i in 0..8 {
+            squares[i] += gradients[i] * gradients[i];
+            let rate = 0.1 * 0.5_f64.powi(step as i32 / 2);
+            weights[i] -= rate * gradients[i] / (f64::sqrt(squares[i]) + 1e-10);
+        }
+    });
+}
+
+#[test]
+fn values_are_clipped_before_their_norm() {
+    let by_value = DenseUpdates { clip_value: Some(0.75), ..DenseUpdates::default() };
+    check(plain_sgd(0.05), by_value, sgd(|_| 0.05, |g| g.map(|g| g.clamp(-0.75, 0.75))));
+    let by_norm = DenseUpdates { clip_norm: Some(1.5), ..DenseUpdates::default() };
+    let scaled = |gradients: [f64; 8]| {
+        let norm = gradients.iter().map(|g| g * g).sum::<f64>().sqrt();
+        gradients.map(|g| g * (1.5 / norm).min(1.0))
+    };
+    check(plain_sgd(0.05), by_norm, sgd(|_| 0.05, move |g| scaled(*g)));
+    let both = DenseUpdates { clip_value: Some(0.75), ..by_norm };
+    check(plain_sgd(0.05), both, sgd(|_| 0.05, move |g| scaled(g.map(|g| g.clamp(-0.75, 0.75)))));
+}
+
+#[test]
+fn a_norm_beyond_f32_is_refused_and_changes_nothing() {
+    let setting = Setting::new();
+    let updates = DenseUpdates { clip_norm: Some(1.0), non_finite: NonFinite::Refuse, ..DenseUpdates::default() };
+    let mut updater = Updater::new(&plain_sgd(0.1), updates, &setting.variables).unwrap();
+    let before = setting.values();
+    (&setting.weights[0] * 1e30).sum(Kind::Float).backward();
+    (&setting.weights[1] * 1e30).sum(Kind::Float).backward();
+    let refused = updater.apply(0, &setting.variables).unwrap_err();
+    assert!(refused.to_string().starts_with("the norm of the dense network's gradients is not finite"), "{refused}");
+    assert_eq!(setting.values(), before);
+    setting.step(&mut updater, 0).unwrap();
+}

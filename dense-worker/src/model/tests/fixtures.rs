@@ -1,0 +1,93 @@
+//! Every network against PyTorch's values: logits, loss, and the gradient of every weight and of the embeddings.
+//! `scripts/model_fixtures.py` made them, from the papers and in f64.
+
+use std::collections::{BTreeMap, HashMap};
+
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use serde::Deserialize;
+use zagros_job::{Model, Structure};
+
+use crate::model::{DenseModel, to_vec};
+use crate::testing::job;
+
+#[derive(Deserialize)]
+struct Fixture {
+    numeric: Vec<f32>,
+    embeddings: Vec<f32>,
+    labels: Vec<f32>,
+    weights: BTreeMap<String, Weight>,
+    logits: Vec<f64>,
+    loss: f64,
+    gradients: HashMap<String, Vec<f64>>,
+}
+
+#[derive(Deserialize)]
+struct Weight {
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+impl Fixture {
+    fn safetensors(&self) -> Vec<u8> {
+        let bytes = |weight: &Weight| weight.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let stored: Vec<_> = self.weights.iter().map(|(name, weight)| (name, &weight.shape, bytes(weight))).collect();
+        let view = |shape: &[usize], bytes| TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap();
+        safetensors::serialize(stored.iter().map(|(name, shape, bytes)| (name, view(shape, bytes))), None).unwrap()
+    }
+}
+
+fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let difference = (f64::from(*found) - expected).abs();
+        assert!(difference < 2e-6 * (1.0 + expected.abs()), "{what}[{index}]: {found}, PyTorch {expected}");
+    }
+}
+
+fn check(text: &str, numeric: usize, dims: &[usize], network: Model) {
+    let fixture: Fixture = serde_json::from_str(text).unwrap();
+    let mut model = DenseModel::new(&job(numeric, dims, network)).unwrap();
+    model.load_safetensors(&fixture.safetensors()).unwrap();
+    let predicted = model.predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len()).unwrap();
+    assert_near("predicted logits", &predicted, &fixture.logits);
+    let output = model.step(&fixture.numeric, &fixture.embeddings, &fixture.labels).unwrap();
+    assert_near("logits", &output.logits, &fixture.logits);
+    assert_near("loss", &[output.loss], &[fixture.loss]);
+    assert_near("gradient of embeddings", &output.gradients, &fixture.gradients["embeddings"]);
+    let weights = model.variables.variables();
+    assert_eq!(weights.len() + 1, fixture.gradients.len());
+    for (name, weight) in weights {
+        assert_near(&format!("gradient of {name}"), &to_vec(&weight.grad()).unwrap(), &fixture.gradients[&name]);
+    }
+}
+
+/// Checks a network against the fixture of a name.
+macro_rules! fixture {
+    ($name:ident, $numeric:expr, $dims:expr, $model:expr) => {
+        #[test]
+        fn $name() {
+            let text = include_str!(concat!("../fixtures/", stringify!($name), ".json"));
+            check(text, $numeric, &$dims, $model);
+        }
+    };
+}
+
+fn a_dlrm() -> Model {
+    Model::Dlrm { bottom: vec![5], top: vec![6, 4], dropout: 0.0 }
+}
+
+fn dcnv2(cross_layers: usize, rank: Option<usize>, structure: Structure, hidden: &[i64]) -> Model {
+    Model::Dcnv2 { cross_layers, rank, structure, hidden: hidden.to_vec(), dropout: 0.0 }
+}
+
+fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
+fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
+fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });
+fixture!(dcnv2_stacked, 2, [3, 2], dcnv2(2, None, Structure::Stacked, &[6, 4]));
+fixture!(dcnv2_parallel_low_rank, 2, [3, 2], dcnv2(3, Some(2), Structure::Parallel, &[6, 4]));
+fixture!(dcnv2_cross_alone, 2, [3, 2], dcnv2(2, None, Structure::Parallel, &[]));
+fixture!(deepfm, 3, [4, 4, 4], Model::DeepFm { hidden: vec![6, 4], dropout: 0.0 });
+fixture!(deepfm_without_numbers, 0, [3, 3], Model::DeepFm { hidden: vec![5], dropout: 0.0 });
+fixture!(wide_deep, 2, [4, 1, 3], Model::WideDeep { hidden: vec![6, 4], dropout: 0.0 });
+fixture!(wide_deep_without_numbers, 0, [4, 1, 3], Model::WideDeep { hidden: vec![5], dropout: 0.0 });

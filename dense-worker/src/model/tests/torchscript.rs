@@ -1,0 +1,101 @@
+//! A module of the user's: the same values as the network that it is, trained, saved, and refused where it must be.
+
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use zagros_job::{Job, Model};
+
+use super::Samples;
+use crate::WorkerError;
+use crate::error::ExitClass;
+use crate::model::{DenseModel, ModelError};
+use crate::testing::job;
+
+/// `torch.jit.script` of linear 5 → 4, ReLU, linear 4 → 1 over both inputs side by side; made by
+/// `scripts/model_fixtures.py`, as are the others.
+const NET: (&str, &str) = ("net.pt", "1c2c8204ed9984ec1e30da1e5d196eacbedb4fcf3da631e7754d04a023943741");
+/// As `net.pt`, with logits of `[batch, 2]`.
+const WIDE: (&str, &str) = ("wide_net.pt", "4851ef3ce63d1d5d9f43fca562f3f76f66e12ac860c1ac94bb87806fe88925e0");
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model/fixtures").join(name)
+}
+
+fn with(file: PathBuf, sha256: &str) -> Job {
+    job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned() })
+}
+
+fn refusal(job: &Job) -> String {
+    let error = WorkerError::from(DenseModel::new(job).unwrap_err());
+    assert_eq!(error.exit_class(), ExitClass::Data);
+    error.to_string()
+}
+
+/// The built network with the module's weights.
+fn twin(module: &DenseModel) -> DenseModel {
+    let mut twin = DenseModel::new(&job(2, &[2, 1], Model::Ffnn { hidden: vec![4], dropout: 0.0 })).unwrap();
+    let saved = module.to_safetensors().unwrap();
+    let stored = SafeTensors::deserialize(&saved).unwrap();
+    // The ReLU between them counts as a layer of the module.
+    let named = |name: &str| name.replace("layers_0_", "layers.0.").replace("layers_2_", "layers.1.");
+    let renamed = safetensors::serialize(stored.iter().map(|(name, view)| (named(name), view)), None).unwrap();
+    twin.load_safetensors(&renamed).unwrap();
+    twin
+}
+
+#[test]
+fn a_module_trains_as_the_network_that_it_is() {
+    let job = with(fixture(NET.0), NET.1);
+    let samples = Samples::random(&job, 6);
+    let mut module = DenseModel::new(&job).unwrap();
+    let mut built = twin(&module);
+    for step in 0..5 {
+        let [mine, its] =
+            [&mut module, &mut built].map(|m| m.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap());
+        assert!((mine.loss - its.loss).abs() < 1e-6, "step {step}: {} {}", mine.loss, its.loss);
+        for (mine, its) in mine.gradients.iter().zip(&its.gradients) {
+            assert!((mine - its).abs() < 1e-6, "step {step}: {mine} {its}");
+        }
+    }
+    let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 6).unwrap();
+    let mut fresh = DenseModel::new(&job).unwrap();
+    assert_ne!(predict(&fresh), predict(&module), "five steps changed something");
+    fresh.load_safetensors(&module.to_safetensors().unwrap()).unwrap();
+    assert_eq!(predict(&fresh), predict(&module));
+}
+
+#[test]
+fn another_file_than_the_job_names_is_refused() {
+    let refused = refusal(&with(fixture(NET.0), &"0".repeat(64)));
+    assert!(refused.contains(&format!("has the SHA-256 {}, model.sha256 says 000", NET.1)), "{refused}");
+    let refused = refusal(&with(fixture("absent.pt"), NET.1));
+    assert!(refused.contains("absent.pt cannot be read"), "{refused}");
+}
+
+#[test]
+fn a_file_that_is_no_module_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("net.pt");
+    std::fs::write(&file, "no module").unwrap();
+    // sha256sum of these nine bytes.
+    let refused = refusal(&with(file, "a4a2ad0d3faa1604410f2e4f0b7c91c3b488d59e27a59bc39de57241464a899f"));
+    assert!(refused.contains("is no TorchScript module"), "{refused}");
+}
+
+#[test]
+fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
+    let job = with(fixture(WIDE.0), WIDE.1);
+    let samples = Samples::random(&job, 6);
+    let step = |job: &Job, samples: &Samples| {
+        DenseModel::new(job).unwrap().step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap_err()
+    };
+    let refused = step(&job, &samples);
+    assert_eq!(
+        refused.to_string(),
+        "the TorchScript module gives Float [6, 2] for a batch of 6; expected f32 logits of [batch] or [batch, 1]"
+    );
+    let mut wider = with(fixture(NET.0), NET.1);
+    wider.tables[0].dim = 7;
+    let refused = step(&wider, &Samples::random(&wider, 6));
+    assert!(matches!(refused, ModelError::ScriptFailed { .. }), "{refused}");
+}

@@ -1,0 +1,73 @@
+//! A network of the user's own: a TorchScript module of (numeric, embeddings) → logits, trained as any other.
+//!
+//! Loading a module runs code of whoever made it. So the job must say that it is trusted, and name its SHA-256; the
+//! bytes that are loaded are the bytes that were hashed. Its parameters take part in training and saving under their
+//! own names, with `_` for `.`; buffers (running statistics) stay in the module and are not saved.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use tch::nn::VarStore;
+use tch::{Kind, Tensor, TrainableCModule};
+
+use super::{ModelError, int};
+
+#[derive(Debug)]
+pub(super) struct TorchScript {
+    /// Switched between training and evaluation with each batch; the network has one thread.
+    module: RefCell<TrainableCModule>,
+}
+
+impl TorchScript {
+    /// Reads the module and puts its parameters among the variables. `seed` becomes that of libtorch's generator,
+    /// which dropout inside the module draws from.
+    ///
+    /// # Errors
+    /// When the file cannot be read, has another hash than `sha256` (lower-case hexadecimal), or is no module.
+    pub(super) fn load(file: &Path, sha256: &str, seed: u64, variables: &VarStore) -> Result<Self, ModelError> {
+        let script = |reason: String| ModelError::Script { file: file.to_owned(), reason };
+        let bytes = fs::read(file).map_err(|error| script(format!("cannot be read: {error}")))?;
+        let found = hexadecimal(&Sha256::digest(&bytes));
+        if found != sha256 {
+            return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
+        }
+        tch::manual_seed(seed.cast_signed());
+        let module = TrainableCModule::load_data(&mut bytes.as_slice(), variables.root());
+        let module = module.map_err(|error| script(format!("is no TorchScript module: {}", first_line(&error))))?;
+        if variables.trainable_variables().is_empty() {
+            return Err(script("has no parameter to train".to_owned()));
+        }
+        Ok(Self { module: RefCell::new(module) })
+    }
+
+    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
+    pub(super) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> Result<Tensor, ModelError> {
+        let mut module = self.module.borrow_mut();
+        if training {
+            module.f_set_train()?
+        } else {
+            module.f_set_eval()?
+        }
+        let failed = |error| ModelError::ScriptFailed { reason: first_line(&error) };
+        let logits = module.forward_ts(&[numeric, embeddings]).map_err(failed)?;
+        let batch = numeric.size()[0];
+        let (shape, kind) = (logits.size(), logits.f_kind()?);
+        if (shape != [batch] && shape != [batch, 1]) || kind != Kind::Float {
+            let what = format!("{kind:?} {shape:?} for a batch of {batch}");
+            return Err(ModelError::ScriptOutput { what });
+        }
+        Ok(logits.f_reshape([batch, int(1)])?)
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// libtorch appends a trace of its own functions.
+fn first_line(error: &tch::TchError) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,176 @@
+"""Reference values of the dense networks, computed by PyTorch in f64: logits, loss and every gradient; and modules.
+
+    python scripts/model_fixtures.py            # writes dense-worker/src/model/fixtures/*.json
+    python scripts/model_fixtures.py modules    # writes *.pt there and prints their SHA-256, which differs each time
+
+The networks are written from their papers, sample by sample and pair by pair, not from the Rust code: they share
+nothing with it but the names of the weights. Values are multiples of 1/1024, which f32 and JSON hold exactly.
+Made with torch 2.14.1; other releases differ in the last digits at most.
+"""
+
+import hashlib
+import json
+import pathlib
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "dense-worker/src/model/fixtures"
+BATCH = 5
+
+
+class Case:
+    """Weights by name, made on demand; inputs of a batch."""
+
+    def __init__(self, seed, numeric, dims):
+        self.random = torch.Generator().manual_seed(seed)
+        self.numeric, self.dims, self.weights = numeric, dims, {}
+        self.x = self.values(BATCH, numeric)
+        self.e = self.values(BATCH, sum(dims)).requires_grad_()
+        self.labels = torch.tensor([float(i % 2) for i in range(BATCH)], dtype=torch.float64)
+
+    def values(self, *shape):
+        return torch.randint(-1024, 1025, shape, generator=self.random).to(torch.float64) / 1024
+
+    def weight(self, name, *shape):
+        if name not in self.weights:
+            self.weights[name] = self.values(*shape).requires_grad_()
+        return self.weights[name]
+
+    def linear(self, name, x, outputs, bias=True):
+        layer = nn.Linear(x.numel(), outputs, bias=bias, dtype=torch.float64)
+        given = {"weight": self.weight(f"{name}.weight", outputs, x.numel())}
+        if bias:
+            given["bias"] = self.weight(f"{name}.bias", outputs)
+        return torch.func.functional_call(layer, given, (x,))
+
+    def mlp(self, name, x, widths, activate_last):
+        for index, width in enumerate(widths):
+            x = self.linear(f"{name}.{index}", x, width)
+            if activate_last or index + 1 < len(widths):
+                x = functional.relu(x)
+        return x
+
+    def vectors(self, e):
+        return list(torch.split(e, self.dims))
+
+
+def dlrm(case, x, e, bottom, top):
+    vectors, dense = case.vectors(e), []
+    if case.numeric:
+        dense = [case.mlp("bottom", x, bottom + case.dims[:1], True)]
+    vectors = dense + vectors
+    pairs = [vectors[i].dot(vectors[j]).reshape(1) for i in range(len(vectors)) for j in range(i)]
+    return case.mlp("top", torch.cat(dense + pairs), top + [1], False)
+
+
+def ffnn(case, x, e, hidden):
+    return case.mlp("layers", torch.cat([x, e]), hidden + [1], False)
+
+
+def dcnv2(case, x, e, layers, rank, stacked, hidden):
+    x0 = torch.cat([x, e])
+    xl = x0
+    for index in range(layers):
+        if rank is None:
+            affine = case.linear(f"cross.{index}", xl, x0.numel())
+        else:
+            inner = case.linear(f"cross_down.{index}", xl, rank, bias=False)
+            affine = case.linear(f"cross_up.{index}", inner, x0.numel())
+        xl = x0 * affine + xl
+    if not hidden:
+        return case.linear("output.0", xl, 1)
+    if stacked:
+        return case.linear("output.0", case.mlp("deep", xl, hidden, True), 1)
+    return case.linear("output.0", torch.cat([xl, case.mlp("deep", x0, hidden, True)]), 1)
+
+
+def deepfm(case, x, e, hidden):
+    rows = case.vectors(e)
+    logit = sum(row[0] for row in rows)
+    fields = [row[1:] for row in rows]
+    if case.numeric:
+        logit = logit + case.linear("first_order.0", x, 1)
+        factors = case.weight("factors.weight", case.numeric, case.dims[0] - 1)
+        fields = [factors[i] * x[i] for i in range(case.numeric)] + fields
+    for i in range(len(fields)):
+        for j in range(i):
+            logit = logit + fields[i].dot(fields[j])
+    return logit + case.mlp("deep", torch.cat(fields), hidden + [1], False)
+
+
+def wide_deep(case, x, e, hidden):
+    rows = case.vectors(e)
+    logit = sum(row[0] for row in rows)
+    if case.numeric:
+        logit = logit + case.linear("wide.0", x, 1)
+    deep = torch.cat([x] + [row[1:] for row in rows])
+    return logit + case.mlp("deep", deep, hidden + [1], False)
+
+
+CASES = {
+    "dlrm": (3, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
+    "dlrm_without_numbers": (0, [4, 4, 4], lambda c, x, e: dlrm(c, x, e, [5], [6, 4])),
+    "ffnn": (2, [4, 3, 1], lambda c, x, e: ffnn(c, x, e, [7, 3])),
+    "dcnv2_stacked": (2, [3, 2], lambda c, x, e: dcnv2(c, x, e, 2, None, True, [6, 4])),
+    "dcnv2_parallel_low_rank": (2, [3, 2], lambda c, x, e: dcnv2(c, x, e, 3, 2, False, [6, 4])),
+    "dcnv2_cross_alone": (2, [3, 2], lambda c, x, e: dcnv2(c, x, e, 2, None, False, [])),
+    "deepfm": (3, [4, 4, 4], lambda c, x, e: deepfm(c, x, e, [6, 4])),
+    "deepfm_without_numbers": (0, [3, 3], lambda c, x, e: deepfm(c, x, e, [5])),
+    "wide_deep": (2, [4, 1, 3], lambda c, x, e: wide_deep(c, x, e, [6, 4])),
+    "wide_deep_without_numbers": (0, [4, 1, 3], lambda c, x, e: wide_deep(c, x, e, [5])),
+}
+
+
+def flat(tensor):
+    return tensor.detach().reshape(-1).tolist()
+
+
+def fixture(seed, numeric, dims, network):
+    case = Case(seed, numeric, dims)
+    logits = torch.cat([network(case, x, e).reshape(1) for x, e in zip(case.x, case.e)])
+    loss = nn.BCEWithLogitsLoss()(logits, case.labels)
+    loss.backward()
+    gradients = {name: flat(weight.grad) for name, weight in case.weights.items()}
+    return {
+        "numeric": flat(case.x),
+        "embeddings": flat(case.e),
+        "labels": flat(case.labels),
+        "weights": {name: {"shape": list(w.shape), "values": flat(w)} for name, w in case.weights.items()},
+        "logits": flat(logits),
+        "loss": loss.item(),
+        "gradients": {**gradients, "embeddings": flat(case.e.grad)},
+    }
+
+
+class Net(nn.Module):
+    """Two linear layers over numbers and vectors side by side, 2 + 3 values."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, outputs))
+
+    def forward(self, numeric, embeddings):
+        return self.layers(torch.cat([numeric, embeddings], 1))
+
+
+def modules():
+    for name, outputs in (("net", 1), ("wide_net", 2)):
+        torch.manual_seed(outputs)
+        file = FOLDER / f"{name}.pt"
+        torch.jit.script(Net(outputs)).save(str(file))
+        print(hashlib.sha256(file.read_bytes()).hexdigest(), file.name)
+
+
+def main():
+    if sys.argv[1:] == ["modules"]:
+        return modules()
+    for seed, (name, (numeric, dims, network)) in enumerate(CASES.items()):
+        values = fixture(seed, numeric, dims, network)
+        (FOLDER / f"{name}.json").write_text(json.dumps(values, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
