@@ -46,14 +46,11 @@ impl Scores {
         if entries.len() != samples || !odd.is_empty() || (halved == 0 && samples > 0) {
             return None;
         }
-        let mut scores = match halved.checked_sub(1) {
-            Some(halvings) => {
-                let samples = entries.iter().map(sample).collect::<Option<Vec<_>>>()?;
-                let halvings = u32::try_from(halvings).ok()?;
-                Self { grouped: Some(Grouped { capacity, halvings, samples }), ..Self::default() }
-            }
-            None => Self::default(),
-        };
+        let mut scores = Self::new();
+        if let Some(halvings) = halved.checked_sub(1) {
+            let samples = entries.iter().map(sample).collect::<Option<Vec<_>>>()?;
+            scores.grouped = Some(Grouped { capacity, halvings: u32::try_from(halvings).ok()?, samples });
+        }
         let words = logits.as_chunks::<LOGIT>().0.iter().map(|word| f32::from_le_bytes(*word));
         scores.positives.extend(words.clone().take(positives));
         scores.negatives.extend(words.skip(positives));

@@ -197,7 +197,7 @@ impl Trainer {
             let end = match (self.peers, next) {
                 (Some(peers), next) => self.step_together(pass, peers, next).await?,
                 (None, Next::Batch(fetched)) => {
-                    self.step(fetched).await?;
+                    self.step(pass, fetched).await?;
                     None
                 }
                 (None, Next::Dry) => Some(End::Data),
@@ -258,7 +258,7 @@ impl Trainer {
     }
 
     /// Everything about one batch from rows to gradients on their way.
-    async fn step(&mut self, fetched: Fetched) -> Result<(), WorkerError> {
+    async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<(), WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
