@@ -32,7 +32,7 @@ impl<'a> Roles<'a> {
     }
 
     fn role(&self, arguments: &[&str], sets: &[&str]) -> Running {
-        let all = ["cluster.workers=2", "cluster.servers=2", &self.coordinator];
+        let all = ["cluster.workers=2", "cluster.servers=2", self.coordinator.as_str()];
         let sets = all.iter().chain(sets).flat_map(|set| ["--set", set]);
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--config", "job.toml"]).chain(sets).collect();
         self.fixture.start(arguments)

@@ -22,7 +22,7 @@ fn job_of(seed: u64) -> Job {
 /// Plays ranks on threads of their own, with as many jobs as there are; their answers, by rank.
 fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<Result<T, WorkerError>> {
     let meeting = InProcess::default();
-    let rank = |rank: usize| {
+    let rank = |rank: usize| -> Result<T, WorkerError> {
         let (world, store, patience) = (jobs.len(), String::new(), Duration::from_secs(60));
         let group = meeting.meet(&Place { rank, world, generation: 1, store, patience })?;
         let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
