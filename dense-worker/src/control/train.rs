@@ -249,7 +249,8 @@ impl Trainer {
 
     /// Scores a part with what the model is now, and tells everyone.
     pub(crate) async fn score(&self, held_out: &HeldOut, pass: u32) -> Result<Evaluation, WorkerError> {
-        let (step, part) = (self.tracker.steps, held_out.name);
+        // In the end that may be an earlier state than the last.
+        let (step, part) = (self.model_age().0, held_out.name);
         let scorer = Scorer {
             job: Arc::clone(&self.job),
             client: Arc::clone(&self.client),
