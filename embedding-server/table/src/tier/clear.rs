@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tend::cold_error;
+use crate::tier::tend::cold_error;
 use crate::{ColdError, ColdScan, ColdStore, Table, TableSet};
 
 /// Longest wait for those who are under way.
