@@ -61,7 +61,9 @@ impl Chart {
         let all = || self.series.iter().flat_map(|series| series.points.iter().copied());
         let steps = Range::of(all().map(|point| point.0))?;
         let of = |dots: bool| self.series.iter().filter(move |series| series.dots == dots);
-        let curves = most_of(of(false).flat_map(|series| series.points.iter().map(|point| point.1)).collect());
+        let of_curves: Vec<f64> = of(false).flat_map(|series| series.points.iter().map(|point| point.1)).collect();
+        // Where the scale starts at nothing, the largest value is a bound that one looks for.
+        let curves = if self.from_zero { Range::of(of_curves) } else { most_of(of_curves) };
         let dots = Range::of(of(true).flat_map(|series| series.points.iter().map(|point| point.1)));
         let values = match (curves, dots) {
             (Some(curves), Some(dots)) => curves.and(dots),

@@ -99,6 +99,9 @@ impl Checkpoints {
             self.best.insert(place, Kept { step, merit });
             gone.extend(self.best.drain(self.most.min(self.best.len())..).map(|kept| kept.step));
         }
+        // The last one before may have been the worst of the best.
+        gone.sort_unstable();
+        gone.dedup();
         gone.retain(|gone| *gone != step && self.best.iter().all(|kept| kept.step != *gone));
         gone
     }
