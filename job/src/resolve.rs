@@ -59,7 +59,10 @@ impl Resolver<'_> {
             dense_optimizer: model::optimizer(raw.optimizer),
             train: self.train(&raw.train),
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),
-            cluster: self.cluster(raw.cluster),
+            cluster: {
+                self.workers_fit(raw.cluster.workers, &raw.train);
+                self.cluster(raw.cluster)
+            },
             output: output(raw.output, raw.train.early_stop.is_some()),
             features,
         }

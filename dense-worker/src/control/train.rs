@@ -326,16 +326,12 @@ impl Trainer {
 
     /// Scores a part with what the model is now, and tells everyone.
     pub(crate) async fn score(&self, held_out: &HeldOut, pass: u32) -> Result<Evaluation, WorkerError> {
-<<<<<<< HEAD
-        let (step, part) = (self.tracker.steps, held_out.name);
+        // In the end that may be an earlier state than the last.
+        let (step, part) = (self.model_age().0, held_out.name);
         if self.peers.is_some() {
             // The others' gradients are acknowledged too.
             self.dense.call(Dense::barrier).await??;
         }
-=======
-        // In the end that may be an earlier state than the last.
-        let (step, part) = (self.model_age().0, held_out.name);
->>>>>>> eval
         let scorer = Scorer {
             peers: self.peers,
             job: Arc::clone(&self.job),

@@ -35,10 +35,6 @@ mod table;
 mod tier;
 
 pub use admission::{Admission, Counter, Sighted};
-<<<<<<< HEAD
-
-=======
->>>>>>> eval
 pub use config::{DEFAULT_STRIPES, NonFinite, TableConfig};
 pub use counts::TableCounts;
 pub use error::TableError;

@@ -45,6 +45,16 @@ impl Resolver<'_> {
         }
     }
 
+    /// What several workers cannot do together yet.
+    pub(super) fn workers_fit(&mut self, workers: u32, train: &raw::Train) {
+        if workers > 1 && train.non_finite == raw::NonFiniteStep::Skip {
+            let message = format!("`train.non_finite` is \"skip\" with {workers} dense workers");
+            let help = "several workers stop together at a batch that is not finite: leave it at \"refuse\", or train \
+                        with one worker";
+            self.problem("train.non_finite", message, "with one worker only", help);
+        }
+    }
+
     /// Bytes of a size with a unit.
     fn memory(&mut self, text: &str) -> Option<u64> {
         let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
@@ -144,5 +154,12 @@ mod tests {
         for address in ["", ":1", "host", "host:", "host:x", "host:+1", "host:65536", "::1:80", "[x]:1", "http://h:1"] {
             assert_eq!(port(address), None, "{address}");
         }
+    }
+
+    #[test]
+    fn several_workers_leave_no_batch_out() {
+        let found = problems(CRITEO, "[cluster]\nworkers = 2\n[train]\nnon_finite = \"skip\"\n");
+        assert_eq!(found, ["`train.non_finite` is \"skip\" with 2 dense workers"]);
+        job(CRITEO, "[train]\nnon_finite = \"skip\"\n");
     }
 }

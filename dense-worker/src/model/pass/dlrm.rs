@@ -12,7 +12,7 @@ use crate::model::dlrm::Dlrm;
 use crate::model::mlp::Dropout;
 
 #[derive(Debug)]
-pub(super) struct DlrmPass {
+pub(in crate::model) struct DlrmPass {
     bottom: Option<Bottom>,
     pairs: Pairs,
     /// `[chunk, D + pairs]`: the bottom's output, if there is a bottom, and the products.

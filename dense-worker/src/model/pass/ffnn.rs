@@ -11,7 +11,7 @@ use crate::model::ffnn::Ffnn;
 use crate::model::mlp::Dropout;
 
 #[derive(Debug)]
-pub(super) struct FfnnPass {
+pub(in crate::model) struct FfnnPass {
     /// `[chunk, numeric + ΣD]`.
     input: Matrix,
     d_input: Matrix,
