@@ -177,7 +177,7 @@ fn model_class(error: &ModelError) -> ExitClass {
         ModelError::Shape { .. } | ModelError::Dims { .. } | ModelError::Foreign { .. } | ModelError::Damaged(_) => {
             ExitClass::Data
         }
-        ModelError::Length { .. } | ModelError::Torch(_) => ExitClass::Internal,
+        ModelError::Length { .. } | ModelError::Thread | ModelError::Torch(_) => ExitClass::Internal,
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             staleness: 2,
             seed: 11,
             threads: 1,
+            precision: zagros_job::Precision::F32,
             max_steps: None,
             evaluate_every: None,
         },

@@ -25,7 +25,7 @@ pub(crate) use features::{
 };
 pub(crate) use model::{DenseOptimizer, Model};
 pub(crate) use rows::{Admission, Counter, Element, Evict, NonFinite, SKETCH, Schedule, Victims};
-pub(crate) use train::{Mode, Output, Train};
+pub(crate) use train::{Mode, Output, Precision, Train};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

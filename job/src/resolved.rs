@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, Features, Format, Job, Mode, Model, Numeric, PoolAt, Pooling, Standardise,
-    Table, TestPart, Values, Wire,
+    Categorical, Data, DenseOptimizer, Features, Format, Job, Mode, Model, Numeric, PoolAt, Pooling, Precision,
+    Standardise, Table, TestPart, Values, Wire,
 };
 
 impl Job {
@@ -181,6 +181,10 @@ fn train(train: &crate::Train) -> raw::Train {
         staleness: Some(train.staleness),
         seed: train.seed,
         threads: train.threads,
+        precision: match train.precision {
+            Precision::F32 => raw::Precision::F32,
+            Precision::Bf16 => raw::Precision::Bf16,
+        },
         max_steps: train.max_steps,
         evaluate_every: train.evaluate_every,
     }
@@ -266,6 +270,7 @@ mod tests {
             "train.seed=2",
             "train.batch_size=7",
             "train.mode=sync",
+            "train.precision=bf16",
             "embedding.dim=8",
             "embedding.optimizer.lr=0.5",
             "embedding.init.bound=0.5",

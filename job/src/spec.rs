@@ -246,10 +246,21 @@ pub struct Train {
     pub seed: u64,
     /// Torch threads inside a step.
     pub threads: usize,
+    /// Numbers in the dense network's matrix products.
+    pub precision: Precision,
     /// Stop after this many steps.
     pub max_steps: Option<u64>,
     /// Besides after each epoch, evaluate every so many steps.
     pub evaluate_every: Option<u64>,
+}
+
+/// Numbers in the dense network's matrix products; all else is f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Precision {
+    /// 32 bits.
+    F32,
+    /// 16 bits: f32 without the lower half of its digits.
+    Bf16,
 }
 
 /// Consistency between embeddings and the dense network.

@@ -136,6 +136,7 @@ fn train() -> Train {
         staleness: 0,
         seed: 1,
         threads: 1,
+        precision: zagros_job::Precision::F32,
         max_steps: None,
         evaluate_every: None,
     }

@@ -11,10 +11,10 @@ use super::{InputShape, ModelError, int};
 
 #[derive(Debug)]
 pub(super) struct Dlrm {
-    bottom: Option<Mlp>,
-    top: Mlp,
-    features: usize,
-    dim: usize,
+    pub(super) bottom: Option<Mlp>,
+    pub(super) top: Mlp,
+    pub(super) features: usize,
+    pub(super) dim: usize,
     /// Positions of the strict lower triangle in a flattened `[vectors, vectors]`.
     pairs: Tensor,
 }

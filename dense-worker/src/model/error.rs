@@ -45,6 +45,9 @@ pub enum ModelError {
     /// Saved weights are damaged.
     #[error("the saved weights are damaged")]
     Damaged(#[from] safetensors::SafeTensorError),
+    /// A thread of a step panicked.
+    #[error("a thread of the dense step ended without saying why; its last words are on standard error")]
+    Thread,
     /// libtorch failed.
     #[error("libtorch failed")]
     Torch(#[from] tch::TchError),

@@ -7,7 +7,7 @@ use super::{InputShape, ModelError};
 
 #[derive(Debug)]
 pub(super) struct Ffnn {
-    layers: Mlp,
+    pub(super) layers: Mlp,
 }
 
 impl Ffnn {

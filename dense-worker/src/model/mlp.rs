@@ -2,8 +2,9 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use tch::Tensor;
 use tch::nn::Path;
+use tch::{Kind, Tensor};
+use zagros_job::Precision;
 
 use super::{ModelError, int};
 
@@ -12,11 +13,13 @@ use super::{ModelError, int};
 pub(super) struct Weights<'a> {
     root: Path<'a>,
     random: Pcg64Mcg,
+    precision: Precision,
 }
 
 impl<'a> Weights<'a> {
-    pub(super) fn seeded(root: Path<'a>, seed: u64) -> Self {
-        Self { root, random: Pcg64Mcg::seed_from_u64(seed) }
+    /// `precision` is that of the layers' products, not of the weights.
+    pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
+        Self { root, random: Pcg64Mcg::seed_from_u64(seed), precision }
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
@@ -47,6 +50,7 @@ pub(super) struct Mlp {
     layers: Vec<Linear>,
     /// Whether ReLU (and dropout) also follow the last layer.
     activate_last: bool,
+    precision: Precision,
 }
 
 impl Mlp {
@@ -57,7 +61,8 @@ impl Mlp {
         widths: &[usize],
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
-        Ok(Self { layers: stack(name, inputs, widths, weights)?, activate_last: true })
+        let layers = stack(name, inputs, widths, weights)?;
+        Ok(Self { layers, activate_last: true, precision: weights.precision })
     }
 
     /// As [`Self::hidden`], then one linear output: a logit.
@@ -68,15 +73,32 @@ impl Mlp {
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
         let widths = [hidden, &[1]].concat();
-        Ok(Self { layers: stack(name, inputs, &widths, weights)?, activate_last: false })
+        let layers = stack(name, inputs, &widths, weights)?;
+        Ok(Self { layers, activate_last: false, precision: weights.precision })
+    }
+
+    /// Values that the first layer takes.
+    pub(super) fn inputs(&self) -> usize {
+        self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
+    }
+
+    /// Of the products.
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Weight, bias and whether ReLU (and dropout) follow, layer after layer.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (&Tensor, &Tensor, bool)> {
+        let active = if self.activate_last { self.layers.len() } else { self.layers.len().saturating_sub(1) };
+        self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < active))
     }
 
     /// `[batch, inputs]` to `[batch, last width]`.
     pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
-        for (index, layer) in self.layers.iter().enumerate() {
-            x = x.f_linear(&layer.weight, Some(&layer.bias))?;
-            if index + 1 < self.layers.len() || self.activate_last {
+        for (weight, bias, activate) in self.parts() {
+            x = linear(&x, weight, bias, self.precision)?;
+            if activate {
                 x = x.f_relu()?;
                 if let Some(dropout) = dropout.as_deref_mut() {
                     x = dropout.apply(&x)?;
@@ -85,6 +107,17 @@ impl Mlp {
         }
         Ok(x)
     }
+}
+
+/// x·Wᵀ + b, the product in the wanted precision, the sum in f32.
+fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Tensor, ModelError> {
+    Ok(match precision {
+        Precision::F32 => x.f_linear(weight, Some(bias))?,
+        Precision::Bf16 => {
+            let half = |tensor: &Tensor| tensor.f_to_kind(Kind::BFloat16);
+            half(x)?.f_mm(&half(weight)?.f_tr()?)?.f_to_kind(Kind::Float)?.f_add(bias)?
+        }
+    })
 }
 
 fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {
@@ -113,20 +146,29 @@ pub(super) struct Dropout {
 }
 
 impl Dropout {
-    pub(super) fn new(share: f64, seed: u64) -> Self {
+    /// `stream` tells apart those who drop at the same time.
+    pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than the first weights'.
-        Self { share, random: Pcg64Mcg::seed_from_u64(!seed) }
+        Self { share, random: Pcg64Mcg::seed_from_u64(!seed ^ stream.rotate_left(32)) }
     }
 
     fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
         if self.share <= 0.0 {
             return Ok(x.shallow_clone());
         }
-        let kept = (1.0 / (1.0 - self.share)) as f32;
-        let threshold = (self.share * f64::from(u32::MAX)) as u32;
-        let mask: Vec<f32> =
-            (0..x.numel()).map(|_| if self.random.random::<u32>() < threshold { 0.0 } else { kept }).collect();
+        let mut mask = Vec::new();
+        self.draw(x.numel(), &mut mask);
         Ok(x.f_mul(&Tensor::f_from_slice(&mask)?.f_reshape(x.size())?)?)
+    }
+
+    /// Appends what `count` units are to be multiplied with; nothing when none is ever dropped.
+    pub(super) fn draw(&mut self, count: usize, mask: &mut Vec<f32>) {
+        if self.share > 0.0 {
+            let kept = (1.0 / (1.0 - self.share)) as f32;
+            let threshold = (self.share * f64::from(u32::MAX)) as u32;
+            let unit = |random: u32| if random < threshold { 0.0 } else { kept };
+            mask.extend((0..count).map(|_| unit(self.random.random::<u32>())));
+        }
     }
 }
 
@@ -136,7 +178,7 @@ mod tests {
 
     #[test]
     fn dropout_keeps_the_expectation() {
-        let mut dropout = Dropout::new(0.25, 7);
+        let mut dropout = Dropout::new(0.25, 7, 0);
         let dropped = dropout.apply(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
         let values: Vec<f32> = dropped.reshape([-1]).try_into().unwrap();
         let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
@@ -150,14 +192,14 @@ mod tests {
     #[test]
     fn no_dropout_changes_nothing() {
         let x = Tensor::from_slice(&[1.0_f32, -2.0]);
-        assert_eq!(Dropout::new(0.0, 7).apply(&x).unwrap(), x);
+        assert_eq!(Dropout::new(0.0, 7, 0).apply(&x).unwrap(), x);
     }
 
     #[test]
     fn first_weights_are_within_the_bound_and_seeded() {
         let weights = |seed| {
             let variables = tch::nn::VarStore::new(tch::Device::Cpu);
-            Mlp::logit("top", 16, &[8], &mut Weights::seeded(variables.root(), seed)).unwrap();
+            Mlp::logit("top", 16, &[8], &mut Weights::seeded(variables.root(), seed, Precision::F32)).unwrap();
             Vec::<f32>::try_from(variables.variables()["top.0.weight"].detach().reshape([-1])).unwrap()
         };
         let first = weights(3);

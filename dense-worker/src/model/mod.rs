@@ -5,7 +5,9 @@
 mod dlrm;
 mod error;
 mod ffnn;
+mod gradients;
 mod mlp;
+mod pass;
 mod weights;
 
 use tch::nn::{self, Optimizer, OptimizerConfig, VarStore};
@@ -15,7 +17,9 @@ use zagros_job::{DenseOptimizer, Job, Model};
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
+use gradients::Gradients;
 use mlp::{Dropout, Weights};
+use pass::{Share, Team};
 
 /// What the network reads of one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +62,13 @@ pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
     network: Network,
+    gradients: Gradients,
+    /// The step without autograd, for networks that have one.
+    team: Option<Team>,
     optimizer: Optimizer,
+    /// Of the step with autograd.
     dropout: Dropout,
+    threads: usize,
 }
 
 #[derive(Debug)]
@@ -75,15 +84,17 @@ impl DenseModel {
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
     pub fn new(job: &Job) -> Result<Self, ModelError> {
-        // The other pool of libtorch (inter-op) serves TorchScript only and is never started.
-        tch::set_num_threads(i32::try_from(job.train.threads).unwrap_or(i32::MAX));
+        use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(Device::Cpu);
-        let mut weights = Weights::seeded(variables.root(), job.train.seed);
+        let mut weights = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
         let network = Network::build(&job.model, &shape, &mut weights)?;
         let optimizer = build_optimizer(&job.dense_optimizer, &variables)?;
-        let dropout = Dropout::new(dropout_of(&job.model), job.train.seed);
-        Ok(Self { shape, variables, network, optimizer, dropout })
+        let gradients = Gradients::attach(&variables)?;
+        let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
+        let team = Team::of(&network, &shape, &gradients, job.train.threads, dropout)?;
+        let (dropout, threads) = (dropout(0), job.train.threads);
+        Ok(Self { shape, variables, network, gradients, team, optimizer, dropout, threads })
     }
 
     /// What the network reads of one sample.
@@ -99,21 +110,31 @@ impl DenseModel {
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite. The weights are then
     /// what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+        self.check_lengths(numeric, embeddings, labels.len())?;
+        let output = match &mut self.team {
+            Some(team) => team_step(team, &mut self.gradients, numeric, embeddings, labels)?,
+            None => self.autograd(numeric, embeddings, labels)?,
+        };
+        self.check_finite(&output)?;
+        self.optimizer.step();
+        Ok(output)
+    }
+
+    /// Loss and gradients, by autograd.
+    fn autograd(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+        use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let logits = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
         let labels = Tensor::f_from_slice(labels)?;
         let loss = logits.f_binary_cross_entropy_with_logits::<&Tensor>(&labels, None, None, Reduction::Mean)?;
-        self.optimizer.zero_grad();
+        self.gradients.zero()?;
         loss.f_backward()?;
-        let output = StepOutput {
+        Ok(StepOutput {
             loss: loss.f_double_value(&[])? as f32,
             logits: to_vec(&logits.f_detach()?)?,
             gradients: to_vec(&embeddings.f_grad()?)?,
-        };
-        self.check_finite(&output)?;
-        self.optimizer.step();
-        Ok(output)
+        })
     }
 
     /// Logits of a batch, `[batch]`, without dropout; inputs as for [`Self::step`].
@@ -121,6 +142,8 @@ impl DenseModel {
     /// # Errors
     /// When lengths disagree or libtorch fails.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
+        self.check_lengths(numeric, embeddings, batch)?;
+        use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, batch)?;
         to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)
     }
@@ -141,28 +164,28 @@ impl DenseModel {
         weights::decode(bytes, &self.variables)
     }
 
+    fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(), ModelError> {
+        expect("numeric values", batch * self.shape.numeric, numeric.len())?;
+        expect("embedding values", batch * self.shape.width(), embeddings.len())
+    }
+
     fn inputs(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(Tensor, Tensor), ModelError> {
         let (columns, width) = (self.shape.numeric, self.shape.width());
-        expect("numeric values", batch * columns, numeric.len())?;
-        expect("embedding values", batch * width, embeddings.len())?;
         let matrix = |values, columns| Tensor::f_from_slice::<f32>(values)?.f_reshape([int(batch), int(columns)]);
         Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
-    /// A dense gradient can overflow where loss and embedding gradients do not; its sum tells.
+    /// A dense gradient can overflow where loss and embedding gradients do not.
     fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
-        if !output.loss.is_finite() {
-            return Err(ModelError::NotFinite { what: "the loss" });
+        let checks: [(&[f32], _); 3] = [
+            (&[output.loss], "the loss"),
+            (&output.gradients, "a gradient of an embedding"),
+            (self.gradients.values(), "a gradient of the dense network"),
+        ];
+        match checks.into_iter().find(|(values, _)| !all_finite(values)) {
+            Some((_, what)) => Err(ModelError::NotFinite { what }),
+            None => Ok(()),
         }
-        if !all_finite(&output.gradients) {
-            return Err(ModelError::NotFinite { what: "a gradient of an embedding" });
-        }
-        for variable in self.variables.trainable_variables() {
-            if !variable.f_grad()?.f_sum(tch::Kind::Float)?.f_double_value(&[])?.is_finite() {
-                return Err(ModelError::NotFinite { what: "a gradient of the dense network" });
-            }
-        }
-        Ok(())
     }
 }
 
@@ -189,6 +212,20 @@ impl Network {
     }
 }
 
+/// Loss and gradients, by loops of our own.
+fn team_step(
+    team: &mut Team,
+    variables: &mut Gradients,
+    numeric: &[f32],
+    embeddings: &[f32],
+    labels: &[f32],
+) -> Result<StepOutput, ModelError> {
+    let (mut logits, mut gradients) = (vec![0.0; labels.len()], vec![0.0; embeddings.len()]);
+    let batch = Share { numeric, embeddings, labels, logits: &mut logits, gradients: &mut gradients };
+    let loss = team.run(batch, variables)?;
+    Ok(StepOutput { loss, logits, gradients })
+}
+
 fn dropout_of(model: &Model) -> f64 {
     match model {
         Model::Dlrm { dropout, .. } | Model::Ffnn { dropout, .. } => *dropout,
@@ -202,6 +239,11 @@ fn build_optimizer(optimizer: &DenseOptimizer, variables: &VarStore) -> Result<O
             nn::sgd(momentum, 0.0, weight_decay, false).build(variables, lr)?
         }
     })
+}
+
+/// This thread's share of libtorch. The other pool of libtorch (inter-op) serves TorchScript only and is never started.
+fn use_threads(threads: usize) {
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
 }
 
 /// Written so that it vectorises: no early exit.

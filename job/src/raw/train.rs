@@ -25,6 +25,8 @@ pub(crate) struct Train {
     /// Threads of the dense network inside a step; 0 plans them from the machine's cores, less those that parse.
     #[schemars(range(max = 1024))]
     pub(crate) threads: usize,
+    /// Numbers that the dense network's matrix products are made of; weights, sums of gradients and loss stay f32.
+    pub(crate) precision: Precision,
     /// Stop after this many steps. Default: none, all epochs are trained.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub(crate) max_steps: Option<u64>,
@@ -42,6 +44,7 @@ impl Default for Train {
             staleness: None,
             seed: 1,
             threads: 0,
+            precision: Precision::F32,
             max_steps: None,
             evaluate_every: None,
         }
@@ -56,6 +59,16 @@ pub(crate) enum Mode {
     Hybrid,
     /// Every gradient is acknowledged before the next lookup: bit-exact from run to run, slower.
     Sync,
+}
+
+/// Numbers in matrix products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Precision {
+    /// 32 bits.
+    F32,
+    /// 16 bits with f32's range: faster where the processor has units for it (AVX512-BF16, AMX), slower elsewhere.
+    Bf16,
 }
 
 /// What is written.

@@ -3,7 +3,7 @@
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{DenseOptimizer, Features, Mode, Model, Table, Train};
+use crate::spec::{DenseOptimizer, Features, Mode, Model, Precision, Table, Train};
 use crate::threads;
 
 /// Batches in flight when the job does not say: enough to hide a lookup behind the steps before it.
@@ -78,6 +78,10 @@ impl Resolver<'_> {
             staleness: raw.staleness.unwrap_or(if sync { 0 } else { HYBRID_STALENESS }),
             seed: raw.seed,
             threads: if raw.threads == 0 { planned } else { raw.threads },
+            precision: match raw.precision {
+                raw::Precision::F32 => Precision::F32,
+                raw::Precision::Bf16 => Precision::Bf16,
+            },
             max_steps: raw.max_steps,
             evaluate_every: raw.evaluate_every,
         }

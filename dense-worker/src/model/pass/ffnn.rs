@@ -1,0 +1,64 @@
+//! A chunk through the feed-forward network and back.
+
+use tch::Tensor;
+
+use super::loss::cross_entropy;
+use super::matrix::Matrix;
+use super::stack::Stack;
+use super::{CHUNK, Share};
+use crate::model::ModelError;
+use crate::model::ffnn::Ffnn;
+use crate::model::mlp::Dropout;
+
+#[derive(Debug)]
+pub(super) struct FfnnPass {
+    /// `[chunk, numeric + ΣD]`.
+    input: Matrix,
+    d_input: Matrix,
+    numeric: usize,
+    layers: Stack,
+}
+
+impl FfnnPass {
+    /// `gradients` of the variables, in their order.
+    pub(super) fn new(
+        ffnn: &Ffnn,
+        numeric: usize,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Self, ModelError> {
+        let inputs = ffnn.layers.inputs();
+        let (input, d_input) = (Matrix::aligned(CHUNK, inputs)?, Matrix::aligned(CHUNK, inputs)?);
+        Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, CHUNK, true, gradients)? })
+    }
+
+    /// Takes note of a change of the weights; due before each batch.
+    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+        self.layers.refresh()
+    }
+
+    /// Forward and backward of one chunk; gives the sum of its losses.
+    pub(super) fn chunk(
+        &mut self,
+        share: Share<'_>,
+        batch: usize,
+        earlier: bool,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
+        let Self { input, d_input, numeric, layers } = self;
+        let (rows, numeric, stride) = (share.labels.len(), *numeric, input.stride());
+        let width = input.columns() - numeric;
+        for (sample, into) in input.values_mut(rows).chunks_exact_mut(stride).enumerate() {
+            let (head, tail) = into.split_at_mut(numeric);
+            head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
+            tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
+        }
+        layers.forward(&input.rows(rows)?, rows, Some(dropout))?;
+        share.logits.copy_from_slice(layers.output(rows));
+        let loss = cross_entropy(share.logits, share.labels, batch, layers.d_output(rows));
+        layers.backward(&input.rows(rows)?, rows, earlier, Some(&d_input.rows(rows)?))?;
+        for (sample, slopes) in d_input.values(rows).chunks_exact(stride).enumerate() {
+            share.gradients[sample * width..][..width].copy_from_slice(&slopes[numeric..][..width]);
+        }
+        Ok(loss)
+    }
+}

@@ -1,0 +1,92 @@
+//! Memory that libtorch's products and our own loops share, made once and used by every step.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::model::{ModelError, int};
+
+/// Floats of a cache line: rows that begin at one are written faster by libtorch's products.
+const LINE: usize = 16;
+
+/// A row-major matrix of f32. Its memory is its own: no other tensor sees it but the views that its methods lend
+/// out, which end before it is next used as a slice.
+#[derive(Debug)]
+pub(super) struct Matrix {
+    tensor: Tensor,
+    columns: usize,
+    /// Floats from row to row.
+    stride: usize,
+}
+
+impl Matrix {
+    /// Rows follow each other at once.
+    pub(super) fn dense(rows: usize, columns: usize) -> Result<Self, ModelError> {
+        Self::new(rows, columns, columns)
+    }
+
+    /// Each row begins at a cache line's boundary from the first one.
+    pub(super) fn aligned(rows: usize, columns: usize) -> Result<Self, ModelError> {
+        Self::new(rows, columns, columns.next_multiple_of(LINE))
+    }
+
+    fn new(rows: usize, columns: usize, stride: usize) -> Result<Self, ModelError> {
+        let tensor = Tensor::f_zeros([int(rows), int(stride)], (Kind::Float, Device::Cpu))?;
+        Ok(Self { tensor, columns, stride })
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Floats from row to row.
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// `[rows, columns]`, the first `rows` rows, for libtorch to read or write.
+    pub(super) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
+        Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)
+    }
+
+    /// The first `rows` rows, with what lies between them.
+    pub(super) fn values(&self, rows: usize) -> &[f32] {
+        &values(&self.tensor)[..rows * self.stride]
+    }
+
+    /// As [`Self::values`], to be written.
+    pub(super) fn values_mut(&mut self, rows: usize) -> &mut [f32] {
+        &mut values_mut(&mut self.tensor)[..rows * self.stride]
+    }
+}
+
+/// What a contiguous f32 tensor on the processor holds.
+///
+/// # Panics
+/// When it is another kind of tensor, which would be a mistake in this module.
+pub(in crate::model) fn values(tensor: &Tensor) -> &[f32] {
+    check(tensor);
+    #[expect(
+        unsafe_code,
+        reason = "tch lends no slice of a tensor, and a copy of every activation costs a tenth of a step"
+    )]
+    // SAFETY: the tensor is defined, contiguous, of f32 and in this process's memory, so its numel() values follow its
+    // data pointer, which is aligned for f32; they live as long as the handle, which the slice borrows. Nothing
+    // writes to them meanwhile: all users are in this module, on one thread, and ask libtorch for nothing while they hold it.
+    unsafe {
+        std::slice::from_raw_parts(tensor.data_ptr().cast::<f32>(), tensor.numel())
+    }
+}
+
+/// As [`values`], to be written.
+pub(in crate::model) fn values_mut(tensor: &mut Tensor) -> &mut [f32] {
+    check(tensor);
+    #[expect(unsafe_code, reason = "as above")]
+    // SAFETY: as above; and nothing else reads them meanwhile.
+    unsafe {
+        std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), tensor.numel())
+    }
+}
+
+fn check(tensor: &Tensor) {
+    let plain = tensor.is_contiguous() && tensor.kind() == Kind::Float && tensor.device() == Device::Cpu;
+    assert!(plain && tensor.numel() > 0, "not a plain f32 tensor: {tensor:?}");
+}

@@ -1,0 +1,115 @@
+//! The step without autograd: a batch goes through the network and back in chunks that stay in cache, in memory
+//! that every step uses again.
+//!
+//! libtorch makes the matrix products; bias, ReLU, interactions and the loss are loops of our own. Against autograd
+//! that saves making, clearing and faulting in every activation anew, and several walks over each.
+
+mod dlrm;
+mod ffnn;
+mod loss;
+mod matrix;
+mod pairs;
+mod product;
+mod stack;
+mod team;
+mod wide;
+
+use tch::Tensor;
+
+use super::mlp::Dropout;
+use super::{InputShape, ModelError, Network};
+use dlrm::DlrmPass;
+use ffnn::FfnnPass;
+pub(super) use matrix::{values, values_mut};
+pub(super) use team::Team;
+
+/// Samples that go through together: fewer make the products copy the weights more often, more leave the cache.
+const CHUNK: usize = 1024;
+
+/// A network's step, as made by one thread.
+#[derive(Debug)]
+enum Pass {
+    Dlrm(DlrmPass),
+    Ffnn(FfnnPass),
+}
+
+/// Samples of a batch, each row-major, and where d loss / d embeddings goes.
+#[derive(Debug)]
+pub(super) struct Share<'a> {
+    /// `[samples, numeric]`.
+    pub(super) numeric: &'a [f32],
+    /// `[samples, ΣD]`.
+    pub(super) embeddings: &'a [f32],
+    /// `[samples]`.
+    pub(super) labels: &'a [f32],
+    /// `[samples]`, written.
+    pub(super) logits: &'a mut [f32],
+    /// `[samples, ΣD]`, written.
+    pub(super) gradients: &'a mut [f32],
+}
+
+impl Pass {
+    /// None for networks that have only autograd. `gradients` of the variables, in their order, are what steps write to.
+    pub(super) fn of(
+        network: &Network,
+        shape: &InputShape,
+        gradients: impl IntoIterator<Item = Tensor>,
+    ) -> Result<Option<Self>, ModelError> {
+        let gradients = &mut gradients.into_iter();
+        Ok(match network {
+            Network::Dlrm(dlrm) => Some(Self::Dlrm(DlrmPass::new(dlrm, gradients)?)),
+            Network::Ffnn(ffnn) => Some(Self::Ffnn(FfnnPass::new(ffnn, shape.numeric, gradients)?)),
+        })
+    }
+
+    /// Forward and backward of a share of a batch of `batch` samples. The gradients of the variables are then this
+    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats.
+    pub(super) fn run(&mut self, mut share: Share<'_>, batch: usize, dropout: &mut Dropout) -> Result<f64, ModelError> {
+        let _no_grad = tch::no_grad_guard();
+        match self {
+            Self::Dlrm(pass) => pass.refresh()?,
+            Self::Ffnn(pass) => pass.refresh()?,
+        }
+        let mut loss = 0.0;
+        let mut earlier = false;
+        while !share.labels.is_empty() {
+            let chunk = share.split_off(CHUNK.min(share.labels.len()));
+            loss += match self {
+                Self::Dlrm(pass) => pass.chunk(chunk, batch, earlier, dropout)?,
+                Self::Ffnn(pass) => pass.chunk(chunk, batch, earlier, dropout)?,
+            };
+            earlier = true;
+        }
+        Ok(loss)
+    }
+}
+
+impl<'a> Share<'a> {
+    /// Takes the first `count` samples away.
+    pub(super) fn split_off(&mut self, count: usize) -> Self {
+        let samples = self.labels.len().max(1);
+        let (numeric, width) = (self.numeric.len() / samples * count, self.embeddings.len() / samples * count);
+        Self {
+            numeric: cut(&mut self.numeric, numeric),
+            embeddings: cut(&mut self.embeddings, width),
+            labels: cut(&mut self.labels, count),
+            logits: cut_mut(&mut self.logits, count),
+            gradients: cut_mut(&mut self.gradients, width),
+        }
+    }
+}
+
+fn cut<'a>(from: &mut &'a [f32], count: usize) -> &'a [f32] {
+    let (head, tail) = from.split_at(count);
+    *from = tail;
+    head
+}
+
+fn cut_mut<'a>(from: &mut &'a mut [f32], count: usize) -> &'a mut [f32] {
+    let (head, tail) = std::mem::take(from).split_at_mut(count);
+    *from = tail;
+    head
+}
+
+#[cfg(test)]
+mod tests;
