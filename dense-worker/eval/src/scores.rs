@@ -7,8 +7,6 @@ use std::fmt;
 use crate::Grouped;
 use crate::measure;
 
-/// Bytes of the count before the logits.
-
 /// Logits by class. 4 bytes a sample, so that 100 M test samples fit in 400 MB; order is not kept.
 ///
 /// Results do not depend on the order of samples or merges, to the last bit: the logits are

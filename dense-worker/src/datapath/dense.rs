@@ -4,8 +4,9 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
+use tracing::warn;
 use zagros_embedding_client::Rows;
-use zagros_job::Job;
+use zagros_job::{Job, Precision};
 
 use super::group::Together;
 use super::kernels::{Columns, gather, scatter_add};
@@ -89,6 +90,9 @@ impl DenseThread {
 
 impl Dense {
     pub(super) fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
+        if job.train.precision == Precision::Bf16 && !has_bf16_units() {
+            warn!("this processor has no bf16 units: train.precision = \"bf16\" is slower than \"f32\" on it");
+        }
         Ok(Self { model: DenseModel::new(job)?, columns: Columns::of(job), input: Vec::new(), metrics, together: None })
     }
 
@@ -136,6 +140,16 @@ impl Dense {
         }
         self.metrics.spent(Stage::Scatter, started.elapsed());
     }
+}
+
+/// Whether products in bf16 are faster than in f32 here.
+fn has_bf16_units() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx512bf16");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("bf16");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
 }
 
 fn ended() -> WorkerError {

@@ -111,6 +111,7 @@ impl DenseModel {
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
     pub fn new(job: &Job) -> Result<Self, ModelError> {
+        use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(Device::Cpu);
         let network = Network::build(job, &shape, &variables)?;

@@ -3,12 +3,12 @@
 //! Of V vectors there are V(V−1)/2 pairs, the strict lower triangle row by row: (1,0), (2,0), (2,1), …
 //! libtorch's way makes all V² products, selects, and scatters back; here only what is needed is computed,
 //! sample by sample, in buffers that stay in cache. Every sum is taken in one fixed order, whatever the
-//! processor's vectors are.
+//! processor's vectors are: each of their lanes is a sum of its own.
 
-use super::wide::wide;
+use pulp::{Arch, Simd, WithSimd};
 
-/// Floats that are computed side by side.
-const LANES: usize = 8;
+/// Floats of the widest vectors; rows of the buffers are whole numbers of them.
+const LANES: usize = 16;
 
 /// Shapes, and memory for one sample.
 #[derive(Clone, Debug)]
@@ -17,12 +17,16 @@ pub(super) struct Pairs {
     vectors: usize,
     /// D.
     dim: usize,
-    /// `[D, V]` transposed, V rounded up to whole lanes.
-    transposed: Vec<[f32; LANES]>,
-    /// `[V, D]`, D rounded up to whole lanes.
-    values: Vec<[f32; LANES]>,
+    /// `[D, V]` transposed, V rounded up.
+    transposed: Vec<f32>,
+    /// The products, and room for the lanes beyond the last.
+    products: Vec<f32>,
+    /// `[V, D]`, D rounded up.
+    values: Vec<f32>,
+    /// `[V, V]`, symmetric, nothing on the diagonal.
+    slopes: Vec<f32>,
     /// As `values`.
-    gradients: Vec<[f32; LANES]>,
+    gradients: Vec<f32>,
 }
 
 /// Where each sample's products lie.
@@ -37,13 +41,15 @@ pub(super) struct Place {
 impl Pairs {
     /// For V vectors of D values.
     pub(super) fn new(vectors: usize, dim: usize) -> Self {
-        let by_vector = vectors * dim.div_ceil(LANES);
+        let (columns, width) = (vectors.next_multiple_of(LANES), dim.next_multiple_of(LANES));
         Self {
             vectors,
             dim,
-            transposed: vec![[0.0; LANES]; dim * vectors.div_ceil(LANES)],
-            values: vec![[0.0; LANES]; by_vector],
-            gradients: vec![[0.0; LANES]; by_vector],
+            transposed: vec![0.0; dim * columns],
+            products: vec![0.0; vectors * vectors.saturating_sub(1) / 2 + LANES],
+            values: vec![0.0; vectors * width],
+            slopes: vec![0.0; vectors * vectors],
+            gradients: vec![0.0; vectors * width],
         }
     }
 
@@ -55,18 +61,8 @@ impl Pairs {
     /// Writes each sample's products. `dense` is `[batch, D]`, or empty when there is no such vector, `embeddings`
     /// `[batch, (V or V−1)·D]`; `out` is `[batch, stride]`, written from the offset on.
     pub(super) fn forward(&mut self, dense: &[f32], embeddings: &[f32], out: &mut [f32], place: Place) {
-        let count = self.count();
         let samples = Samples::new(self, dense, embeddings);
-        wide(
-            #[inline(always)]
-            || {
-                for (index, out) in out.chunks_exact_mut(place.stride).enumerate() {
-                    let (dense, embeddings) = samples.at(index);
-                    self.transpose(dense, embeddings);
-                    self.products(dense, embeddings, &mut out[place.offset..][..count]);
-                }
-            },
-        );
+        Arch::new().dispatch(Forward { pairs: self, samples, out, place });
     }
 
     /// The derivative of [`Self::forward`]: with `out` of `[batch, stride]` being d loss / d products in the same
@@ -78,100 +74,142 @@ impl Pairs {
         d_dense: &mut [f32],
         d_embeddings: &mut [f32],
     ) {
-        let count = self.count();
         let samples = Samples::new(self, dense, embeddings);
-        wide(
-            #[inline(always)]
-            || {
-                for (index, out) in out.chunks_exact(place.stride).enumerate() {
-                    let (dense, embeddings) = samples.at(index);
-                    self.pad(dense, embeddings);
-                    self.derive(&out[place.offset..][..count]);
-                    let (d_dense, d_embeddings) = samples.at_mut(d_dense, d_embeddings, index);
-                    self.give(d_dense, d_embeddings);
-                }
-            },
-        );
+        Arch::new().dispatch(Backward { pairs: self, samples, out, place, d_dense, d_embeddings });
     }
 
     #[inline(always)]
     fn transpose(&mut self, dense: &[f32], embeddings: &[f32]) {
-        let blocks = self.vectors.div_ceil(LANES);
+        let columns = self.vectors.next_multiple_of(LANES);
         let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
-        let flat = self.transposed.as_flattened_mut();
         for (vector, values) in vectors.enumerate() {
-            for (d, value) in values.iter().enumerate() {
-                flat[d * blocks * LANES + vector] = *value;
-            }
+            let places = self.transposed[vector..].iter_mut().step_by(columns);
+            values.iter().zip(places).for_each(|(value, place)| *place = *value);
         }
     }
 
-    /// Row after row of the triangle, as many columns at a time as there are lanes.
+    /// Row after row of the triangle. Lanes beyond a row's end spill into the next row, which is written later.
     #[inline(always)]
-    fn products(&self, dense: &[f32], embeddings: &[f32], out: &mut [f32]) {
-        let blocks = self.vectors.div_ceil(LANES);
+    fn multiply<S: Simd>(&mut self, simd: S, dense: &[f32], embeddings: &[f32]) {
+        let columns = self.vectors.next_multiple_of(LANES);
         let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
-        let mut out = out;
+        let mut first = 0;
         for (row, values) in vectors.enumerate() {
-            let (now, later) = out.split_at_mut(row);
-            for (block, now) in now.chunks_mut(LANES).enumerate() {
-                let mut sums = [0.0; LANES];
-                for (d, value) in values.iter().enumerate() {
-                    let others = &self.transposed[d * blocks + block];
-                    for lane in 0..LANES {
-                        sums[lane] += value * others[lane];
-                    }
+            for block in (0..row).step_by(S::F32_LANES) {
+                let mut sum = simd.splat_f32s(0.0);
+                for (value, others) in values.iter().zip(self.transposed.chunks_exact(columns)) {
+                    let others = S::as_simd_f32s(&others[block..][..S::F32_LANES]).0[0];
+                    sum = simd.add_f32s(sum, simd.mul_f32s(simd.splat_f32s(*value), others));
                 }
-                now.copy_from_slice(&sums[..now.len()]);
+                S::as_mut_simd_f32s(&mut self.products[first + block..][..S::F32_LANES]).0[0] = sum;
             }
-            out = later;
+            first += row;
         }
     }
 
     #[inline(always)]
     fn pad(&mut self, dense: &[f32], embeddings: &[f32]) {
-        let blocks = self.dim.div_ceil(LANES);
+        let width = self.dim.next_multiple_of(LANES);
         let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
-        for (values, into) in vectors.zip(self.values.chunks_exact_mut(blocks)) {
-            into.as_flattened_mut()[..self.dim].copy_from_slice(values);
+        for (values, into) in vectors.zip(self.values.chunks_exact_mut(width)) {
+            into[..self.dim].copy_from_slice(values);
+        }
+    }
+
+    #[inline(always)]
+    fn mirror(&mut self, slopes: &[f32]) {
+        let (mut slopes, vectors) = (slopes.iter(), self.vectors);
+        for row in 0..vectors {
+            for (column, slope) in (0..row).zip(slopes.by_ref()) {
+                self.slopes[row * vectors + column] = *slope;
+                self.slopes[column * vectors + row] = *slope;
+            }
         }
     }
 
     /// `gradients` of every vector: each pair's slope times the other vector.
     #[inline(always)]
-    fn derive(&mut self, slopes: &[f32]) {
-        let blocks = self.dim.div_ceil(LANES);
-        self.gradients.fill([0.0; LANES]);
-        let mut slopes = slopes;
-        for row in 0..self.vectors {
-            let (now, later) = slopes.split_at(row);
-            let (before, own) = self.gradients.split_at_mut(row * blocks);
-            for block in 0..blocks {
-                let value = self.values[row * blocks + block];
-                let mut sums = [0.0; LANES];
-                for (column, slope) in now.iter().enumerate() {
-                    let other = &self.values[column * blocks + block];
-                    let gradient = &mut before[column * blocks + block];
-                    for lane in 0..LANES {
-                        sums[lane] += slope * other[lane];
-                        gradient[lane] += slope * value[lane];
+    fn derive<S: Simd>(&mut self, simd: S) {
+        let width = self.dim.next_multiple_of(LANES);
+        let rows = self.slopes.chunks_exact(self.vectors).zip(self.gradients.chunks_exact_mut(width));
+        for (slopes, gradient) in rows {
+            for block in (0..width).step_by(LANES) {
+                // As many sums as fill the widest vector, so that narrower ones work on several at once.
+                let (gradient, _) = S::as_mut_simd_f32s(&mut gradient[block..][..LANES]);
+                gradient.fill(simd.splat_f32s(0.0));
+                let mut sums = [simd.splat_f32s(0.0); LANES];
+                let sums = &mut sums[..LANES / S::F32_LANES];
+                for (slope, other) in slopes.iter().zip(self.values.chunks_exact(width)) {
+                    let slope = simd.splat_f32s(*slope);
+                    let (other, _) = S::as_simd_f32s(&other[block..][..LANES]);
+                    for (sum, other) in sums.iter_mut().zip(other) {
+                        *sum = simd.add_f32s(*sum, simd.mul_f32s(slope, *other));
                     }
                 }
-                own[block] = sums;
+                gradient.copy_from_slice(sums);
             }
-            slopes = later;
         }
     }
 
     #[inline(always)]
     fn give(&self, d_dense: &mut [f32], d_embeddings: &mut [f32]) {
-        let mut gradients = self.gradients.chunks_exact(self.dim.div_ceil(LANES)).map(<[_]>::as_flattened);
+        let mut gradients = self.gradients.chunks_exact(self.dim.next_multiple_of(LANES));
         if !d_dense.is_empty() {
             let gradient = gradients.next().unwrap_or_default();
             d_dense.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient);
         }
         for (into, gradient) in d_embeddings.chunks_exact_mut(self.dim).zip(gradients) {
             into.copy_from_slice(&gradient[..self.dim]);
+        }
+    }
+}
+
+struct Forward<'a> {
+    pairs: &'a mut Pairs,
+    samples: Samples<'a>,
+    out: &'a mut [f32],
+    place: Place,
+}
+
+impl WithSimd for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { pairs, samples, out, place } = self;
+        let count = pairs.count();
+        for (index, out) in out.chunks_exact_mut(place.stride).enumerate() {
+            let (dense, embeddings) = samples.at(index);
+            pairs.transpose(dense, embeddings);
+            pairs.multiply(simd, dense, embeddings);
+            out[place.offset..][..count].copy_from_slice(&pairs.products[..count]);
+        }
+    }
+}
+
+struct Backward<'a> {
+    pairs: &'a mut Pairs,
+    samples: Samples<'a>,
+    out: &'a [f32],
+    place: Place,
+    d_dense: &'a mut [f32],
+    d_embeddings: &'a mut [f32],
+}
+
+impl WithSimd for Backward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { pairs, samples, out, place, d_dense, d_embeddings } = self;
+        let count = pairs.count();
+        for (index, out) in out.chunks_exact(place.stride).enumerate() {
+            let (dense, embeddings) = samples.at(index);
+            pairs.pad(dense, embeddings);
+            pairs.mirror(&out[place.offset..][..count]);
+            pairs.derive(simd);
+            let (d_dense, d_embeddings) = samples.at_mut(d_dense, d_embeddings, index);
+            pairs.give(d_dense, d_embeddings);
         }
     }
 }

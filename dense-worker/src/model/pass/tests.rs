@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_job::{Job, Model};
+use zagros_job::{Job, Model, Precision};
 
 use super::CHUNK;
 use super::pairs::{Pairs, Place};
@@ -40,13 +40,14 @@ fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, V
     (output, model.gradients.values().to_vec())
 }
 
-/// Rounding differs: the sums are taken in another order.
+/// Rounding differs: the sums are taken in another order, and now and then a unit that is all but zero is on the other
+/// side of ReLU for one sample. A sample or chunk that is left out is off by hundredths.
 fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
     let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         let off = (found - expected).abs();
-        assert!(off <= 2e-5 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
+        assert!(off <= 1e-4 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
     }
 }
 
@@ -89,6 +90,33 @@ fn ffnn_equals_autograd_for_any_inputs() {
 fn dropout_is_that_of_autograd_within_one_chunk() {
     for model in [dlrm(0.3), ffnn(0.5)] {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
+    }
+}
+
+/// bf16 keeps 8 digits of 24: far from f32, and near enough to go the same way.
+#[test]
+fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
+    for model in [dlrm(0.0), ffnn(0.0)] {
+        let mut job = job(3, &[8, 8, 8], model);
+        let steps = [samples(&job, CHUNK + 9, 1)];
+        let (exact, exact_weights) = step(&job, false, &steps);
+        let logits = |job: &Job| DenseModel::new(job).unwrap().predict(&steps[0][0], &steps[0][1], CHUNK + 9).unwrap();
+        let exact_logits = logits(&job);
+        job.train.precision = Precision::Bf16;
+        let (found, found_weights) = step(&job, false, &steps);
+        let (by_autograd, _) = step(&job, true, &steps);
+        for (found, exact) in [
+            (&found.logits, &exact.logits),
+            (&found.gradients, &exact.gradients),
+            (&found_weights, &exact_weights),
+            (&logits(&job), &exact_logits),
+            (&by_autograd.logits, &exact.logits),
+        ] {
+            let size = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+            let off = size(&mut found.iter().zip(exact).map(|(found, exact)| found - exact));
+            let share = off / size(&mut exact.iter().copied());
+            assert!(share > 1e-6 && share < 0.05, "{share}");
+        }
     }
 }
 
