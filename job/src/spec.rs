@@ -396,15 +396,6 @@ pub struct DenseUpdates {
     pub non_finite: NonFinite,
 }
 
-/// Numbers in the dense network's matrix products; all else is f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Precision {
-    /// 32 bits.
-    F32,
-    /// 16 bits: f32 without the lower half of its digits.
-    Bf16,
-}
-
 /// Consistency between embeddings and the dense network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Mode {
