@@ -99,7 +99,11 @@ impl Worker {
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data.files).await?);
         let trained = self.train(data, metrics, dense, Arc::clone(&membership)).await;
-        let left = membership.leave(outcome(&trained), &reason(&trained)).await;
+        let left = match &trained {
+            // The first worker still saves what all have trained, and the run goes on until it says how it ended.
+            Ok(_) if self.index > 0 => membership.leave(control::Outcome::Finished, "").await,
+            _ => membership.leave(outcome(&trained), &reason(&trained)).await,
+        };
         if let (Err(error), true) = (left, trained.is_ok()) {
             tracing::warn!(%error, "the coordinator was not told of the end");
         }
