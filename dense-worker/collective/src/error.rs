@@ -1,0 +1,87 @@
+//! Why workers could not do something together.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why workers could not do something together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CollectiveError {
+    /// Ranks that did not take part, as far as that can be known.
+    #[error("{} did not take part in {call} for {waited:.1?}: {reason}", Ranks(ranks))]
+    Missing {
+        /// Them, ascending.
+        ranks: Vec<usize>,
+        /// What the others did: `an all-reduce`.
+        call: &'static str,
+        /// How long was waited.
+        waited: Duration,
+        /// What was seen of it.
+        reason: String,
+    },
+    /// Every rank is there, but they cannot reach each other, or no longer.
+    #[error("{call} failed after {waited:.1?}, though every rank is there: {reason}; check the network between them")]
+    Broken {
+        /// What was done.
+        call: &'static str,
+        /// For how long.
+        waited: Duration,
+        /// What was seen of it.
+        reason: String,
+    },
+    /// An earlier call of the group failed.
+    #[error("the group has failed before: {first}")]
+    Failed {
+        /// With this.
+        first: Box<CollectiveError>,
+    },
+    /// This worker cannot listen or connect at its own address.
+    #[error("{address} cannot be used by this worker: {reason}; give the host and port that the other workers reach")]
+    Address {
+        /// The address.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl CollectiveError {
+    /// The ranks that did not take part, where that is known.
+    #[must_use]
+    pub fn missing(&self) -> &[usize] {
+        match self {
+            Self::Missing { ranks, .. } => ranks,
+            Self::Failed { first } => first.missing(),
+            Self::Broken { .. } | Self::Address { .. } => &[],
+        }
+    }
+}
+
+/// `rank 1`, `ranks 1, 3`.
+struct Ranks<'a>(&'a [usize]);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        write!(f, "{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_are_named_with_the_time_waited() {
+        let missing = |ranks: &[usize]| CollectiveError::Missing {
+            ranks: ranks.to_vec(),
+            call: "an all-reduce",
+            waited: Duration::from_secs(2),
+            reason: "connection closed".to_owned(),
+        };
+        let told = missing(&[1]).to_string();
+        assert_eq!(told, "rank 1 did not take part in an all-reduce for 2.0s: connection closed");
+        let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
+        assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
+        assert_eq!(later.missing(), [1, 3]);
+    }
+}

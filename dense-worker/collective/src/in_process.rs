@@ -1,0 +1,181 @@
+//! A group of threads of one process: for tests, and for a run whose workers share a process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Collective, CollectiveError, Place, Rendezvous};
+
+/// Where the workers of one process meet. Clones are the same place.
+#[derive(Clone, Debug, Default)]
+pub struct InProcess {
+    groups: Arc<Mutex<BTreeMap<u64, Arc<Table>>>>,
+}
+
+impl Rendezvous for InProcess {
+    fn address(&self) -> &'static str {
+        "in-process:0"
+    }
+
+    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+        let table = Arc::clone(self.groups.lock().entry(place.generation).or_default());
+        let (rank, world, patience) = (place.rank, place.world, place.patience);
+        let mut seat = Seat { table, rank, world, patience, calls: 0 };
+        seat.exchange("forming the group", Vec::new())?;
+        Ok(Box::new(seat))
+    }
+}
+
+/// What the ranks of a group share.
+#[derive(Debug, Default)]
+struct Table {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By call: what each rank brought, and how many have taken it all.
+    calls: BTreeMap<u64, Call>,
+    /// Ranks that are here no more.
+    left: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    brought: BTreeMap<usize, Arc<Vec<u8>>>,
+    taken: usize,
+}
+
+/// One rank's end.
+struct Seat {
+    table: Arc<Table>,
+    rank: usize,
+    world: usize,
+    patience: Duration,
+    calls: u64,
+}
+
+impl Seat {
+    /// Brings `mine` to this rank's next call and waits for what the others bring, in the order of the ranks.
+    fn exchange(&mut self, call: &'static str, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
+        let started = Instant::now();
+        self.calls += 1;
+        let mut state = self.table.state.lock();
+        state.calls.entry(self.calls).or_default().brought.insert(self.rank, Arc::new(mine));
+        self.table.changed.notify_all();
+        loop {
+            let brought = &state.calls.entry(self.calls).or_default().brought;
+            if brought.len() == self.world {
+                return Ok(self.take(&mut state));
+            }
+            let missing: Vec<usize> = (0..self.world).filter(|rank| !brought.contains_key(rank)).collect();
+            let gone: Vec<usize> = missing.iter().copied().filter(|rank| state.left.contains(rank)).collect();
+            let waited = started.elapsed();
+            if !gone.is_empty() {
+                let reason = "left the group".to_owned();
+                return Err(CollectiveError::Missing { ranks: gone, call, waited, reason });
+            }
+            if waited >= self.patience {
+                let reason = "not here in time".to_owned();
+                return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
+            }
+            self.table.changed.wait_until(&mut state, started + self.patience);
+        }
+    }
+
+    /// The last to take clears the table.
+    fn take(&self, state: &mut State) -> Vec<Arc<Vec<u8>>> {
+        let Some(call) = state.calls.get_mut(&self.calls) else { return Vec::new() };
+        call.taken += 1;
+        let all = call.brought.values().cloned().collect();
+        if call.taken == self.world {
+            state.calls.remove(&self.calls);
+        }
+        all
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.table.state.lock().left.push(self.rank);
+        self.table.changed.notify_all();
+    }
+}
+
+impl Collective for Seat {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let all = self.exchange("an all-reduce", bytemuck::cast_slice(values).to_vec())?;
+        values.fill(0.0);
+        for brought in &all {
+            for (value, word) in values.iter_mut().zip(brought.as_chunks::<4>().0) {
+                *value += f32::from_ne_bytes(*word);
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let all = self.exchange("a broadcast", bytemuck::cast_slice(values).to_vec())?;
+        for (value, word) in values.iter_mut().zip(all[root].as_chunks::<4>().0) {
+            *value = f32::from_ne_bytes(*word);
+        }
+        Ok(())
+    }
+
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let all = self.exchange("a gather", mine.to_vec())?;
+        Ok(all.iter().map(|brought| brought.to_vec()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{self, place};
+
+    #[test]
+    fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
+        testing::check_against_plain_sums(|| {
+            let meeting = InProcess::default();
+            move |_| Box::new(meeting.clone())
+        });
+    }
+
+    #[test]
+    fn who_never_comes_is_named_after_the_patience() {
+        let mut place = place(0, 3, "");
+        place.patience = Duration::from_millis(50);
+        let error = InProcess::default().meet(&place).err().unwrap();
+        assert_eq!(error.missing(), [1, 2]);
+        assert!(error.to_string().contains("ranks 1, 2 did not take part in forming the group"), "{error}");
+    }
+
+    #[test]
+    fn who_leaves_is_named_at_once_and_the_next_generation_forms() {
+        let meeting = InProcess::default();
+        let ranks = testing::ranks(2, move |rank| {
+            let mut group = meeting.meet(&place(rank, 2, "")).unwrap();
+            if rank == 1 {
+                drop(group);
+            } else {
+                let error = group.all_reduce_sum(&mut [1.0]).unwrap_err();
+                assert_eq!(error.missing(), [1]);
+                assert!(error.to_string().contains("left the group"), "{error}");
+            }
+            let next = Place { generation: 2, ..place(rank, 2, "") };
+            meeting.meet(&next).unwrap().all_gather(&[rank as u8]).unwrap()
+        });
+        assert_eq!(ranks, [[[0], [1]], [[0], [1]]]);
+    }
+}

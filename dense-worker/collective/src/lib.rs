@@ -1,0 +1,84 @@
+//! What the dense workers of a run do together: sums, broadcasts, gathers, each with a deadline.
+//!
+//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`GlooRendezvous`] makes one across
+//! processes, on libtorch's own c10d; [`InProcess`] makes one of threads, for tests; [`Alone`] is a world of one.
+
+mod alone;
+mod error;
+mod gloo;
+mod guard;
+mod in_process;
+mod sys;
+#[cfg(test)]
+mod testing;
+
+use std::time::Duration;
+
+pub use alone::Alone;
+pub use error::CollectiveError;
+pub use gloo::GlooRendezvous;
+pub use in_process::InProcess;
+
+/// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order; each call waits
+/// for the others for at most the group's patience (invariant WT-1). After an error the group is of no more use.
+pub trait Collective: Send {
+    /// This worker's place: 0 .. world − 1.
+    fn rank(&self) -> usize;
+
+    /// How many ranks there are.
+    fn world(&self) -> usize;
+
+    /// Replaces each value by its sum over all ranks, the same to the last bit on every rank and in every run. All
+    /// ranks give as many values.
+    ///
+    /// # Errors
+    /// When a rank does not take part.
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError>;
+
+    /// Replaces the values by those of rank `root`.
+    ///
+    /// # Errors
+    /// When a rank does not take part.
+    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
+
+    /// Every rank's bytes, in the order of the ranks; lengths may differ.
+    ///
+    /// # Errors
+    /// When a rank does not take part.
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
+
+    /// Returns once every rank has come here.
+    ///
+    /// # Errors
+    /// When a rank does not take part.
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.all_reduce_sum(&mut [0.0])
+    }
+}
+
+/// One worker's end of how workers meet.
+pub trait Rendezvous: Send + Sync {
+    /// Where the others find this worker, should it be rank 0.
+    fn address(&self) -> &str;
+
+    /// Waits until all ranks of the place are there, and connects them.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Missing`] names the ranks that did not come within the patience.
+    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError>;
+}
+
+/// Which group is formed, and who this worker is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This worker: 0 .. world − 1.
+    pub rank: usize,
+    /// How many ranks there are.
+    pub world: usize,
+    /// Counts up with each group of a run: no rank of an older group is taken for one of this.
+    pub generation: u64,
+    /// [`Rendezvous::address`] of rank 0.
+    pub store: String,
+    /// How long any wait for the others lasts.
+    pub patience: Duration,
+}

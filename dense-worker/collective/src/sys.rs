@@ -1,0 +1,241 @@
+//! The shim's C functions, each behind a safe one.
+#![expect(unsafe_code, reason = "calls the shim over libtorch's c10d")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+/// Room for the reason of a failure.
+const REASON_BYTES: usize = 2048;
+
+#[repr(C)]
+struct RawStore {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct RawGroup {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn zagros_store_open(
+        host: *const c_char,
+        port: u16,
+        listener: c_int,
+        patience_ms: u64,
+        out: *mut *mut RawStore,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_store_set(store: *mut RawStore, key: *const c_char, why: *mut c_char, room: usize) -> c_int;
+    fn zagros_store_has(
+        store: *mut RawStore,
+        key: *const c_char,
+        out: *mut bool,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_store_close(store: *mut RawStore);
+    fn zagros_group_form(
+        store: *mut RawStore,
+        prefix: *const c_char,
+        rank: c_int,
+        world: c_int,
+        host: *const c_char,
+        patience_ms: u64,
+        out: *mut *mut RawGroup,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_group_all_reduce(
+        group: *mut RawGroup,
+        values: *mut f32,
+        length: usize,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_group_broadcast(
+        group: *mut RawGroup,
+        root: c_int,
+        values: *mut f32,
+        length: usize,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_group_all_gather(
+        group: *mut RawGroup,
+        mine: *mut u8,
+        length: usize,
+        all: *mut u8,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_group_leave(group: *mut RawGroup);
+}
+
+/// A connection to the store that ranks find each other by.
+#[derive(Debug)]
+pub(crate) struct Store(NonNull<RawStore>);
+
+// SAFETY: c10d's TCPStore guards each of its operations by a mutex of its own.
+unsafe impl Send for Store {}
+// SAFETY: as above.
+unsafe impl Sync for Store {}
+
+/// A connected process group. Dropping it closes its connections.
+#[derive(Debug)]
+pub(crate) struct Group(NonNull<RawGroup>);
+
+// SAFETY: a process group is bound to no thread; only one at a time calls it, which `&mut self` sees to.
+unsafe impl Send for Group {}
+
+impl Store {
+    /// Connects, serving the store itself on `listener` where there is one. Blocks for longer than `patience` when
+    /// the other side accepts and never answers.
+    pub(crate) fn open(
+        host: &str,
+        port: u16,
+        listener: Option<TcpListener>,
+        patience: Duration,
+    ) -> Result<Self, String> {
+        let host = text(host)?;
+        let listener = listener.map_or(-1, IntoRawFd::into_raw_fd);
+        let mut out = ptr::null_mut();
+        call(|why, room| {
+            // SAFETY: host ends with NUL, out and why are ours; the shim takes the descriptor, which nobody else has.
+            unsafe { zagros_store_open(host.as_ptr(), port, listener, millis(patience), &raw mut out, why, room) }
+        })?;
+        NonNull::new(out).map(Self).ok_or_else(|| "no store was made".to_owned())
+    }
+
+    /// Writes a key.
+    pub(crate) fn set(&self, key: &str) -> Result<(), String> {
+        let key = text(key)?;
+        // SAFETY: the store lives as long as self; key ends with NUL.
+        call(|why, room| unsafe { zagros_store_set(self.0.as_ptr(), key.as_ptr(), why, room) })
+    }
+
+    /// Whether a key is there.
+    pub(crate) fn has(&self, key: &str) -> Result<bool, String> {
+        let key = text(key)?;
+        let mut found = false;
+        // SAFETY: the store lives as long as self; key ends with NUL; found is ours.
+        call(|why, room| unsafe { zagros_store_has(self.0.as_ptr(), key.as_ptr(), &raw mut found, why, room) })?;
+        Ok(found)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: made by the shim, and closed once.
+        unsafe { zagros_store_close(self.0.as_ptr()) }
+    }
+}
+
+impl Group {
+    /// Connects to all other ranks through `store`, over the network of `host`.
+    pub(crate) fn form(
+        store: &Store,
+        prefix: &str,
+        (rank, world): (usize, usize),
+        host: &str,
+        patience: Duration,
+    ) -> Result<Self, String> {
+        let (prefix, host) = (text(prefix)?, text(host)?);
+        let (rank, world) = (int(rank)?, int(world)?);
+        let mut out = ptr::null_mut();
+        call(|why, room| {
+            let (store, patience) = (store.0.as_ptr(), millis(patience));
+            // SAFETY: texts end with NUL, the store lives for the call, out and why are ours.
+            unsafe {
+                zagros_group_form(store, prefix.as_ptr(), rank, world, host.as_ptr(), patience, &raw mut out, why, room)
+            }
+        })?;
+        NonNull::new(out).map(Self).ok_or_else(|| "no group was made".to_owned())
+    }
+
+    pub(crate) fn all_reduce(&mut self, values: &mut [f32]) -> Result<(), String> {
+        let (group, length) = (self.0.as_ptr(), values.len());
+        // SAFETY: the slice is ours for the call, after which the shim touches it no more.
+        call(|why, room| unsafe { zagros_group_all_reduce(group, values.as_mut_ptr(), length, why, room) })
+    }
+
+    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), String> {
+        let (group, root, length) = (self.0.as_ptr(), int(root)?, values.len());
+        // SAFETY: as for all_reduce.
+        call(|why, room| unsafe { zagros_group_broadcast(group, root, values.as_mut_ptr(), length, why, room) })
+    }
+
+    /// Parts of one length, of every rank; `all` is a whole number of `mine`'s length.
+    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8]) -> Result<(), String> {
+        let (group, length) = (self.0.as_ptr(), mine.len());
+        // SAFETY: both slices are ours for the call; `all` has room for world × length bytes, as its caller sees to.
+        call(|why, room| unsafe {
+            zagros_group_all_gather(group, mine.as_mut_ptr(), length, all.as_mut_ptr(), why, room)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: made by the shim, and left once.
+        unsafe { zagros_group_leave(self.0.as_ptr()) }
+    }
+}
+
+/// Runs a call of the shim, with room for why it failed.
+fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
+    let mut why = vec![0_u8; REASON_BYTES];
+    if call(why.as_mut_ptr().cast(), why.len()) == 0 {
+        return Ok(());
+    }
+    let reason = CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy();
+    Err(plain(&reason))
+}
+
+/// The first line of a message, without the place in the source that gloo puts before it.
+fn plain(reason: &str) -> String {
+    let line = reason.lines().next().unwrap_or_default();
+    let told = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, told)| told);
+    told.trim().to_owned()
+}
+
+fn text(text: &str) -> Result<CString, String> {
+    CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
+}
+
+fn int(number: usize) -> Result<c_int, String> {
+    c_int::try_from(number).map_err(|_| format!("{number} is out of range"))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX as u64 / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_its_first_line_without_the_place_in_the_source() {
+        let told = "[/src/gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4\nframe #0: x";
+        assert_eq!(plain(told), "Connection closed by peer [127.0.0.1]:4");
+        assert_eq!(plain("no bracket"), "no bracket");
+        assert_eq!(plain(""), "");
+    }
+
+    #[test]
+    fn times_are_whole_milliseconds_that_c10d_can_count_in_nanoseconds() {
+        assert_eq!(millis(Duration::from_micros(5)), 1);
+        assert_eq!(millis(Duration::from_secs(2)), 2000);
+        assert!(millis(Duration::MAX) < u64::MAX / 1_000_000);
+    }
+
+    #[test]
+    fn text_that_c_would_cut_is_refused() {
+        assert!(text("a\0b").unwrap_err().contains("NUL"));
+    }
+}

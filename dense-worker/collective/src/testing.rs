@@ -1,0 +1,70 @@
+//! What the tests of both kinds of group share.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::{Collective, Place, Rendezvous};
+
+/// Long enough for a busy machine; only a test that fails waits for it.
+pub(crate) const LATE: Duration = Duration::from_secs(60);
+
+/// A rank's place in a group of the first generation.
+pub(crate) fn place(rank: usize, world: usize, store: &str) -> Place {
+    Place { rank, world, generation: 1, store: store.to_owned(), patience: LATE }
+}
+
+/// Plays every rank on a thread of its own; their answers, in the order of the ranks.
+pub(crate) fn ranks<T: Send>(world: usize, play: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..world)
+            .map(|rank| {
+                scope.spawn({
+                    let play = &play;
+                    move || play(rank)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a rank panicked")).collect()
+    })
+}
+
+/// What rank `rank` brings: integers, whose sums are exact in any order.
+fn values(rank: usize, length: usize) -> Vec<f32> {
+    (0..length).map(|index| ((rank + 1) * (index % 97)) as f32).collect()
+}
+
+/// Sums, broadcasts and gathers of several worlds and lengths against the plain ones. `meeting` makes a new place to
+/// meet: one end per rank.
+pub(crate) fn check_against_plain_sums<Ends>(meeting: impl Fn() -> Ends)
+where
+    Ends: Fn(usize) -> Box<dyn Rendezvous>,
+{
+    for world in [1, 2, 3, 5] {
+        let ends = meeting();
+        let ends: Vec<_> = (0..world).map(ends).collect();
+        let store = ends[0].address().to_owned();
+        ranks(world, |rank| {
+            let mut group = ends[rank].meet(&place(rank, world, &store)).unwrap();
+            assert_eq!((group.rank(), group.world()), (rank, world));
+            for length in [0, 1, 7, 1000, 300_000] {
+                check(group.as_mut(), length);
+            }
+        });
+    }
+}
+
+fn check(group: &mut dyn Collective, length: usize) {
+    let (rank, world) = (group.rank(), group.world());
+    let mut sums = values(rank, length);
+    group.all_reduce_sum(&mut sums).unwrap();
+    let plain: Vec<f32> = values((1..=world).sum::<usize>() - 1, length);
+    assert_eq!(sums, plain, "rank {rank} of {world}, {length} values");
+
+    let mut told = values(rank, length);
+    group.broadcast(world - 1, &mut told).unwrap();
+    assert_eq!(told, values(world - 1, length));
+
+    let bytes = |rank: usize| vec![rank as u8; rank * length % 1013];
+    assert_eq!(group.all_gather(&bytes(rank)).unwrap(), (0..world).map(bytes).collect::<Vec<_>>());
+    group.barrier().unwrap();
+}
