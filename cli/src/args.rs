@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Train in one process: embedded servers, no sockets.
     Train(TrainArgs),
-    /// Train as separate processes on this machine: coordinator, embedding servers, dense worker.
+    /// Train as separate processes on this machine: coordinator, embedding servers, dense workers.
     Up(UpArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
@@ -115,6 +115,9 @@ pub(crate) struct UpArgs {
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]
     pub(crate) servers: Option<u32>,
+    /// Dense workers (instead of cluster.workers).
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u32>,
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
@@ -210,7 +213,10 @@ pub(crate) struct WorkerArgs {
     /// Which of the job's workers this is: 0, 1, …
     #[arg(long, default_value_t = 0)]
     pub(crate) index: u32,
-    /// Run folder to write to (a new one below output.folder when not given).
+    /// `host:port` that the other workers reach this one at, when it is not the one it listens on.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise: Option<String>,
+    /// Run folder to write to (a new one below output.folder when not given); only worker 0 writes.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
 }

@@ -12,7 +12,7 @@ use zagros_plumbing::lifecycle::Signals;
 
 use crate::exit::{Exit, Failure};
 use crate::print::out;
-use crate::terminal::Terminal;
+use crate::terminal::{Follower, Terminal};
 
 /// What is known of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,14 +45,17 @@ impl Planted {
 
 /// Runs the worker to its end, shows the live line and then the report.
 pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Exit, Failure> {
+    let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
-    worker.observer = terminal.clone();
+    worker.observer = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
     let job = worker.job.clone();
     let folder = worker.folder.as_ref().map(|folder| folder.path().to_owned());
     let ended = worker.run().await;
     terminal.finish();
     let summary = ended.map_err(|error| failure(error, signals))?;
-    Report { job: &job, summary: &summary, folder, planted: Planted::of(&job) }.print();
+    if leads {
+        Report { job: &job, summary: &summary, folder, planted: Planted::of(&job) }.print();
+    }
     Ok(if summary.outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success })
 }
 

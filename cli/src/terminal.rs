@@ -1,7 +1,7 @@
 //! What one sees while it trains: one live line on a terminal, a line every ten seconds elsewhere.
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
@@ -99,6 +99,17 @@ impl Observer for Terminal {
             Event::Evaluating { .. } => self.status("scoring the test part"),
             Event::Evaluated { step, evaluation, .. } => self.line(&describe_evaluation(*step, evaluation)),
             _ => {}
+        }
+    }
+}
+
+/// What a worker shows that another one reports for: what it waits for, and nothing of what all do.
+pub(crate) struct Follower(pub(crate) Arc<Terminal>);
+
+impl Observer for Follower {
+    fn on(&self, event: &Event) {
+        if matches!(event, Event::WaitingFor(_) | Event::Fitting) {
+            self.0.on(event);
         }
     }
 }

@@ -10,12 +10,12 @@ use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
 use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome};
-use zagros_job::Job;
+use zagros_job::{Job, Mode};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
-    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
 };
 
 use crate::metrics::CoordinatorMetrics;
@@ -49,6 +49,7 @@ impl LocalCoordinator {
             workers: job.cluster.workers,
             buckets: job.cluster.buckets,
             passes: job.train.epochs,
+            fixed_splits: job.train.mode == Mode::Sync,
             lease: job.cluster.lease,
             patience: job.cluster.patience,
             fingerprint: job.fingerprint(),
@@ -142,6 +143,10 @@ impl ControlPlane for LocalCoordinator {
 
     fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
         self.answer(|core, now| Ok(core.placement(now)))
+    }
+
+    fn group(&self, request: GroupRequest) -> Answer<'_, GroupResponse> {
+        self.answer(|core, now| core.group(now, &request))
     }
 
     fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {

@@ -6,9 +6,9 @@ use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_protocol::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
-    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
 };
 
 use crate::LocalCoordinator;
@@ -39,6 +39,7 @@ calls! {
     heartbeat(HeartbeatRequest) -> HeartbeatResponse,
     leave(LeaveRequest) -> LeaveResponse,
     placement(PlacementRequest) -> PlacementResponse,
+    group(GroupRequest) -> GroupResponse,
     assign(AssignRequest) -> AssignResponse,
     complete(CompleteRequest) -> CompleteResponse,
     report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zagros_collective::CollectiveError;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
@@ -35,6 +36,36 @@ pub enum WorkerError {
         step: u64,
         /// Why.
         source: ModelError,
+    },
+    /// Other dense workers are gone, late, or cannot be reached.
+    #[error("{}{_0}; see their logs (a longer `cluster.patience_seconds` waits longer)", lost_workers(_0))]
+    Peers(#[from] CollectiveError),
+    /// The batch of another worker made the step diverge; no worker applied anything of it.
+    #[error(
+        "step {step}: loss or gradients of {} are not finite; likely a learning rate that is too high, or numeric \
+         columns of large values that are neither logged nor standardised",
+        names(workers)
+    )]
+    PeerDiverged {
+        /// The step, counted from 1.
+        step: u64,
+        /// Which workers', by index.
+        workers: Vec<usize>,
+    },
+    /// Workers that start from another network or other transforms than dense worker 0.
+    #[error(
+        "{} start with other weights or transforms than dense worker 0; give every worker the same job, data and release",
+        names(workers)
+    )]
+    Unequal {
+        /// Which workers, by index.
+        workers: Vec<usize>,
+    },
+    /// A run of several workers needs them in processes of their own.
+    #[error("the job has {workers} dense workers, and this one cannot reach others; start the run with `zagros up`")]
+    Unreachable {
+        /// `cluster.workers`.
+        workers: u32,
     },
     /// The dense network could not be built, saved or loaded.
     #[error(transparent)]
@@ -136,8 +167,12 @@ impl WorkerError {
             Self::Storage { refusal, .. } if refusal.kind == RefusalKind::Internal => ExitClass::Internal,
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
+            Self::PeerDiverged { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Member(_)
+            | Self::Peers(_)
+            | Self::Unequal { .. }
+            | Self::Unreachable { .. }
             | Self::Embedding { .. }
             | Self::Control { .. }
             | Self::Fenced { .. }
@@ -145,6 +180,19 @@ impl WorkerError {
             | Self::Storage { .. } => ExitClass::Cluster,
             Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
+    }
+}
+
+/// A rank is a worker's index.
+fn names(workers: &[usize]) -> String {
+    let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
+    names.join(", ")
+}
+
+fn lost_workers(error: &CollectiveError) -> String {
+    match error.missing() {
+        [] => "training together failed: ".to_owned(),
+        workers => format!("{} gone or late: ", names(workers)),
     }
 }
 
@@ -191,6 +239,18 @@ mod tests {
         assert_eq!(error.exit_class(), ExitClass::Diverged);
         let text = error.to_string();
         assert!(text.starts_with("step 12: the loss is not finite; likely a learning rate"), "{text}");
+    }
+
+    #[test]
+    fn a_lost_worker_is_named() {
+        let reason = "connection closed".to_owned();
+        let (call, waited) = ("an all-reduce", Duration::from_secs(2));
+        let lost = WorkerError::from(CollectiveError::Missing { ranks: vec![1, 2], call, waited, reason });
+        assert_eq!(lost.exit_class(), ExitClass::Cluster);
+        assert!(lost.to_string().starts_with("dense worker 1, dense worker 2 gone or late: ranks 1, 2 did"), "{lost}");
+        let diverged = WorkerError::PeerDiverged { step: 7, workers: vec![1] };
+        assert_eq!(diverged.exit_class(), ExitClass::Diverged);
+        assert!(diverged.to_string().starts_with("step 7: loss or gradients of dense worker 1 are"), "{diverged}");
     }
 
     #[test]

@@ -80,15 +80,15 @@ pub struct StepReport {
     pub pass: u32,
     /// Share of the pass's bytes that was read, 0..1.
     pub pass_fraction: f64,
-    /// Samples trained on by this worker so far.
+    /// Samples trained on by all workers so far.
     pub samples: u64,
     /// Over the last seconds.
     pub samples_per_second: f64,
-    /// Mean loss of this batch before its update, nats.
+    /// Mean loss over all workers' batches before their update, nats.
     pub loss: f64,
     /// Exponential mean of the loss over about 100 steps.
     pub loss_smoothed: f64,
-    /// AUC over about the last 100,000 training samples, each scored before it was learned from.
+    /// AUC over about the last 100,000 training samples of this worker, each scored before it was learned from.
     pub auc_so_far: Option<f64>,
     /// Earlier batches whose gradients were not acknowledged when this one's rows were looked up.
     pub staleness: u32,

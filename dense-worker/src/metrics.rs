@@ -52,10 +52,12 @@ pub enum Stage {
     Push,
     /// No batch was ready.
     Waiting,
+    /// Waiting for the other workers and summing gradients with them.
+    Reduce,
 }
 
 impl Stage {
-    const ALL: [(Self, &'static str); 8] = [
+    const ALL: [(Self, &'static str); 9] = [
         (Self::Parse, "parse"),
         (Self::Dedup, "dedup"),
         (Self::Lookup, "lookup"),
@@ -64,6 +66,7 @@ impl Stage {
         (Self::Scatter, "scatter"),
         (Self::Push, "push"),
         (Self::Waiting, "waiting"),
+        (Self::Reduce, "reduce"),
     ];
 }
 
@@ -109,6 +112,7 @@ impl Metrics {
             scatter: seconds(Stage::Scatter),
             push: seconds(Stage::Push),
             waiting: seconds(Stage::Waiting),
+            reduce: seconds(Stage::Reduce),
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Summary {
     pub outcome: Outcome,
     /// Steps made.
     pub steps: u64,
-    /// Samples trained on.
+    /// Samples trained on by all workers.
     pub samples: u64,
     /// Wall time of training, without evaluation and saving.
     pub seconds: f64,
@@ -29,7 +29,7 @@ pub struct Summary {
     pub samples_per_second: f64,
     /// Exponential mean of the training loss over about the last 100 steps, nats.
     pub loss: f64,
-    /// AUC over about the last 100,000 training samples, each scored before it was learned from.
+    /// AUC over about the last 100,000 training samples of this worker, each scored before it was learned from.
     pub train_auc: Option<f64>,
     /// The last evaluation of the held-out part.
     pub evaluation: Option<Evaluation>,
@@ -75,4 +75,6 @@ pub struct StageSeconds {
     pub push: f64,
     /// The step thread had no batch ready.
     pub waiting: f64,
+    /// Waiting for the other workers, and summing gradients with them.
+    pub reduce: f64,
 }

@@ -193,6 +193,7 @@ fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
         buckets: cluster.buckets,
         coordinator: cluster.coordinator.clone(),
         server_addresses: cluster.server_addresses.clone(),
+        worker_address: cluster.worker_address.clone(),
         admin: cluster.admin.clone(),
         patience_seconds: cluster.patience.as_secs_f64(),
         lease_seconds: cluster.lease.as_secs_f64(),
@@ -246,6 +247,7 @@ mod tests {
             "data.train=elsewhere",
             "cluster.coordinator=far:1",
             "cluster.admin='0.0.0.0:9'",
+            "cluster.worker_address='0.0.0.0:9'",
             "cluster.patience_seconds=5",
             "output.folder=other",
             "cluster.memory=2GiB",
@@ -282,6 +284,7 @@ mod tests {
             "model.top=[1]",
             "optimizer.lr=0.5",
             "cluster.servers=2",
+            "cluster.workers=2",
             "cluster.buckets=512",
             "cluster.wire=bf16",
         ];
@@ -290,10 +293,6 @@ mod tests {
             assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
         }
         assert!(seen.insert(job(&["embedding.victims=drop", "embedding.small_norm=0.5"]).fingerprint()));
-        // No job file may say so yet.
-        let mut two_workers = job(&[]);
-        two_workers.cluster.workers = 2;
-        assert!(seen.insert(two_workers.fingerprint()));
     }
 
     #[test]

@@ -274,6 +274,8 @@ pub struct Cluster {
     pub coordinator: String,
     /// Where embedding servers listen, one per server or one for all with port 0.
     pub server_addresses: Vec<String>,
+    /// `host:port` where each dense worker of several listens for the others; port 0 lets the system choose.
+    pub worker_address: String,
     /// `host:port` of each role's HTTP admin port; port 0 lets the system choose.
     pub admin: String,
     /// How long any wait for another process may last.

@@ -13,3 +13,4 @@ mod memory;
 mod signals;
 mod streaming;
 mod train;
+mod workers;

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use zagros_collective::{GlooRendezvous, Rendezvous};
 use zagros_coordinator::{CoordinatorConfig, RunOutcome};
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_dense_worker::{RunFolder, Silent, Worker};
@@ -102,7 +103,7 @@ pub(crate) async fn embedding_server(args: ServerArgs) -> Result<Exit, Failure> 
     let grpc = role.bind("cluster.server_addresses", address).await?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
-    let advertised = args.advertise.map_or_else(|| reachable(&grpc), Ok)?;
+    let advertised = args.advertise.map_or_else(|| reachable("embedding server", &grpc), Ok)?;
     let config = ServerConfig {
         job: Arc::clone(&role.job),
         index: ServerIndex(args.index),
@@ -121,27 +122,44 @@ pub(crate) async fn embedding_server(args: ServerArgs) -> Result<Exit, Failure> 
 pub(crate) async fn dense_worker(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    let rendezvous = rendezvous(&role, args.advertise).await?;
     role.announce(&args.config, None, &http)?;
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
+    // One worker writes for all.
     let folder = match args.folder {
-        Some(path) => RunFolder::open(path),
-        None => RunFolder::create(&role.job),
+        _ if args.index > 0 => None,
+        Some(path) => Some(RunFolder::open(path).or_internal()?),
+        None => Some(RunFolder::create(&role.job).or_internal()?),
     };
-    let folder = folder.or_internal()?;
     let patience = role.job.cluster.patience;
     let worker = Worker {
         job: Job::clone(&role.job),
         control: role.control()?,
         connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
         index: args.index,
+        rendezvous,
         registry: role.registry.clone(),
         observer: Arc::new(Silent),
-        folder: Some(folder),
+        folder,
         shutdown: role.shutdown.clone(),
     };
     crate::report::finish(worker, Terminal::new(true), &role.signals).await
+}
+
+/// Where the other workers of a run of several find this one.
+async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
+    let cluster = &role.job.cluster;
+    if cluster.workers == 1 {
+        return Ok(None);
+    }
+    let listener = role.bind("cluster.worker_address", &cluster.worker_address).await?;
+    let address = advertise.map_or_else(|| reachable("dense worker", &listener), Ok)?;
+    let listener = listener.into_std().or_internal()?;
+    listener.set_nonblocking(false).or_internal()?;
+    let rendezvous = GlooRendezvous::new(listener, address);
+    Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
 }
 
 fn server_address(job: &Job, index: u32) -> Result<&str, Failure> {
@@ -155,10 +173,10 @@ fn server_address(job: &Job, index: u32) -> Result<&str, Failure> {
 }
 
 /// The address that a server listens on, where others can reach it by that.
-fn reachable(listener: &TcpListener) -> Result<String, Failure> {
+fn reachable(role: &str, listener: &TcpListener) -> Result<String, Failure> {
     let address = listener.local_addr().or_internal()?;
     if address.ip().is_unspecified() {
-        let what = format!("embedding server listens on {address}, which no worker can connect to by that name");
+        let what = format!("{role} listens on {address}, which no worker can connect to by that name");
         return Err(Failure::with_help(Exit::Usage, what, "tell workers where it is: --advertise HOST:PORT"));
     }
     Ok(address.to_string())

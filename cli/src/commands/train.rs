@@ -25,6 +25,11 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         plan::print(&job)?;
         return Ok(Exit::Success);
     }
+    if job.cluster.workers > 1 {
+        let what = format!("`cluster.workers` is {}, and `zagros train` runs one dense worker", job.cluster.workers);
+        let help = "start them with `zagros up`, or take one: --set cluster.workers=1";
+        return Err(Failure::with_help(Exit::Usage, what, help));
+    }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let worker = worker(job, shutdown).await?;
@@ -41,6 +46,7 @@ async fn worker(job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
         control,
         connect: servers.connect(),
         index: 0,
+        rendezvous: None,
         registry,
         observer: Arc::new(Silent),
         folder: Some(folder),

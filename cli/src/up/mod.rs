@@ -1,7 +1,7 @@
 //! `zagros up`: every role of a job as its own process on this machine.
 //!
 //! The parent starts the roles in order, shows their lines with a prefix, passes Ctrl-C on to the
-//! worker, and ends everything when one of them dies, naming the first that did.
+//! workers, and ends everything when one of them dies, naming the first that did.
 
 mod announce;
 mod child;
@@ -36,6 +36,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
 
     let patience = job.cluster.patience;
+    let sets = share_cores(&job, sets, zagros_job::threads::cores());
     let plan = Plan { job_file: &args.job.job, sets: &sets, folder: folder.path(), patience, quiet: false };
     plan.print(&job);
     let mut supervisor = Supervisor::new(job.cluster.patience);
@@ -55,7 +56,18 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
 fn overrides(args: &UpArgs) -> Vec<String> {
     let mut sets = args.job.sets.clone();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
+    sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
+    sets
+}
+
+/// Several workers on one machine divide its cores among them: threads that spin for each other make a step take a
+/// hundred times as long when they have no core each.
+fn share_cores(job: &Job, mut sets: Vec<String>, cores: usize) -> Vec<String> {
+    let workers = job.cluster.workers as usize;
+    if workers > 1 && job.train.threads * workers > cores {
+        sets.push(format!("train.threads={}", (cores / workers).max(1)));
+    }
     sets
 }
 
@@ -107,6 +119,7 @@ impl Plan<'_> {
         let local = [
             format!("cluster.coordinator={coordinator}"),
             format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),
+            format!("cluster.worker_address={ANY_PORT}"),
             format!("cluster.admin={ANY_PORT}"),
         ];
         let sets = self.sets.iter().chain(&local).flat_map(|set| ["--set".to_owned(), set.clone()]);
@@ -117,5 +130,28 @@ impl Plan<'_> {
         arguments.extend(self.quiet.then(|| "--quiet".to_owned()));
         arguments.extend(more.iter().map(|&text| text.to_owned()));
         Child::start(role, &arguments, announce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    #[test]
+    fn workers_of_one_machine_share_its_cores() {
+        let sets = |workers: u32, threads: u32, cores| {
+            let text = format!(
+                "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\nworkers = {workers}\n[train]\nthreads = {threads}\n"
+            );
+            let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
+            share_cores(&job, Vec::new(), cores)
+        };
+        assert_eq!(sets(2, 4, 4), ["train.threads=2"]);
+        assert_eq!(sets(3, 2, 2), ["train.threads=1"]);
+        assert!(sets(2, 2, 4).is_empty() && sets(1, 4, 1).is_empty());
     }
 }

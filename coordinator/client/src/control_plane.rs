@@ -4,9 +4,9 @@ use futures::future::BoxFuture;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
-    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
 };
 
 /// What a call answers.
@@ -24,6 +24,11 @@ pub trait ControlPlane: Send + Sync {
     fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse>;
     /// Which server owns which bucket.
     fn placement(&self, request: PlacementRequest) -> Answer<'_, PlacementResponse>;
+    /// Who the dense workers are, for a run of several; a coordinator of one has no group.
+    fn group(&self, _: GroupRequest) -> Answer<'_, GroupResponse> {
+        let alone = Refusal::invalid("this coordinator forms no group of workers");
+        Box::pin(std::future::ready(Err(alone)))
+    }
     /// The next split to read.
     fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse>;
     /// Splits whose every gradient is acknowledged.

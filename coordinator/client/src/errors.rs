@@ -33,12 +33,12 @@ pub enum MemberError {
         refusal: Refusal,
     },
     /// The run did not become ready while the caller had patience.
-    #[error(
-        "{coordinator} has no placement after {waited:.1?}: {waiting_for}; start what is missing, or look at its log"
-    )]
+    #[error("{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start what is missing, or look at its log")]
     NotReady {
         /// Who was asked.
         coordinator: String,
+        /// What was asked for: `placement`.
+        what: &'static str,
         /// How long it was waited.
         waited: Duration,
         /// What the coordinator waits for, in its words.

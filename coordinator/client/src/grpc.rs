@@ -11,9 +11,9 @@ use zagros_plumbing::grpc::{self, BadAddress};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::coordinator_client::CoordinatorClient;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
-    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, StatusRequest, StatusResponse,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
 };
 
 use crate::control_plane::{Answer, ControlPlane};
@@ -79,6 +79,7 @@ impl ControlPlane for GrpcControlPlane {
         heartbeat(HeartbeatRequest) -> HeartbeatResponse,
         leave(LeaveRequest) -> LeaveResponse,
         placement(PlacementRequest) -> PlacementResponse,
+        group(GroupRequest) -> GroupResponse,
         assign(AssignRequest) -> AssignResponse,
         complete(CompleteRequest) -> CompleteResponse,
         report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,

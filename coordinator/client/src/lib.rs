@@ -2,6 +2,7 @@
 
 pub mod control_plane;
 mod errors;
+mod group;
 mod grpc;
 mod membership;
 mod placement;
@@ -10,6 +11,7 @@ mod testing;
 
 pub use control_plane::ControlPlane;
 pub use errors::MemberError;
+pub use group::wait_for_group;
 pub use grpc::GrpcControlPlane;
 pub use membership::{MemberView, Membership};
 pub use placement::wait_for_placement;

@@ -10,7 +10,7 @@ use crate::control_plane::answer;
 use crate::{ControlPlane, MemberError};
 
 /// Quick at first (a run in one process is ready at once), and never so slow that it delays the first step.
-const POLL: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(250) };
+pub(crate) const POLL: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(250) };
 
 /// Asks until there is a placement.
 ///
@@ -30,26 +30,35 @@ pub async fn wait_for_placement(
             return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
         }
     };
-    let waited = deadline.waited();
-    found.map_err(|missing| match missing {
-        Missing::WaitingFor(waiting_for) => {
-            MemberError::NotReady { coordinator: control.name().to_owned(), waited, waiting_for }
-        }
-        Missing::Refused(refusal) => MemberError::from_refusal(control.name(), WHAT, waited, refusal),
-    })
+    found.map_err(|missing| missing.error(control, "placement", WHAT, deadline.waited()))
 }
 
-/// Why there is no placement yet.
-enum Missing {
+/// Why there is no placement, or no group, yet.
+pub(crate) enum Missing {
     WaitingFor(String),
     Refused(Refusal),
 }
 
 impl Missing {
-    fn is_retryable(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::WaitingFor(_) => true,
             Self::Refused(refusal) => refusal.kind.is_retryable(),
+        }
+    }
+
+    /// The error that this is once patience has ended.
+    pub(crate) fn error(
+        self,
+        control: &dyn ControlPlane,
+        what: &'static str,
+        asked: &'static str,
+        waited: Duration,
+    ) -> MemberError {
+        let coordinator = control.name().to_owned();
+        match self {
+            Self::WaitingFor(waiting_for) => MemberError::NotReady { coordinator, what, waited, waiting_for },
+            Self::Refused(refusal) => MemberError::from_refusal(&coordinator, asked, waited, refusal),
         }
     }
 }

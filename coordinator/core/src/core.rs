@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, GroupRequest,
+    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+    Outcome, PlacementResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
 };
 use zagros_protocol::{BucketMap, Refusal};
 
-use crate::members::{MemberState, Members};
-use crate::passes::Passes;
+use crate::group::Group;
+use crate::members::{Member, MemberState, Members};
+use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
 use crate::splits::plan_splits;
@@ -33,6 +34,8 @@ pub struct CoreConfig {
     pub buckets: u32,
     /// Passes over the data.
     pub passes: u32,
+    /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
+    pub fixed_splits: bool,
     /// How long a member may be silent.
     pub lease: Duration,
     /// How long the run waits for another process in the place of a lost worker.
@@ -51,6 +54,7 @@ pub struct Core {
     /// The first worker's list is the run's list.
     pub(crate) files: Vec<DataFile>,
     pub(crate) passes: Option<Passes>,
+    group: Group,
     pub(crate) evaluations: VecDeque<Evaluation>,
     /// Time of the last call.
     now: Option<Duration>,
@@ -67,6 +71,7 @@ impl Core {
             placement: Placement::new(config.servers, config.buckets),
             files: Vec::new(),
             passes: None,
+            group: Group::default(),
             evaluations: VecDeque::new(),
             now: None,
             notices: Vec::new(),
@@ -161,6 +166,29 @@ impl Core {
         }
     }
 
+    /// Who the workers are that train together, once each of them is in.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when rank 0 cannot be reached.
+    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
+        self.advance(now);
+        self.check_not_ended()?;
+        let (seat, _) = self.worker(request.member, request.epoch)?;
+        if let Some(waiting_for) = self.waiting_for_workers() {
+            return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
+        }
+        let workers: Vec<&Member> =
+            (0..self.config.workers).filter_map(|index| self.members.alive(Seat::worker(index))).collect();
+        let store = workers.first().map(|first| first.address.clone()).unwrap_or_default();
+        if store.is_empty() && self.config.workers > 1 {
+            return Err(Refusal::invalid(format!("{} does not say where it listens", Seat::worker(0))));
+        }
+        let epochs = workers.iter().map(|worker| worker.epoch).collect();
+        let generation = self.group.generation_of(epochs);
+        let world = self.config.workers;
+        Ok(GroupResponse { generation, rank: seat.index, world, store, waiting_for: String::new() })
+    }
+
     /// The next split for a worker.
     ///
     /// # Errors
@@ -235,10 +263,11 @@ impl Core {
     /// Who is missing, in words: `embedding server 2 has not joined`; `None` when everyone is there.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
-        self.waiting_for_servers().or_else(|| {
-            let seats = (0..self.config.workers).map(Seat::worker);
-            list(seats.filter_map(|seat| self.absence(seat)))
-        })
+        self.waiting_for_servers().or_else(|| self.waiting_for_workers())
+    }
+
+    fn waiting_for_workers(&self) -> Option<String> {
+        list((0..self.config.workers).map(Seat::worker).filter_map(|seat| self.absence(seat)))
     }
 
     fn waiting_for_servers(&self) -> Option<String> {
@@ -291,7 +320,9 @@ impl Core {
         self.release(seat);
         if self.passes.is_none() {
             self.files = files.to_vec();
-            self.passes = Some(Passes::new(plan_splits(files, self.config.workers), self.config.passes));
+            let plan = plan_splits(files, self.config.workers);
+            let shares = Shares { workers: self.config.workers, fixed: self.config.fixed_splits };
+            self.passes = Some(Passes::new(plan, self.config.passes, shares));
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod admission;
 mod core;
+mod group;
 mod members;
 mod notice;
 mod passes;

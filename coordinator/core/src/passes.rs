@@ -16,6 +16,15 @@ const RETRY_MS: u32 = 200;
 pub(crate) struct Passes {
     plan: Vec<SplitRange>,
     passes: Vec<Pass>,
+    shares: Shares,
+}
+
+/// Which splits are whose: split i is worker i mod workers' to read first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    pub(crate) workers: u32,
+    /// Nobody else ever reads it: who reads what is a function of (split, worker) alone.
+    pub(crate) fixed: bool,
 }
 
 /// One pass over the plan: every split is in exactly one of the three, and has at most one holder (invariant SP-1).
@@ -27,23 +36,26 @@ struct Pass {
 }
 
 impl Passes {
-    pub(crate) fn new(plan: Vec<SplitRange>, passes: u32) -> Self {
+    pub(crate) fn new(plan: Vec<SplitRange>, passes: u32, shares: Shares) -> Self {
         let splits = plan.len() as u32;
         let fresh = || Pass { free: (0..splits).collect(), held: BTreeMap::new(), done: BTreeSet::new() };
-        Self { plan, passes: (0..passes).map(|_| fresh()).collect() }
+        Self { plan, passes: (0..passes).map(|_| fresh()).collect(), shares }
     }
 
-    /// The first free split of a pass; else [`Wait`] while others hold some (what they hold may come back when they
-    /// are lost); else [`PassDone`]: what is not complete is held by the asker itself.
+    /// The first free split of the asker's share of a pass, else, unless shares are fixed, the first free one; else
+    /// [`Wait`] while others hold some (what they hold may come back when they are lost); else [`PassDone`]: what is
+    /// not complete is held by the asker itself, or never its to read.
     pub(crate) fn assign(&mut self, pass: u32, seat: Seat) -> Result<AssignResponse, Refusal> {
         self.check_pass(pass)?;
-        let books = &mut self.passes[pass as usize];
-        let work = match books.free.pop_first() {
+        let (books, shares) = (&mut self.passes[pass as usize], self.shares);
+        let work = match shares.next(&books.free, seat) {
             Some(index) => {
+                books.free.remove(&index);
                 books.held.insert(index, seat);
                 let SplitRange { file, start, end } = self.plan[index as usize];
                 assign_response::Work::Split(Split { id: split_id(pass, index), file, start, end })
             }
+            None if shares.fixed => assign_response::Work::PassDone(PassDone {}),
             None => match books.held.values().find(|holder| **holder != seat) {
                 Some(holder) => {
                     let others = books.held.values().filter(|holder| **holder != seat).count();
@@ -99,6 +111,14 @@ impl Passes {
     }
 }
 
+impl Shares {
+    fn next(self, free: &BTreeSet<u32>, seat: Seat) -> Option<u32> {
+        let own = free.iter().find(|index| *index % self.workers.max(1) == seat.index);
+        let any = if self.fixed { None } else { free.first() };
+        own.or(any).copied()
+    }
+}
+
 impl Pass {
     /// The index of a split that `seat` may complete.
     fn completable(&self, pass: u32, id: u64, seat: Seat) -> Result<u32, Refusal> {
@@ -147,7 +167,7 @@ mod tests {
 
     fn passes(splits: u64, passes: u32) -> Passes {
         let plan = (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
-        Passes::new(plan.collect(), passes)
+        Passes::new(plan.collect(), passes, Shares { workers: 1, fixed: false })
     }
 
     /// Start of the split that is handed out, or what is said instead.
@@ -194,6 +214,23 @@ mod tests {
         assert!(books.complete(0, &[split_id(1, 0)], ADA).unwrap_err().message.contains("does not exist"));
         assert!(books.complete(2, &[], ADA).unwrap_err().message.contains("the job has 2"));
         assert!(books.assign(2, ADA).is_err());
+    }
+
+    #[test]
+    fn workers_read_their_own_share_first_and_then_what_is_left_unless_shares_are_fixed() {
+        let plan =
+            |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
+        let books = |fixed| Passes::new(plan(3).collect(), 1, Shares { workers: 2, fixed });
+        let mut shared = books(false);
+        assert_eq!([BOB, BOB, ADA].map(|seat| ask(&mut shared, 0, seat)), [Ok(10), Ok(0), Ok(20)]);
+        assert_eq!([ask(&mut shared, 0, ADA), ask(&mut shared, 0, BOB)], [Err("wait"); 2]);
+        let mut fixed = books(true);
+        assert_eq!(
+            [BOB, BOB, ADA, ADA, ADA].map(|seat| ask(&mut fixed, 0, seat)),
+            [Ok(10), Err("done"), Ok(0), Ok(20), Err("done")]
+        );
+        assert_eq!(fixed.release(ADA), 2);
+        assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
     }
 
     #[test]

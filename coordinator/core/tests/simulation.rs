@@ -96,6 +96,7 @@ impl World {
             workers,
             buckets: 16,
             passes: PASSES,
+            fixed_splits: false,
             lease: LEASE,
             // Longer than any story: whoever is killed is started again.
             patience: LEASE * 1000,

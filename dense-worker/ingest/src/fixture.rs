@@ -148,6 +148,7 @@ fn cluster() -> Cluster {
         buckets: 16,
         coordinator: "127.0.0.1:0".into(),
         server_addresses: vec!["127.0.0.1:0".into()],
+        worker_address: "127.0.0.1:0".into(),
         admin: "127.0.0.1:0".into(),
         patience: Duration::from_secs(5),
         lease: Duration::from_secs(5),

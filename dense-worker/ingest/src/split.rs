@@ -51,6 +51,29 @@ impl WholeFiles {
         };
         Self { tasks: files.iter().enumerate().map(task).collect() }
     }
+
+    /// The part of rank `rank` of `world`: of a file that can be divided as many bytes as of every other, a file that
+    /// cannot whole or not at all. All parts together are [`Self::new`], each line in one of them.
+    #[must_use]
+    pub fn share(files: &[FileInfo], rank: u32, world: u32) -> Self {
+        let mut whole = Self::new(files);
+        // u128: a product of a byte count.
+        let bound = |end: u64, part: u32| (u128::from(end) * u128::from(part) / u128::from(world.max(1))) as u64;
+        for (task, file) in whole.tasks.iter_mut().zip(files).filter(|(_, file)| file.splittable) {
+            let (start, end) = (bound(file.bytes, rank), bound(file.bytes, rank + 1));
+            (task.start, task.end) = (start, end);
+        }
+        let mut indivisible = 0;
+        let mut splittable = files.iter().map(|file| file.splittable);
+        whole.tasks.retain(|task| {
+            if splittable.next() == Some(true) {
+                return task.end > task.start;
+            }
+            indivisible += 1;
+            (indivisible - 1) % world.max(1) == rank
+        });
+        whole
+    }
 }
 
 impl SplitSource for WholeFiles {
@@ -62,6 +85,18 @@ impl SplitSource for WholeFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_the_files_without_gap_or_overlap() {
+        let file = |path: &str, bytes, splittable| FileInfo { path: path.into(), bytes, splittable };
+        let files = [file("a", 10, true), file("b.gz", 7, false), file("c.gz", 7, false), file("d", 1, true)];
+        let part = |rank| WholeFiles::share(&files, rank, 3).tasks;
+        let bytes = |rank: u32| part(rank).into_iter().map(|task| (task.id, task.start, task.end)).collect::<Vec<_>>();
+        assert_eq!(bytes(0), [(0, 0, 3), (1, 0, 7)]);
+        assert_eq!(bytes(1), [(0, 3, 6), (2, 0, 7)]);
+        assert_eq!(bytes(2), [(0, 6, 10), (3, 0, 1)]);
+        assert_eq!(WholeFiles::share(&files, 0, 1).tasks, WholeFiles::new(&files).tasks);
+    }
 
     #[test]
     fn whole_files_come_once_in_order() {

@@ -13,10 +13,12 @@ use zagros_job::{Job, TestPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
 
+use super::peers::Peers;
 use super::saved_model::SavedModel;
 use super::stop::Stop;
 use super::worker::wire;
 use crate::datapath::dense::DenseThread;
+use crate::datapath::group::Turn;
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
 use crate::datapath::read::{Open, Reader};
@@ -64,7 +66,7 @@ impl Evaluate {
         saved.load(&dense, &client.servers()).await?;
         let stop = Stop::alone(self.shutdown);
         let steps = saved.manifest().steps;
-        Scorer { job, client, dense, observer: self.observer, stop }.score(&held_out, steps).await
+        Scorer { job, client, dense, peers: None, observer: self.observer, stop }.score(&held_out, steps).await
     }
 }
 
@@ -101,12 +103,22 @@ pub(crate) async fn look_at_files(
     Ok(blocking("data files", look).await??)
 }
 
+/// What becomes of a scoring worker's turn.
+enum Goes {
+    /// With its batch, or along with others that have one.
+    On(Option<Fetched>),
+    /// Nobody has one.
+    Home,
+}
+
 /// What scoring needs.
 #[derive(Clone)]
 pub(crate) struct Scorer {
     pub(crate) job: Arc<Job>,
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) dense: DenseThread,
+    /// Each worker scores its share.
+    pub(crate) peers: Option<Peers>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
 }
@@ -126,14 +138,49 @@ impl Scorer {
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let total = held_out.files.iter().map(|file| file.bytes).sum();
         let (mut scores, mut done) = (Scores::new(), 0);
-        while let Some(fetched) = self.next(&mut prefetch).await? {
+        while let Goes::On(fetched) = self.turn(&mut prefetch).await? {
+            let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
             scores = self.add(fetched, scores).await?;
             self.observer.on(&Event::Evaluating { step, done, total });
         }
         reader.finish(self.job.cluster.patience).await?;
+        let mut scores = self.merge(scores).await?;
         // Sorts all scores.
         blocking("measures", move || scores.report()).await
+    }
+
+    /// The next batch of this worker. Several go batch by batch, so that none waits long for another, and those that
+    /// have run dry go along.
+    async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<Goes, WorkerError> {
+        let next = self.next(prefetch).await;
+        if self.peers.is_none() {
+            return Ok(next?.map_or(Goes::Home, |fetched| Goes::On(Some(fetched))));
+        }
+        let (stops, next) = match next {
+            Err(WorkerError::Interrupted) => (true, None),
+            next => (false, next?),
+        };
+        let mine = Turn { samples: u32::from(next.is_some()), bytes: 0.0, stops };
+        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
+        if agreed.stops() {
+            return Err(WorkerError::Interrupted);
+        }
+        Ok(if agreed.samples() == 0 { Goes::Home } else { Goes::On(next) })
+    }
+
+    /// The scores of all workers: the measures of the whole are not the mean of the parts'.
+    async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
+        if self.peers.is_none() {
+            return Ok(scores);
+        }
+        let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
+        let mut merged = Scores::new();
+        for (rank, bytes) in all.iter().enumerate() {
+            let part = Scores::from_bytes(bytes);
+            merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);
+        }
+        Ok(merged)
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
@@ -144,7 +191,9 @@ impl Scorer {
         };
         match next.transpose() {
             Err(WorkerError::Ingest(error @ IngestError::NoRows { .. })) => {
-                tracing::warn!(%error, "nothing is scored");
+                if self.peers.is_none() {
+                    tracing::warn!(%error, "nothing is scored");
+                }
                 Ok(None)
             }
             next => next,
@@ -163,7 +212,10 @@ impl Scorer {
 
     fn open(&self, held_out: &HeldOut) -> Open {
         let (job, part) = (Arc::clone(&self.job), held_out.part);
-        let source = WholeFiles::new(&held_out.files);
+        let source = match self.peers {
+            Some(peers) => WholeFiles::share(&held_out.files, peers.rank, peers.world),
+            None => WholeFiles::new(&held_out.files),
+        };
         Box::new(move |cancel| {
             let options = StreamOptions { part, pass: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))

@@ -2,6 +2,7 @@
 
 mod completer;
 mod evaluate;
+mod peers;
 mod saved_model;
 mod splits;
 mod stop;

@@ -35,11 +35,15 @@ pub(crate) struct Tracker {
 /// One step, as the tracker wants it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'a> {
+    /// Of all workers.
+    pub(crate) samples: u64,
+    /// Of this one's batch.
     pub(crate) labels: &'a [f32],
     /// As many as labels.
     pub(crate) logits: &'a [f32],
     pub(crate) loss: f32,
     pub(crate) staleness: u32,
+    /// Of all workers.
     pub(crate) bytes: u64,
 }
 
@@ -80,7 +84,7 @@ impl Tracker {
 
     pub(crate) fn stepped(&mut self, step: Step<'_>) -> StepReport {
         self.steps += 1;
-        self.samples += step.labels.len() as u64;
+        self.samples += step.samples;
         self.pass_bytes += step.bytes;
         self.loss.add(f64::from(step.loss));
         for (label, logit) in step.labels.iter().zip(step.logits) {
@@ -144,7 +148,8 @@ mod tests {
     #[test]
     fn steps_add_up_and_passes_start_over() {
         let mut tracker = Tracker::new(100);
-        let step = |staleness| Step { labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness, bytes: 40 };
+        let step =
+            |staleness| Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness, bytes: 40 };
         tracker.stepped(step(0));
         let second = tracker.stepped(step(3));
         assert_eq!((second.step, second.samples, second.pass_fraction), (2, 4, 0.8));

@@ -17,10 +17,11 @@ use zagros_protocol::datapath::Access;
 
 use super::completer::Completer;
 use super::evaluate::{HeldOut, Scorer};
-use super::splits::{Assigned, Splits, control_error};
+use super::peers::Peers;
+use super::splits::{Assigned, Leased, Splits, control_error};
 use super::stop::Stop;
 use super::tracker::{Step, Tracker, progress};
-use crate::datapath::dense::{DenseThread, Stepped};
+use crate::datapath::dense::{Dense, DenseThread, Stepped};
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::{Fetched, Preparer};
 use crate::datapath::push::{Gradients, Pushes};
@@ -42,6 +43,8 @@ pub(crate) struct Trainer {
     pub(crate) splits: Splits,
     pub(crate) held_out: Option<HeldOut>,
     pub(crate) tracker: Tracker,
+    /// The other workers of a run of several.
+    pub(crate) peers: Option<Peers>,
     pub(crate) window: Window,
     pub(crate) pushes: Pushes,
     pub(crate) completer: Completer,
@@ -50,9 +53,18 @@ pub(crate) struct Trainer {
     pub(crate) evaluated: Option<(u64, Evaluation)>,
 }
 
+/// What comes next out of this worker's stream.
+pub(super) enum Next {
+    Batch(Fetched),
+    /// The stream has no more batches.
+    Dry,
+    /// Shutdown was requested.
+    Interrupted,
+}
+
 /// Why a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// The stream has no more batches.
     Data,
     /// As many steps as the job asked for.
@@ -91,7 +103,8 @@ impl Trainer {
         for pass in 0..self.job.train.epochs {
             self.tracker.pass_started(pass);
             let batches = Preloaded { batches: Arc::clone(&batches), next: 0 };
-            match self.round(pass, Box::new(move |_| Ok(Box::new(batches)))).await? {
+            let open: Open = Box::new(move |_| Ok(Box::new(batches)));
+            match self.round(pass, Some(open)).await? {
                 End::Data => {}
                 End::Steps => break,
                 End::Interrupted => return Ok(Outcome::Interrupted),
@@ -104,6 +117,8 @@ impl Trainer {
         loop {
             let first = match self.splits.ask(pass).await {
                 Ok(Assigned::Split(first)) => first,
+                // The others step, and so must this one, until none has a batch left: then the pass is over.
+                Ok(_) | Err(WorkerError::Interrupted) if self.peers.is_some() => return self.round(pass, None).await,
                 Ok(Assigned::PassDone) => return Ok(End::Data),
                 Ok(Assigned::Later { pause, reason }) => {
                     self.observer.on(&Event::WaitingFor(reason));
@@ -116,54 +131,68 @@ impl Trainer {
             };
             let leased = self.splits.stream(pass, first);
             let dealt = leased.dealt();
-            let job = Arc::clone(&self.job);
-            let open = move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-                let options = StreamOptions { part: Part::Train, pass, cancel };
-                Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
-            };
-            match self.round(pass, Box::new(open)).await? {
+            match self.round(pass, Some(self.open(pass, leased))).await? {
                 End::Data => self.complete_rest(pass, &dealt).await?,
                 end => return Ok(end),
+            }
+            if self.peers.is_some() {
+                return Ok(End::Data);
             }
         }
     }
 
-    /// One stream of batches, to its end.
-    async fn round(&mut self, pass: u32, open: Open) -> Result<End, WorkerError> {
-        let preparer = Preparer::new(&self.job, Access::Train);
-        let (reader, incoming) = Reader::start(open, preparer, self.metrics.clone())?;
-        let (client, window) = (Arc::clone(&self.client), self.window.clone());
-        let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
-        let mut prefetch = Prefetch::start(lookups, incoming, self.next_seq, self.steps_left());
+    /// The stream of the leased splits, in an order of this worker's own where rows are shuffled.
+    fn open(&self, pass: u32, leased: Leased) -> Open {
+        let mut job = Job::clone(&self.job);
+        job.train.seed = self.peers.map_or(job.train.seed, |peers| peers.seed(job.train.seed));
+        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
+            let options = StreamOptions { part: Part::Train, pass, cancel };
+            Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
+        })
+    }
+
+    /// One stream of batches, to its end; of several workers, until the last of their streams ends. Without a stream
+    /// this worker only steps with the others.
+    async fn round(&mut self, pass: u32, open: Option<Open>) -> Result<End, WorkerError> {
+        let (reader, mut prefetch) = open.map(|open| self.start(open)).transpose()?.unzip();
         self.tracker.resume();
         let end = self.steps(pass, &mut prefetch).await;
         drop(prefetch);
         let end = end?;
         self.drain(pass).await?;
         self.tracker.pause();
-        reader.finish(self.job.cluster.patience).await?;
+        if let Some(reader) = reader {
+            reader.finish(self.job.cluster.patience).await?;
+        }
         Ok(end)
     }
 
-    async fn steps(&mut self, pass: u32, prefetch: &mut Prefetch) -> Result<End, WorkerError> {
+    fn start(&self, open: Open) -> Result<(Reader, Prefetch), WorkerError> {
+        let preparer = Preparer::new(&self.job, Access::Train);
+        let (reader, incoming) = Reader::start(open, preparer, self.metrics.clone())?;
+        let (client, window) = (Arc::clone(&self.client), self.window.clone());
+        let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
+        Ok((reader, Prefetch::start(lookups, incoming, self.next_seq, self.steps_left())))
+    }
+
+    async fn steps(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
         loop {
             if self.steps_left() == 0 {
                 return Ok(End::Steps);
             }
-            let since = Instant::now();
-            let fetched = tokio::select! {
-                biased;
-                reason = self.stop.requested() => return interrupted_or(reason).map(|_| End::Interrupted),
-                complete = self.pushes.acknowledged() => {
-                    self.complete(pass, complete?);
-                    self.metrics.spent(Stage::Waiting, since.elapsed());
-                    continue;
+            let next = self.next(pass, prefetch).await?;
+            let end = match (self.peers, next) {
+                (Some(peers), next) => self.step_together(pass, peers, next).await?,
+                (None, Next::Batch(fetched)) => {
+                    self.step(fetched).await?;
+                    None
                 }
-                fetched = prefetch.next() => fetched,
+                (None, Next::Dry) => Some(End::Data),
+                (None, Next::Interrupted) => Some(End::Interrupted),
             };
-            self.metrics.spent(Stage::Waiting, since.elapsed());
-            let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(End::Data) };
-            self.step(pass, fetched).await?;
+            if let Some(end) = end {
+                return Ok(end);
+            }
             if self.is_evaluation_due() {
                 self.drain(pass).await?;
                 if let Err(error) = self.evaluate(pass).await {
@@ -171,6 +200,31 @@ impl Trainer {
                 }
                 self.tracker.resume();
             }
+        }
+    }
+
+    /// The next batch that has samples, its rows looked up. Acknowledgements are booked meanwhile.
+    async fn next(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<Next, WorkerError> {
+        loop {
+            let since = Instant::now();
+            let fetched = tokio::select! {
+                biased;
+                reason = self.stop.requested() => return interrupted_or(reason).map(|_| Next::Interrupted),
+                complete = self.pushes.acknowledged() => {
+                    self.complete(pass, complete?);
+                    self.metrics.spent(Stage::Waiting, since.elapsed());
+                    continue;
+                }
+                fetched = from_stream(prefetch) => fetched,
+            };
+            self.metrics.spent(Stage::Waiting, since.elapsed());
+            let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
+            self.next_seq = fetched.seq + 1;
+            if fetched.prepared.batch.size > 0 {
+                return Ok(Next::Batch(fetched));
+            }
+            let complete = self.pushes.skip(fetched.seq, fetched.prepared.batch.completes);
+            self.complete(pass, complete);
         }
     }
 
@@ -188,27 +242,22 @@ impl Trainer {
     }
 
     /// Everything about one batch from rows to gradients on their way.
-    async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<(), WorkerError> {
+    async fn step(&mut self, fetched: Fetched) -> Result<(), WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
-        self.next_seq = seq + 1;
-        if prepared.batch.size == 0 {
-            let complete = self.pushes.skip(seq, prepared.batch.completes);
-            self.complete(pass, complete);
-            return Ok(());
-        }
-        let work = move |dense: &mut crate::datapath::dense::Dense| (dense.step(&prepared, rows), prepared);
+        let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
         let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = std::mem::take(&mut prepared.batch.completes);
+        let permit = Arc::new(permit);
         self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, prepared.batch.bytes);
-        self.tell(Step { labels, logits: &logits, loss, staleness, bytes });
+        self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(())
     }
 
-    fn tell(&mut self, step: Step<'_>) {
+    pub(super) fn tell(&mut self, step: Step<'_>) {
         let report = self.tracker.stepped(step);
         self.metrics.steps.inc();
         self.metrics.samples.inc_by(step.labels.len() as u64);
@@ -227,7 +276,12 @@ impl Trainer {
             return Ok(());
         }
         self.tracker.pause();
+        if self.peers.is_some() {
+            // The others' gradients are acknowledged too.
+            self.dense.call(Dense::barrier).await??;
+        }
         let scorer = Scorer {
+            peers: self.peers,
             job: Arc::clone(&self.job),
             client: Arc::clone(&self.client),
             dense: self.dense.clone(),
@@ -239,7 +293,9 @@ impl Trainer {
         self.metrics.test_auc.set(evaluation.auc.unwrap_or(f64::NAN));
         self.metrics.test_logloss.set(evaluation.logloss.unwrap_or(f64::NAN));
         self.observer.on(&Event::Evaluated { step, pass, evaluation });
-        self.report(step, pass, evaluation).await;
+        if self.peers.is_none_or(Peers::leads) {
+            self.report(step, pass, evaluation).await;
+        }
         Ok(())
     }
 
@@ -277,7 +333,7 @@ impl Trainer {
         self.completer.flush().await
     }
 
-    fn complete(&self, pass: u32, splits: Vec<u64>) {
+    pub(super) fn complete(&self, pass: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             let (member, epoch) = (self.splits.member, self.splits.epoch);
             self.completer.complete(CompleteRequest { member, epoch, pass, splits });
@@ -290,6 +346,14 @@ impl Trainer {
 
     fn is_evaluation_due(&self) -> bool {
         self.job.train.evaluate_every.is_some_and(|every| self.tracker.steps.is_multiple_of(every))
+    }
+}
+
+/// Of no stream there is no next batch.
+async fn from_stream(prefetch: &mut Option<Prefetch>) -> Option<Result<Fetched, WorkerError>> {
+    match prefetch {
+        Some(prefetch) => prefetch.next().await,
+        None => None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::try_join_all;
 use prometheus::Registry;
 use tokio_util::task::AbortOnDropHandle;
+use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_ingest::{Batch, FileInfo, IngestError, Part, fit_numeric};
@@ -19,6 +20,7 @@ use zagros_protocol::datapath::Encoding;
 
 use super::completer::Completer;
 use super::evaluate::{HeldOut, blocking, find_held_out, look_at_files};
+use super::peers::{self, Peers};
 use super::saved_model::{Trained, save};
 use super::splits::Splits;
 use super::stop::Stop;
@@ -42,11 +44,14 @@ pub struct Worker {
     pub connect: Connect,
     /// Position among the workers: 0 .. workers − 1.
     pub index: u32,
+    /// How it meets the other workers; a job of one worker needs none.
+    pub rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Where metrics are registered.
     pub registry: Registry,
     /// Told of what happens.
     pub observer: Arc<dyn Observer>,
-    /// Where measures, summary and model are written; nothing is written without one.
+    /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
+    /// first.
     pub folder: Option<RunFolder>,
     /// Ends training after the step it is in.
     pub shutdown: Shutdown,
@@ -83,6 +88,8 @@ impl Worker {
     /// # Errors
     /// As [`Self::run`].
     pub async fn run_on(mut self, input: Input) -> Result<Summary, WorkerError> {
+        // One worker tells of all.
+        self.folder = self.folder.filter(|_| self.index == 0);
         // Before fitting: what every role must agree on is the job as given.
         let fingerprint = self.job.fingerprint();
         let data = self.look_at_data(input).await?;
@@ -91,7 +98,11 @@ impl Worker {
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data.files).await?);
         let trained = self.train(data, metrics, dense, Arc::clone(&membership)).await;
-        let left = membership.leave(outcome(&trained), &reason(&trained)).await;
+        let left = match &trained {
+            // The first worker still saves what all have trained, and the run goes on until it says how it ended.
+            Ok(_) if self.index > 0 => membership.leave(control::Outcome::Finished, "").await,
+            _ => membership.leave(outcome(&trained), &reason(&trained)).await,
+        };
         if let (Err(error), true) = (left, trained.is_ok()) {
             tracing::warn!(%error, "the coordinator was not told of the end");
         }
@@ -151,7 +162,7 @@ impl Worker {
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index: self.index,
-            address: String::new(),
+            address: self.rendezvous.as_ref().map(|meeting| meeting.address().to_owned()).unwrap_or_default(),
             incarnation: rand::random(),
             job_fingerprint: fingerprint,
             protocol_version: PROTOCOL_VERSION,
@@ -171,14 +182,19 @@ impl Worker {
         membership: Arc<Membership>,
     ) -> Result<Summary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
+        let peers = self.meet_workers(&membership, &dense).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
-        let mut trainer = self.trainer(data, metrics, dense, membership, client);
+        let mut trainer = Trainer { peers, ..self.trainer(data, metrics, dense, membership, client) };
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
-            Input::Files => trainer.passes().await?,
-            Input::Preloaded(batches) => trainer.preloaded(batches).await?,
+            Input::Files => trainer.passes().await,
+            Input::Preloaded(batches) => trainer.preloaded(batches).await,
+        };
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(trainer.explained(error).await),
         };
         // What was measured is kept even where the model cannot be.
         let saved = self.save(&trainer, outcome).await;
@@ -211,6 +227,14 @@ impl Worker {
         Ok(Arc::new(client))
     }
 
+    /// Waits until every dense worker is there.
+    async fn meet_workers(&self, membership: &Membership, dense: &DenseThread) -> Result<Option<Peers>, WorkerError> {
+        if self.job.cluster.workers > 1 {
+            self.observer.on(&Event::WaitingFor("the other dense workers".to_owned()));
+        }
+        peers::form(&self.job, self.rendezvous.clone(), &*self.control, membership, dense, &self.shutdown).await
+    }
+
     fn trainer(
         &self,
         data: Data,
@@ -233,6 +257,7 @@ impl Worker {
         Trainer {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            peers: None,
             window: Window::new(job.train.staleness),
             completer: Completer::start(Arc::clone(&self.control), patience),
             held_out: data.held_out,

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use zagros_embedding_client::Rows;
 use zagros_job::Job;
 
+use super::group::Together;
 use super::kernels::{Columns, gather, scatter_add};
 use super::prepared::Prepared;
 use crate::error::WorkerError;
@@ -28,8 +29,10 @@ pub(crate) struct Dense {
     pub(crate) model: DenseModel,
     columns: Columns,
     /// `[batch, ΣD]`, kept from batch to batch.
-    input: Vec<f32>,
-    metrics: Metrics,
+    pub(super) input: Vec<f32>,
+    pub(super) metrics: Metrics,
+    /// With the other workers of a run of several.
+    pub(super) together: Option<Together>,
 }
 
 /// What a step gives.
@@ -65,7 +68,8 @@ impl DenseThread {
         Ok(Self { work: send })
     }
 
-    /// Runs `work` on the thread, after what was asked before. It always ends: a step waits for nothing.
+    /// Runs `work` on the thread, after what was asked before. It always ends: a step waits for nothing, or for the
+    /// other workers, which has a deadline of its own.
     ///
     /// # Errors
     /// When the thread is gone, which takes a panic.
@@ -84,8 +88,8 @@ impl DenseThread {
 }
 
 impl Dense {
-    fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
-        Ok(Self { model: DenseModel::new(job)?, columns: Columns::of(job), input: Vec::new(), metrics })
+    pub(super) fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
+        Ok(Self { model: DenseModel::new(job)?, columns: Columns::of(job), input: Vec::new(), metrics, together: None })
     }
 
     /// One training step. `rows` must fit `prepared` ([`super::prepared::fits`]); their memory comes back as the
@@ -115,7 +119,7 @@ impl Dense {
         self.model.predict(&prepared.batch.numeric, &self.input, prepared.batch.size)
     }
 
-    fn gather(&mut self, prepared: &Prepared, rows: &Rows) {
+    pub(super) fn gather(&mut self, prepared: &Prepared, rows: &Rows) {
         self.input.resize(prepared.batch.size * self.columns.width, 0.0);
         for (index, column) in self.columns.features.iter().enumerate() {
             let (slot, positions) = prepared.feature(index);
@@ -123,7 +127,7 @@ impl Dense {
         }
     }
 
-    fn scatter(&self, prepared: &Prepared, gradients: &[f32], into: &mut Rows) {
+    pub(super) fn scatter(&self, prepared: &Prepared, gradients: &[f32], into: &mut Rows) {
         let started = Instant::now();
         into.tables.iter_mut().for_each(|table| table.fill(0.0));
         for (index, column) in self.columns.features.iter().enumerate() {

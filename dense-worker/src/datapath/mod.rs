@@ -5,6 +5,7 @@
 pub mod kernels;
 
 pub(crate) mod dense;
+pub(crate) mod group;
 pub(crate) mod ledger;
 pub(crate) mod pooling;
 pub(crate) mod prefetch;

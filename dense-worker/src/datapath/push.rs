@@ -18,7 +18,8 @@ pub(crate) struct Gradients {
     pub(crate) values: Rows,
     /// Splits whose last row is in the batch.
     pub(crate) ends: Vec<u64>,
-    pub(crate) permit: Permit,
+    /// Shared with whoever lets no batch be looked up before more has happened than the acknowledgement.
+    pub(crate) permit: Arc<Permit>,
 }
 
 /// Pushes under way. Dropping it ends them.

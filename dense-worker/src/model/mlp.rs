@@ -118,6 +118,12 @@ impl Dropout {
         Self { share, random: Pcg64Mcg::seed_from_u64(!seed) }
     }
 
+    /// The units that another worker drops are others; those of rank 0 are a lone worker's.
+    pub(super) fn of_rank(&self, seed: u64, rank: u32) -> Self {
+        // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
+        Self::new(self.share, seed ^ u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
         if self.share <= 0.0 {
             return Ok(x.shallow_clone());

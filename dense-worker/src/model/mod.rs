@@ -5,6 +5,7 @@
 mod dlrm;
 mod error;
 mod ffnn;
+mod gradients;
 mod mlp;
 mod weights;
 
@@ -99,6 +100,17 @@ impl DenseModel {
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite. The weights are then
     /// what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+        let output = self.backward(numeric, embeddings, labels)?;
+        self.check_finite(&output)?;
+        self.optimizer.step();
+        Ok(output)
+    }
+
+    /// Forward and backward, which leaves the weights as they are; inputs as for [`Self::step`].
+    ///
+    /// # Errors
+    /// When lengths disagree or libtorch fails.
+    pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let logits = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
@@ -106,14 +118,11 @@ impl DenseModel {
         let loss = logits.f_binary_cross_entropy_with_logits::<&Tensor>(&labels, None, None, Reduction::Mean)?;
         self.optimizer.zero_grad();
         loss.f_backward()?;
-        let output = StepOutput {
+        Ok(StepOutput {
             loss: loss.f_double_value(&[])? as f32,
             logits: to_vec(&logits.f_detach()?)?,
             gradients: to_vec(&embeddings.f_grad()?)?,
-        };
-        self.check_finite(&output)?;
-        self.optimizer.step();
-        Ok(output)
+        })
     }
 
     /// Logits of a batch, `[batch]`, without dropout; inputs as for [`Self::step`].
@@ -149,8 +158,12 @@ impl DenseModel {
         Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
-    /// A dense gradient can overflow where loss and embedding gradients do not; its sum tells.
-    fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
+    /// Whether loss and gradients are numbers. A dense gradient can overflow where loss and embedding gradients do
+    /// not; its sum tells.
+    ///
+    /// # Errors
+    /// [`ModelError::NotFinite`] names which is not.
+    pub fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
         if !output.loss.is_finite() {
             return Err(ModelError::NotFinite { what: "the loss" });
         }

@@ -2,6 +2,7 @@
 
 mod counting;
 mod pooling;
+mod workers;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -133,6 +134,7 @@ impl Cluster {
             control: self.control.clone(),
             connect: Arc::clone(&self.connect),
             index: 0,
+            rendezvous: None,
             registry: self.registry.clone(),
             observer,
             folder,

@@ -10,7 +10,8 @@ pub(crate) struct Cluster {
     /// Embedding servers. In one process as many are embedded, without sockets.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) servers: u32,
-    /// Dense workers. This release trains with one.
+    /// Dense workers. Each step is made on the mean loss over all workers' batches, so `train.batch_size` is that of
+    /// one worker; several are started by `zagros up` or by hand, never by `zagros train`.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) workers: u32,
     /// Buckets that rows are placed by, at least one per server; fixed for the life of a model.
@@ -22,6 +23,8 @@ pub(crate) struct Cluster {
     /// for all.
     #[schemars(length(min = 1))]
     pub(crate) server_addresses: Vec<String>,
+    /// `host:port` where each dense worker of a run of several listens for the others; port 0 lets the system choose.
+    pub(crate) worker_address: String,
     /// `host:port` of each role's HTTP port for health, metrics and status; port 0 lets the system choose.
     pub(crate) admin: String,
     /// How long any wait for another process may last, in seconds.
@@ -49,6 +52,7 @@ impl Default for Cluster {
             buckets: 1024,
             coordinator: "127.0.0.1:7700".to_owned(),
             server_addresses: vec!["127.0.0.1:0".to_owned()],
+            worker_address: "127.0.0.1:0".to_owned(),
             admin: "127.0.0.1:0".to_owned(),
             patience_seconds: 30.0,
             lease_seconds: 10.0,

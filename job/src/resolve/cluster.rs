@@ -20,14 +20,9 @@ impl Resolver<'_> {
             let message = format!("{} servers cannot share {} buckets", raw.servers, raw.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
         }
-        if raw.workers > 1 {
-            let message =
-                format!("`cluster.workers` is {}, but this release trains with one dense worker", raw.workers);
-            let help = "remove the key or set it to 1; one worker's `train.threads` may use every core of its machine";
-            self.problem("cluster.workers", message, "more than one", help);
-        }
         self.address(&Path::from("cluster.coordinator"), &raw.coordinator);
         self.address(&Path::from("cluster.admin"), &raw.admin);
+        self.address(&Path::from("cluster.worker_address"), &raw.worker_address);
         self.server_addresses(&raw);
         let memory = raw.memory.as_deref().and_then(|text| self.memory(text));
         Cluster {
@@ -36,6 +31,7 @@ impl Resolver<'_> {
             buckets: raw.buckets,
             coordinator: raw.coordinator,
             server_addresses: raw.server_addresses,
+            worker_address: raw.worker_address,
             admin: raw.admin,
             patience: Duration::from_secs_f64(raw.patience_seconds),
             lease: Duration::from_secs_f64(raw.lease_seconds),
@@ -116,10 +112,11 @@ mod tests {
     use crate::fixture::{CRITEO, job, problems};
 
     #[test]
-    fn more_than_one_dense_worker_is_refused_for_now() {
-        let found = problems(CRITEO, "[cluster]\nworkers = 2\n");
-        assert_eq!(found, ["`cluster.workers` is 2, but this release trains with one dense worker"]);
-        assert_eq!(job(CRITEO, "[cluster]\nworkers = 1\n").cluster.workers, 1);
+    fn several_workers_listen_at_addresses() {
+        let two = job(CRITEO, "[cluster]\nworkers = 2\nworker_address = '10.0.0.7:0'\n").cluster;
+        assert_eq!((two.workers, two.worker_address.as_str()), (2, "10.0.0.7:0"));
+        let found = problems(CRITEO, "[cluster]\nworker_address = 'here'\n");
+        assert_eq!(found, ["`cluster.worker_address` is no address: \"here\""]);
     }
 
     #[test]

@@ -86,6 +86,7 @@ async fn run(args: &BenchTrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64)
         control,
         connect: servers.connect(),
         index: 0,
+        rendezvous: None,
         registry,
         observer: meter.clone(),
         folder: None,

@@ -17,6 +17,7 @@ fn core(servers: u32, workers: u32) -> Core {
         workers,
         buckets: 64,
         passes: 2,
+        fixed_splits: false,
         lease: LEASE,
         patience: PATIENCE,
         fingerprint: FINGERPRINT,
@@ -132,6 +133,42 @@ fn workers_must_read_the_same_files() {
 }
 
 #[test]
+fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
+    let mut core = core(1, 2);
+    let at_port = |seat: Seat, incarnation| {
+        let address = format!("127.0.0.1:80{}", seat.index);
+        JoinRequest { address, ..request(seat, incarnation) }
+    };
+    let ask = |core: &mut Core, seconds, worker: &JoinResponse| {
+        core.group(at(seconds), &GroupRequest { member: worker.member, epoch: worker.epoch })
+    };
+    let second = core.join(at(0), &at_port(Seat::worker(1), 1)).unwrap();
+    let alone = ask(&mut core, 0, &second).unwrap();
+    assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
+    let first = core.join(at(1), &at_port(Seat::worker(0), 1)).unwrap();
+    let expected = GroupResponse { generation: 1, rank: 1, world: 2, store: "127.0.0.1:800".to_owned(), ..alone };
+    assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
+    assert_eq!(ask(&mut core, 1, &first).map(|group| (group.generation, group.rank)), Ok((1, 0)));
+
+    for second in [4, 8, 12] {
+        beat(&mut core, second, &first).unwrap();
+    }
+    let replaced = core.join(at(12), &at_port(Seat::worker(1), 2)).unwrap();
+    assert_eq!(ask(&mut core, 12, &replaced).unwrap().generation, 2);
+    assert_eq!(ask(&mut core, 12, &second).unwrap_err().kind, RefusalKind::Fenced);
+    assert_eq!(ask(&mut core, 12, &first).unwrap().generation, 2);
+}
+
+#[test]
+fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
+    let mut core = core(1, 2);
+    join(&mut core, 0, Seat::worker(0));
+    let worker = join(&mut core, 0, Seat::worker(1));
+    let refused = core.group(at(0), &GroupRequest { member: worker.member, epoch: worker.epoch }).unwrap_err();
+    assert_eq!(refused.message, "dense worker 0 does not say where it listens");
+}
+
+#[test]
 fn a_restarted_server_raises_the_generation_once_its_seat_is_free() {
     let (mut core, _, worker) = running();
     let replacement = request(Seat::server(0), 2);
@@ -215,6 +252,8 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     assert_eq!(ada.epoch, 2);
     assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
+    // Its own share first.
+    assert!(matches!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(own) if own.id == 1));
     assert_eq!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(first));
     assert_eq!(core.outcome(), None, "the other worker has not finished");
 }

@@ -1,0 +1,39 @@
+//! Waiting until every dense worker of the run is in.
+
+use std::time::Duration;
+
+use zagros_plumbing::{Deadline, Shutdown};
+use zagros_protocol::control::{GroupRequest, GroupResponse};
+
+use crate::control_plane::answer;
+use crate::placement::{Missing, POLL};
+use crate::{ControlPlane, MemberError, Membership};
+
+/// Asks until there is a group, and who this member is in it.
+///
+/// # Errors
+/// [`MemberError::NotReady`] after `patience`, with what the coordinator waits for; [`MemberError::Unreachable`] when
+/// it did not answer at all; [`MemberError::Refused`] when it never will; [`MemberError::Stopped`] on shutdown, or
+/// when the coordinator ends the run.
+pub async fn wait_for_group(
+    control: &dyn ControlPlane,
+    member: &Membership,
+    patience: Duration,
+    shutdown: &Shutdown,
+) -> Result<GroupResponse, MemberError> {
+    const WHAT: &str = "get the group of workers";
+    let deadline = Deadline::after(patience);
+    let request = GroupRequest { member: member.member(), epoch: member.epoch() };
+    let found = tokio::select! {
+        found = POLL.retry(deadline, Missing::is_retryable, || ask(control, request, deadline)) => found,
+        () = shutdown.requested() => {
+            return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
+        }
+    };
+    found.map_err(|missing| missing.error(control, "group of workers", WHAT, deadline.waited()))
+}
+
+async fn ask(control: &dyn ControlPlane, request: GroupRequest, deadline: Deadline) -> Result<GroupResponse, Missing> {
+    let group = answer(deadline, control.group(request)).await.map_err(Missing::Refused)?;
+    if group.generation == 0 { Err(Missing::WaitingFor(group.waiting_for)) } else { Ok(group) }
+}

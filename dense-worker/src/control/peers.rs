@@ -1,0 +1,195 @@
+//! Training with other workers: who they are, and the step that all make together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zagros_collective::{Place, Rendezvous};
+use zagros_coordinator_client::{ControlPlane, Membership, wait_for_group};
+use zagros_job::{Job, Mode};
+use zagros_plumbing::Shutdown;
+
+use super::evaluate::blocking;
+use super::tracker::Step;
+use super::train::{End, Next, Trainer};
+use crate::datapath::dense::{Dense, DenseThread, Stepped};
+use crate::datapath::group::{Agreed, Turn};
+use crate::datapath::prepared::Fetched;
+use crate::datapath::push::Gradients;
+use crate::error::WorkerError;
+
+/// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
+const ACCOUNT: Duration = Duration::from_secs(2);
+
+/// This worker among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peers {
+    /// This worker's index.
+    pub(crate) rank: u32,
+    /// How many workers there are.
+    pub(crate) world: u32,
+    /// Workers push one after another, and nobody looks up before all have: the same bits in every run.
+    in_turns: bool,
+}
+
+impl Peers {
+    /// Whether this is the worker that reports and saves.
+    pub(crate) fn leads(self) -> bool {
+        self.rank == 0
+    }
+
+    /// A seed of this worker's own; rank 0's is the job's.
+    pub(crate) fn seed(self, seed: u64) -> u64 {
+        // A job's seed is an i64 above zero.
+        (seed ^ u64::from(self.rank).wrapping_mul(0x9e37_79b9_7f4a_7c15)) & i64::MAX as u64
+    }
+}
+
+/// Waits for the other workers of the job and joins their group; `None` for a job of one worker.
+///
+/// # Errors
+/// When one does not come, or starts from other weights.
+pub(crate) async fn form(
+    job: &Job,
+    rendezvous: Option<Arc<dyn Rendezvous>>,
+    control: &dyn ControlPlane,
+    membership: &Membership,
+    dense: &DenseThread,
+    shutdown: &Shutdown,
+) -> Result<Option<Peers>, WorkerError> {
+    let workers = job.cluster.workers;
+    if workers == 1 {
+        return Ok(None);
+    }
+    let rendezvous = rendezvous.ok_or(WorkerError::Unreachable { workers })?;
+    let patience = job.cluster.patience;
+    let group = wait_for_group(control, membership, patience, shutdown).await?;
+    let peers = Peers { rank: group.rank, world: group.world, in_turns: job.train.mode == Mode::Sync };
+    let (rank, world) = (group.rank as usize, group.world as usize);
+    let place = Place { rank, world, generation: group.generation, store: group.store, patience };
+    let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
+    // Fitted transforms are part of what all must start from.
+    let (seed, like) = (job.train.seed, format!("{:?}", job.features));
+    dense.call(move |dense| dense.join(met, seed, like.as_bytes())).await??;
+    Ok(Some(peers))
+}
+
+impl Trainer {
+    /// One step of all workers, or why there is none. A worker without a batch steps with those that have one
+    /// (invariant RK-2).
+    pub(super) async fn step_together(
+        &mut self,
+        pass: u32,
+        peers: Peers,
+        next: Next,
+    ) -> Result<Option<End>, WorkerError> {
+        let mine = match &next {
+            Next::Batch(fetched) => Turn {
+                samples: u32::try_from(fetched.prepared.batch.size).unwrap_or(u32::MAX),
+                bytes: fetched.prepared.batch.bytes as f32,
+                stops: false,
+            },
+            Next::Dry => Turn::default(),
+            Next::Interrupted => Turn { stops: true, ..Turn::default() },
+        };
+        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
+        if agreed.stops() {
+            return Ok(Some(End::Interrupted));
+        }
+        if agreed.samples() == 0 {
+            return Ok(Some(End::Data));
+        }
+        let (share, step) = (agreed.share(peers.rank as usize), self.tracker.steps + 1);
+        let fetched = match next {
+            Next::Batch(fetched) => Some(fetched),
+            Next::Dry | Next::Interrupted => None,
+        };
+        match fetched {
+            Some(fetched) => self.step_with(pass, peers, fetched, &agreed, share).await?,
+            None => {
+                let work = move |dense: &mut Dense| dense.step_together(None, share, step);
+                let stepped = self.dense.call(work).await??;
+                self.push(pass, peers, &agreed, None).await?;
+                self.told(&agreed, &[], &stepped, 0);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn step_with(
+        &mut self,
+        pass: u32,
+        peers: Peers,
+        fetched: Fetched,
+        agreed: &Agreed,
+        share: f32,
+    ) -> Result<(), WorkerError> {
+        let Fetched { seq, prepared, rows, permit } = fetched;
+        let step = self.tracker.steps + 1;
+        let work = move |dense: &mut Dense| (dense.step_together(Some((&prepared, rows)), share, step), prepared);
+        let (stepped, mut prepared) = self.dense.call(work).await?;
+        let mut stepped = stepped?;
+        let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
+        let ends = std::mem::take(&mut prepared.batch.completes);
+        let values = std::mem::take(&mut stepped.gradients);
+        let gradients = Gradients { seq, unique: prepared.unique, values, ends, permit: Arc::new(permit) };
+        self.push(pass, peers, agreed, Some(gradients)).await?;
+        self.told(agreed, &prepared.batch.labels, &stepped, staleness);
+        Ok(())
+    }
+
+    fn told(&mut self, agreed: &Agreed, labels: &[f32], stepped: &Stepped, staleness: u32) {
+        let (samples, bytes) = (agreed.samples(), agreed.bytes());
+        self.tell(Step { samples, labels, logits: &stepped.logits, loss: stepped.loss, staleness, bytes });
+    }
+
+    /// Sends this worker's gradients; in turns where all runs must be equal: the order in which a row's gradients are
+    /// applied changes its bits.
+    async fn push(
+        &mut self,
+        pass: u32,
+        peers: Peers,
+        agreed: &Agreed,
+        mut gradients: Option<Gradients>,
+    ) -> Result<(), WorkerError> {
+        if !peers.in_turns {
+            gradients.into_iter().for_each(|gradients| self.pushes.start(gradients));
+            return Ok(());
+        }
+        // Held until the last worker's gradients are acknowledged, so that the next batch is looked up after them.
+        let _place = gradients.as_ref().map(|gradients| Arc::clone(&gradients.permit));
+        for rank in agreed.busy() {
+            if let Some(gradients) = gradients.take_if(|_| rank == peers.rank as usize) {
+                self.pushes.start(gradients);
+                let complete = self.pushes.drain().await?;
+                self.complete(pass, complete);
+            }
+            self.dense.call(Dense::barrier).await??;
+        }
+        Ok(())
+    }
+
+    /// Where another worker is lost, the cause is what that worker told the coordinator, if it still could.
+    pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
+        if !matches!(error, WorkerError::Peers(_)) {
+            return error;
+        }
+        match tokio::time::timeout(ACCOUNT, self.stop.requested()).await {
+            Ok(told @ WorkerError::Stopped { .. }) => told,
+            _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
+        let peers = |rank| Peers { rank, world: 3, in_turns: false };
+        assert_eq!([0, 1, 2].map(|rank| peers(rank).leads()), [true, false, false]);
+        assert_eq!(peers(0).seed(11), 11);
+        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| peers(rank).seed(11)));
+        assert!(seeds.len() == 3 && seeds.iter().all(|seed| i64::try_from(*seed).is_ok()));
+    }
+}

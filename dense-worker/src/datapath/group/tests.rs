@@ -1,0 +1,135 @@
+//! Workers on threads of one process, without servers: the steps that they make together.
+
+use std::thread;
+use std::time::Duration;
+
+use zagros_collective::{InProcess, Place, Rendezvous};
+use zagros_job::{DenseOptimizer, Job, Model};
+use zagros_protocol::datapath::Access;
+
+use super::*;
+use crate::datapath::prepared::Preparer;
+use crate::metrics::Metrics;
+use crate::testing::{batch, job};
+
+fn job_of(seed: u64) -> Job {
+    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+    job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+    job.train.seed = seed;
+    job
+}
+
+/// Plays ranks on threads of their own, with as many jobs as there are; their answers, by rank.
+fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<Result<T, WorkerError>> {
+    let meeting = InProcess::default();
+    let rank = |rank: usize| -> Result<T, WorkerError> {
+        let (world, store, patience) = (jobs.len(), String::new(), Duration::from_secs(60));
+        let group = meeting.meet(&Place { rank, world, generation: 1, store, patience })?;
+        let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
+        dense.join(group, 11, b"same")?;
+        Ok(play(rank, dense))
+    };
+    thread::scope(|scope| {
+        let rank = &rank;
+        let threads: Vec<_> = (0..jobs.len()).map(|index| scope.spawn(move || rank(index))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// One sample per value, each with a row of its own.
+fn samples(values: &[f32]) -> (Prepared, Rows) {
+    let ids: Vec<u64> = (0..values.len() as u64).collect();
+    let mut batch = batch(values.len(), &[&ids]);
+    batch.numeric = values.to_vec();
+    batch.labels = values.iter().map(|value| f32::from(*value > 0.0)).collect();
+    let prepared = Preparer::new(&job_of(1), Access::Train).prepare(batch).unwrap();
+    (prepared, Rows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
+}
+
+/// A step with these samples on this rank and so many on all; loss and row gradients.
+fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
+    let mine = Turn { samples: values.len() as u32, bytes: 10.0, stops: false };
+    let agreed = dense.agree(mine)?;
+    let (prepared, rows) = samples(values);
+    let batch = (!values.is_empty()).then_some((&prepared, rows));
+    let rank = dense.together.as_ref().map_or(0, |together| together.group.rank());
+    let stepped = dense.step_together(batch, agreed.share(rank), 1)?;
+    Ok((stepped.loss, stepped.gradients.tables.concat()))
+}
+
+fn near(found: &[f32], expected: &[f32]) -> bool {
+    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+}
+
+/// Invariant RK-1.
+#[test]
+fn workers_make_the_step_that_one_makes_with_all_their_samples() {
+    let all = [0.5, -1.0, 2.0, 0.25, -0.75];
+    let steps = |dense: &mut Dense, mine: &[f32]| -> Vec<(f32, Vec<f32>)> {
+        (0..5).map(|_| step(dense, mine).unwrap()).collect()
+    };
+    let alone = ranks(&[job_of(1)], |_, mut dense| steps(&mut dense, &all)).remove(0).unwrap();
+    // The last worker has run dry.
+    let parts = [&all[..3], &all[3..], &[]];
+    let together: Vec<_> = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+        let steps = steps(&mut dense, parts[rank]);
+        (steps, dense.model.to_safetensors().unwrap())
+    });
+    let together: Vec<_> = together.into_iter().map(Result::unwrap).collect();
+    for (index, (loss, gradients)) in alone.iter().enumerate() {
+        let found: Vec<f32> = together.iter().flat_map(|(steps, _)| steps[index].1.clone()).collect();
+        assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
+        assert!(together.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
+    }
+    assert!(together.iter().all(|(_, weights)| *weights == together[0].1), "weights differ");
+}
+
+#[test]
+fn all_know_what_all_bring() {
+    let turns = [(4, false), (0, true), (2, false)];
+    let told = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+        let (samples, stops) = turns[rank];
+        dense.barrier().unwrap();
+        assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
+        dense.agree(Turn { samples, bytes: 10.0, stops }).unwrap()
+    });
+    for agreed in told {
+        let agreed = agreed.unwrap();
+        assert!(agreed.stops());
+        assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
+        assert_eq!([0, 1, 2].map(|rank| agreed.share(rank)), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
+    }
+}
+
+#[test]
+fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
+    let ended = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+        let before = dense.model.to_safetensors().unwrap();
+        let value = [0.5, f32::NAN][rank];
+        let error = step(&mut dense, &[value]).unwrap_err();
+        assert_eq!(dense.model.to_safetensors().unwrap(), before);
+        error
+    });
+    let ended: Vec<WorkerError> = ended.into_iter().map(Result::unwrap).collect();
+    assert!(matches!(&ended[0], WorkerError::PeerDiverged { step: 1, workers } if *workers == [1]), "{}", ended[0]);
+    assert!(matches!(&ended[1], WorkerError::Step { step: 1, source: ModelError::NotFinite { .. } }), "{}", ended[1]);
+}
+
+#[test]
+fn workers_that_start_from_other_weights_are_named() {
+    for ended in ranks(&[job_of(1), job_of(2), job_of(1)], |_, _| ()) {
+        assert!(matches!(&ended, Err(WorkerError::Unequal { workers }) if *workers == [1]), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_is_gone_is_named() {
+    let ended = ranks(
+        &[job_of(1), job_of(1)],
+        |rank, mut dense| {
+            if rank == 1 { Ok(()) } else { step(&mut dense, &[0.5]).map(|_| ()) }
+        },
+    );
+    let error = ended.into_iter().next().unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("dense worker 1 gone or late"), "{error}");
+}

@@ -1,0 +1,125 @@
+//! The dense gradients as one buffer, for workers that share them: all tensors one after another, in the order that the
+//! network made them, which is the same on every worker.
+
+use tch::{Device, Kind, Tensor};
+
+use super::{DenseModel, ModelError, expect};
+
+impl DenseModel {
+    /// Weights, and so values of [`Self::copy_gradients`].
+    #[must_use]
+    pub fn weights(&self) -> usize {
+        self.variables.trainable_variables().iter().map(Tensor::numel).sum()
+    }
+
+    /// Makes every gradient zero, as that of no sample.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
+        // Gradients come into being with the first backward pass, and this may be the first.
+        self.optimizer.zero_grad();
+        let mut nothing = Tensor::zeros([], (Kind::Float, Device::Cpu));
+        for variable in self.variables.trainable_variables() {
+            nothing = nothing.f_add(&variable.f_sum(Kind::Float)?.f_mul_scalar(0.0)?)?;
+        }
+        Ok(nothing.f_backward()?)
+    }
+
+    /// Copies the gradients of the last backward pass.
+    ///
+    /// # Errors
+    /// When `into` has another length than [`Self::weights`], or libtorch fails.
+    pub fn copy_gradients(&self, into: &mut [f32]) -> Result<(), ModelError> {
+        expect("dense gradients", self.weights(), into.len())?;
+        let mut rest = into;
+        for variable in self.variables.trainable_variables() {
+            let count = variable.numel();
+            let (mine, others) = rest.split_at_mut(count);
+            variable.f_grad()?.f_contiguous()?.f_copy_data(mine, count)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// One optimiser step with these gradients instead of those of the last backward pass.
+    ///
+    /// # Errors
+    /// When their length is not [`Self::weights`], one is not finite (nothing is applied then), or libtorch fails.
+    pub fn apply(&mut self, gradients: &[f32]) -> Result<(), ModelError> {
+        expect("dense gradients", self.weights(), gradients.len())?;
+        if !super::all_finite(gradients) {
+            return Err(ModelError::NotFinite { what: "a gradient of the dense network, summed over all workers," });
+        }
+        let mut rest = gradients;
+        for variable in self.variables.trainable_variables() {
+            let (mine, others) = rest.split_at(variable.numel());
+            let values = Tensor::f_from_slice(mine)?.f_reshape(variable.size())?;
+            let mut gradient = variable.f_grad()?;
+            tch::no_grad(|| gradient.f_copy_(&values))?;
+            rest = others;
+        }
+        self.optimizer.step();
+        Ok(())
+    }
+
+    /// From now on, dropout is that of this rank.
+    pub fn take_rank(&mut self, seed: u64, rank: u32) {
+        self.dropout = self.dropout.of_rank(seed, rank);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{DenseOptimizer, Model};
+
+    use super::*;
+    use crate::testing::job;
+
+    fn model() -> DenseModel {
+        let mut job = job(1, &[2, 2], Model::Dlrm { bottom: vec![3], top: vec![4], dropout: 0.0 });
+        job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+        DenseModel::new(&job).unwrap()
+    }
+
+    const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+
+    #[test]
+    fn gradients_that_go_through_a_buffer_make_the_same_step() {
+        let (mut at_once, mut in_parts) = (model(), model());
+        for _ in 0..3 {
+            let whole = at_once.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
+            assert_eq!(in_parts.backward(BATCH.0, BATCH.1, BATCH.2).unwrap(), whole);
+            let mut gradients = vec![0.0; in_parts.weights()];
+            in_parts.copy_gradients(&mut gradients).unwrap();
+            in_parts.apply(&gradients).unwrap();
+            assert_eq!(in_parts.to_safetensors().unwrap(), at_once.to_safetensors().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_worker_without_samples_makes_the_others_step() {
+        let (mut busy, mut idle) = (model(), model());
+        busy.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
+        let mut gradients = vec![1.0; busy.weights()];
+        idle.clear_gradients().unwrap();
+        idle.copy_gradients(&mut gradients).unwrap();
+        assert!(gradients.iter().all(|gradient| *gradient == 0.0));
+        let mut sum = vec![0.0; busy.weights()];
+        busy.copy_gradients(&mut sum).unwrap();
+        idle.apply(&sum).unwrap();
+        assert_eq!(idle.to_safetensors().unwrap(), busy.to_safetensors().unwrap());
+    }
+
+    #[test]
+    fn what_does_not_fit_or_is_no_number_changes_nothing() {
+        let mut model = model();
+        let before = model.to_safetensors().unwrap();
+        model.clear_gradients().unwrap();
+        let mut gradients = vec![0.0; model.weights()];
+        assert!(model.apply(&gradients[1..]).is_err() && model.copy_gradients(&mut gradients[1..]).is_err());
+        gradients[0] = f32::INFINITY;
+        assert!(matches!(model.apply(&gradients), Err(ModelError::NotFinite { .. })));
+        assert_eq!(model.to_safetensors().unwrap(), before);
+    }
+}

@@ -1,0 +1,219 @@
+//! Several dense workers in one process: what they train together is what one trains alone.
+
+use futures::future::join_all;
+use zagros_collective::{InProcess, Rendezvous};
+
+use super::*;
+
+/// What each worker of a run is given.
+struct Part {
+    input: Input,
+    shutdown: Shutdown,
+    observer: Arc<dyn Observer>,
+}
+
+impl Part {
+    fn of_files() -> Self {
+        Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(Silent) }
+    }
+
+    fn of_batches(batches: Vec<Batch>) -> Self {
+        Self { input: Input::Preloaded(Arc::new(batches)), ..Self::of_files() }
+    }
+}
+
+/// Trains in a fresh cluster, a worker per part: how each ended, the first one's steps, and its run folder.
+async fn train_parts(job: Job, parts: Vec<Part>) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
+    assert_eq!(job.cluster.workers as usize, parts.len());
+    let cluster = Cluster::start(&job).await;
+    let meeting = Arc::new(InProcess::default());
+    let recording = Arc::new(Recording::default());
+    let run = RunFolder::create(&job).unwrap();
+    let workers = (0..).zip(parts).map(|(index, part)| {
+        let observer: Arc<dyn Observer> =
+            if index == 0 { Arc::new(Both(recording.clone(), part.observer)) } else { part.observer };
+        let worker = Worker {
+            job: job.clone(),
+            control: cluster.control.clone(),
+            connect: Arc::clone(&cluster.connect),
+            index,
+            rendezvous: Some(meeting.clone() as Arc<dyn Rendezvous>),
+            registry: Registry::new(),
+            observer,
+            folder: Some(run.clone()),
+            shutdown: part.shutdown,
+        };
+        worker.run_on(part.input)
+    });
+    let ended = tokio::time::timeout(LATE, join_all(workers)).await.expect("the workers hang");
+    (ended, recording, run)
+}
+
+struct Both(Arc<Recording>, Arc<dyn Observer>);
+
+impl Observer for Both {
+    fn on(&self, event: &Event) {
+        self.0.on(event);
+        self.1.on(event);
+    }
+}
+
+/// Trains on the job's files with so many workers; the first one's summary.
+async fn train_with(workers: u32, mut job: Job) -> (Summary, Arc<Recording>, RunFolder) {
+    job.cluster.workers = workers;
+    let (ended, recorded, run) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
+    let summaries: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();
+    for other in &summaries {
+        assert_eq!((other.steps, other.samples, other.evaluation), {
+            let first = &summaries[0];
+            (first.steps, first.samples, first.evaluation)
+        });
+    }
+    (summaries.into_iter().next().unwrap(), recorded, run)
+}
+
+/// Samples `start .. start + size` of an endless data set.
+fn samples(start: u64, size: u64) -> Batch {
+    let mixed = |sample: u64| sample.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let all = start..start + size;
+    let bag = Ids {
+        ids: all.clone().flat_map(|sample| [mixed(sample) % 11, mixed(sample) % 5]).collect(),
+        offsets: Some((0..=size as u32).map(|sample| 2 * sample).collect()),
+    };
+    Batch {
+        size: size as usize,
+        labels: all.clone().map(|sample| f32::from(mixed(sample) % 17 > 8)).collect(),
+        numeric: all.clone().flat_map(|sample| [sample as f32 % 3.0 - 1.0, mixed(sample) as f32 % 7.0 / 7.0]).collect(),
+        categorical: vec![Ids { ids: all.map(|sample| mixed(sample) % 17).collect(), offsets: None }, bag.clone(), bag],
+        ..Batch::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
+    const STEPS: u64 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    // Without staleness, and with updates that add up: what is pushed in two parts is what is pushed in one.
+    let sets = ["train.mode=sync", "train.epochs=1", "embedding.optimizer={kind='sgd', lr=0.2}"];
+    let with = |workers: u32| {
+        let mut job = job(folder.path(), &sets);
+        job.cluster.workers = workers;
+        job
+    };
+    let batches = |from: u64, size: u64| (0..STEPS).map(|step| samples(step * 8 + from, size)).collect();
+    let (alone, expected, _) = train_parts(with(1), vec![Part::of_batches(batches(0, 8))]).await;
+    let parts = vec![Part::of_batches(batches(0, 5)), Part::of_batches(batches(5, 3))];
+    let (together, found, _) = train_parts(with(2), parts).await;
+    assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
+    for (one, other) in expected.steps().iter().zip(found.steps()) {
+        assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} alone, {}", one.step, one.loss, other.loss);
+        assert_eq!(one.samples, other.samples);
+    }
+    let (first, last) = (expected.steps()[0].loss, expected.steps()[STEPS as usize - 1].loss);
+    assert!((first - last).abs() > 1e-3, "nothing was learned: {first}, {last}");
+    assert_eq!(alone[0].as_ref().unwrap().rows, together[0].as_ref().unwrap().rows);
+}
+
+/// Three splits on two workers, in the order of turns: the same bits in every run, and each sample once.
+#[tokio::test(flavor = "multi_thread")]
+async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = rows(100_000);
+    let job = || {
+        let sets = ["train.mode=sync", "train.batch_size=1000", "cluster.servers=2", "data.shuffle_rows=5000"];
+        job_over(rows.clone(), folder.path(), &sets)
+    };
+    let (first, recorded, _) = train_with(2, job()).await;
+    let (second, again, _) = train_with(2, job()).await;
+    assert_eq!(recorded.losses(), again.losses());
+    assert_eq!((first.evaluation, first.rows, first.samples), (second.evaluation, second.rows, second.samples));
+    let (alone, ..) = train_with(1, job()).await;
+    assert_eq!((first.samples, first.rows), (alone.samples, alone.rows));
+    let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+    assert!((auc(&first) - auc(&alone)).abs() < 0.02, "{} with two, {} alone", auc(&first), auc(&alone));
+}
+
+/// Invariant RK-2.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // One split, so that two workers of three read nothing.
+    let sets = ["train.staleness=2", "train.epochs=3", "train.evaluate_every=10", "cluster.servers=2"];
+    let (summary, recorded, run) = train_with(3, job(folder.path(), &sets)).await;
+    let (alone, ..) = train_with(1, job(folder.path(), &sets)).await;
+    assert_eq!((summary.samples, summary.steps), (alone.samples, alone.steps));
+    let evaluation = summary.evaluation.unwrap();
+    assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
+    assert_eq!(evaluation.samples, alone.evaluation.unwrap().samples);
+    assert!(recorded.0.lock().unwrap().iter().filter(|event| matches!(event, Event::Evaluated { .. })).count() > 3);
+    // One worker scores the saved model to the same bits as three that merged theirs.
+    assert_eq!(evaluate(&run, &[], None).await.unwrap(), evaluation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let (short, ..) = train_with(2, job(folder.path(), &["train.max_steps=7"])).await;
+    assert_eq!((short.steps, short.outcome), (7, Outcome::Finished));
+    let shutdown = Shutdown::new();
+    let asked = Part { observer: Arc::new(StopAfter(5, shutdown.clone())), shutdown, ..Part::of_files() };
+    let mut two = job(folder.path(), &[]);
+    two.cluster.workers = 2;
+    let (ended, _, run) = train_parts(two, vec![Part::of_files(), asked]).await;
+    for summary in ended {
+        let summary = summary.unwrap();
+        assert_eq!(summary.outcome, Outcome::Interrupted);
+        assert!((5..=7).contains(&summary.steps), "{}", summary.steps);
+    }
+    assert!(run.model().join("manifest.json").is_file());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut two = job(folder.path(), &[]);
+    two.cluster.workers = 2;
+    let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
+    let mut bad = good.clone();
+    bad[4].numeric[0] = f32::NAN;
+    let (ended, ..) = train_parts(two, vec![Part::of_batches(good), Part::of_batches(bad)]).await;
+    let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
+    assert!(errors.iter().all(|error| error.exit_class() == ExitClass::Diverged), "{errors:?}");
+    assert!(errors[0].to_string().starts_with("step 5: loss or gradients of dense worker 1"), "{}", errors[0]);
+    assert!(errors[1].to_string().starts_with("step 5: the loss is not finite"), "{}", errors[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_data_of_one_worker_is_told_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    // The second of three splits is worker 1's alone.
+    let text = rows(100_000);
+    let middle = text[..text.len() / 2].rfind('\n').unwrap() + 1;
+    let text = format!("{}1,old,5,c1,1,2\n{}", &text[..middle], &text[middle..]);
+    let mut two = job_over(text, folder.path(), &["train.mode=sync", "features.numeric=['age']"]);
+    two.cluster.workers = 2;
+    let (ended, ..) = train_parts(two, vec![Part::of_files(), Part::of_files()]).await;
+    let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
+    assert_eq!(errors[1].exit_class(), ExitClass::Data);
+    assert!(errors[1].to_string().contains("train.csv:"), "{}", errors[1]);
+    assert!(matches!(&errors[0], WorkerError::Stopped { reason } if reason.contains("train.csv:")), "{}", errors[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut two = job(folder.path(), &["cluster.patience_seconds=1"]);
+    two.cluster.workers = 2;
+    let cluster = Cluster::start(&two).await;
+    let worker = cluster.worker(two.clone(), Arc::new(Silent), Shutdown::new());
+    let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
+    assert!(ended.unwrap_err().to_string().contains("start the run with `zagros up`"));
+
+    let cluster = Cluster::start(&two).await;
+    let mut worker = cluster.worker(two, Arc::new(Silent), Shutdown::new());
+    worker.rendezvous = Some(Arc::new(InProcess::default()));
+    let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
+    let error = ended.unwrap_err();
+    assert_eq!(error.exit_class(), ExitClass::Cluster);
+    assert!(error.to_string().contains("dense worker 1 has not joined"), "{error}");
+}

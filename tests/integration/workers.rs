@@ -1,0 +1,114 @@
+//! Several dense workers as processes: what they learn, and what happens when one of them dies or stands still.
+
+use std::time::Instant;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_tests::{Running, signal_process};
+
+use crate::fixture::Fixture;
+
+/// Every role as a process of its own, with no parent that ends the rest.
+struct Roles<'a> {
+    fixture: &'a Fixture,
+    coordinator: String,
+    others: Vec<Running>,
+}
+
+impl<'a> Roles<'a> {
+    fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [Running; 2]) {
+        let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
+        let mut coordinator = roles.role(&["coordinator", "--announce", "roles/coordinator.json"], sets);
+        coordinator.wait_for_line("announced");
+        let told: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
+        roles.coordinator = format!("cluster.coordinator={}", told["address"].as_str().expect("an address"));
+        let servers = ["0", "1"].map(|index| roles.role(&["embedding-server", "--index", index], sets));
+        roles.others.extend(servers.into_iter().chain([coordinator]));
+        let workers = ["0", "1"].map(|index| {
+            let announce = format!("roles/{index}.json");
+            roles.role(&["dense-worker", "--index", index, "--announce", &announce], sets)
+        });
+        (roles, workers)
+    }
+
+    fn role(&self, arguments: &[&str], sets: &[&str]) -> Running {
+        let all = ["cluster.workers=2", "cluster.servers=2", self.coordinator.as_str()];
+        let sets = all.iter().chain(sets).flat_map(|set| ["--set", set]);
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--config", "job.toml"]).chain(sets).collect();
+        self.fixture.start(arguments)
+    }
+
+    fn worker(&self, index: u32) -> u32 {
+        let told: Value = serde_json::from_str(&self.fixture.read(&format!("roles/{index}.json"))).expect("JSON");
+        told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    }
+}
+
+#[test]
+fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
+    let fixture = Fixture::new(20_000);
+    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    fixture.zagros(["up", "job.toml", "--servers", "2", "--set", "train.epochs=2"]).expect(0);
+    let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
+    // The global batch stays what it was.
+    let halves = ["--set", "train.epochs=2", "--set", "train.batch_size=128"];
+    let run = fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(halves));
+    let run = run.expect(0);
+    let together = auc();
+    println!("test AUC {alone:.4} with one worker, {together:.4} with two");
+    assert!((alone - together).abs() < 0.02, "AUC {alone} with one worker, {together} with two");
+    assert_eq!(fixture.summary()["samples"], samples);
+    let tells = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
+    assert!(tells("dense worker 0") && !tells("dense worker 1"), "{}", run.stderr);
+    let folder = fixture.run_folder().display().to_string();
+    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
+    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    assert_eq!(scored["auc"].as_f64(), Some(together));
+}
+
+#[test]
+fn synchronous_workers_write_the_same_losses_in_every_run() {
+    let fixture = Fixture::new(8_000);
+    let losses = || {
+        fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.mode=sync"]).expect(0);
+        fixture.losses()
+    };
+    let first = losses();
+    assert!(!first.is_empty());
+    assert_eq!(first, losses());
+}
+
+#[test]
+fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
+    let fixture = Fixture::new(4_000);
+    for (signal, lost) in [(Signal::KILL, 1), (Signal::KILL, 0), (Signal::STOP, 1)] {
+        let sets = ["train.epochs=1000", "cluster.patience_seconds=5"];
+        let (roles, [mut first, second]) = Roles::start(&fixture, &sets);
+        first.wait_for_line("step ");
+        signal_process(roles.worker(lost), signal);
+        let (left, name) = if lost == 1 { (first, "dense worker 1") } else { (second, "dense worker 0") };
+        let started = Instant::now();
+        left.finish().expect(4).says(&[name]);
+        println!("{name} got {signal:?}: the other ended after {:.1?}", started.elapsed());
+    }
+}
+
+#[test]
+fn an_interrupted_cluster_of_workers_ends_together_with_what_there_is() {
+    let fixture = Fixture::new(4_000);
+    let arguments = ["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.epochs=1000"];
+    let mut run = fixture.start(arguments);
+    run.wait_for_line("step ");
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let summary = fixture.summary();
+    assert_eq!(summary["outcome"], "interrupted");
+    assert!(fixture.run_folder().join("model/manifest.json").is_file());
+}
+
+#[test]
+fn one_process_says_what_to_use_for_several_workers() {
+    let fixture = Fixture::new(100);
+    let run = fixture.zagros(["train", "job.toml", "--set", "cluster.workers=2"]);
+    run.expect(2).says(&["`zagros train` runs one dense worker", "zagros up", "cluster.workers=1"]);
+}
