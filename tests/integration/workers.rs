@@ -63,7 +63,9 @@ fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
     let folder = fixture.run_folder().display().to_string();
     let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
     let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
-    assert_eq!(scored["auc"].as_f64(), Some(together));
+    // Batches are cut elsewhere, so that a logit may be rounded otherwise.
+    let scored = scored["auc"].as_f64().expect("an AUC");
+    assert!((scored - together).abs() < 1e-5, "{scored} scored again, {together} then");
 }
 
 #[test]

@@ -146,8 +146,12 @@ async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was
     assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
     assert_eq!(evaluation.samples, alone.evaluation.unwrap().samples);
     assert!(recorded.0.lock().unwrap().iter().filter(|event| matches!(event, Event::Evaluated { .. })).count() > 3);
-    // One worker scores the saved model to the same bits as three that merged theirs.
-    assert_eq!(evaluate(&run, &[], None).await.unwrap(), evaluation);
+    // One worker scores the saved model as three that merged theirs did; batches are cut elsewhere, so a logit may be
+    // rounded otherwise.
+    let again = evaluate(&run, &[], None).await.unwrap();
+    assert_eq!((again.samples, again.positive_rate), (evaluation.samples, evaluation.positive_rate));
+    let near = |one: Option<f64>, other: Option<f64>| (one.unwrap() - other.unwrap()).abs() < 1e-6;
+    assert!(near(again.auc, evaluation.auc) && near(again.logloss, evaluation.logloss), "{again:?} {evaluation:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
