@@ -45,8 +45,10 @@ pub(crate) fn open(
     Ok(Some(tier))
 }
 
-/// A folder of this server's own.
+/// A folder of this server's own, which goes when the server does; nothing else is left among the runs.
 fn folder(job: &Job, index: ServerIndex) -> PathBuf {
-    let below = job.cluster.cold_folder.clone().unwrap_or_else(|| job.output.folder.join("cold"));
-    below.join(format!("server-{index}"))
+    match &job.cluster.cold_folder {
+        Some(below) => below.join(format!("server-{index}")),
+        None => job.output.folder.join(format!("cold-server-{index}")),
+    }
 }

@@ -1,7 +1,7 @@
 //! What a table is made from, and the checks that stand at its door.
 
-use crate::init::Initializer;
 use crate::optimizer::{Limits, Optimizer};
+use crate::row::init::Initializer;
 use crate::{Admission, Element, Retention, Schedule, TableError, init::RowSeed};
 
 /// Stripes of a table unless the caller chooses: enough that threads rarely meet, few enough that a request with a

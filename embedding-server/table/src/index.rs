@@ -20,8 +20,8 @@ use std::sync::Arc;
 use bucket::{Bucket, WAYS, WORDS, count, fill, swap_remove, take_apart};
 use hashbrown::HashMap;
 
-use crate::memory::{Arena, Memory};
-use crate::prefetch::prefetch;
+use crate::machine::memory::{Arena, Memory};
+use crate::machine::prefetch::prefetch;
 
 /// Entries for each bucket, on average, above which the index grows.
 const FULL: usize = 5;
@@ -321,8 +321,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::group::key_of;
-    use crate::memory::Pages;
+    use crate::machine::memory::Pages;
+    use crate::request::group::key_of;
 
     fn empty() -> Index {
         Index::new(&Arena::new(Pages::Huge))

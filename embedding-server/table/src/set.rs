@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::shared::Shared;
+use crate::tier::shared::Shared;
 use crate::{Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
 
 /// The tables of a model; a table's number is its position.

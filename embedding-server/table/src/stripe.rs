@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::TableCounts;
 use crate::admission::Doorkeeper;
-use crate::capture::Capture;
 use crate::config::Layout;
-use crate::group::id_of;
 use crate::index::{Found, Index};
-use crate::memory::Arena;
-use crate::prefetch::prefetch;
-use crate::slab::{Place, Slab};
+use crate::machine::memory::Arena;
+use crate::machine::prefetch::prefetch;
+use crate::request::group::id_of;
+use crate::row::slab::{Place, Slab};
+use crate::snapshot::capture::Capture;
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -282,8 +282,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::group::key_of;
-    use crate::memory::Pages;
+    use crate::machine::memory::Pages;
+    use crate::request::group::key_of;
     use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {

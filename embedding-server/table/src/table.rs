@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::admission::Doorkeeper;
-use crate::cold_sweep::ColdSweep;
 use crate::config::Layout;
-use crate::evict::Leaving;
-use crate::marks::Marks;
-use crate::shared::Shared;
+use crate::row::marks::Marks;
 use crate::stripe::Stripe;
+use crate::tier::cold_sweep::ColdSweep;
+use crate::tier::evict::Leaving;
+use crate::tier::shared::Shared;
 use crate::{Admission, Capacity, ColdStore, Element, Retention, TableConfig, TableCounts, TableError, Victims};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.

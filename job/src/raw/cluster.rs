@@ -36,7 +36,8 @@ pub(crate) struct Cluster {
     /// Form of rows and gradients on the wire between processes.
     pub(crate) wire: Wire,
     /// Memory that the rows of one embedding server may take, a number with a unit such as `"2GiB"` or `"500 MB"`;
-    /// at least 64 KiB. Rows beyond it leave as `embedding.evict` and `embedding.victims` say. Default: no limit.
+    /// at least 64 KiB. Rows beyond it leave as `embedding.evict` and `embedding.victims` say. Buffers of the store that
+    /// they leave for come on top: an eighth of it, 4 MiB at least and 512 MiB at most. Default: no limit.
     #[schemars(length(min = 1))]
     pub(crate) memory: Option<String>,
     /// Folder for the rows that a server's memory does not hold. Default: one below `output.folder`.

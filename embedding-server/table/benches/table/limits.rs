@@ -116,7 +116,7 @@ impl Plain {
     fn line(&self, row: usize) -> usize {
         let random = (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let lines = self.index.words().len() / LINE;
-        (u128::from(random) * lines as u128 >> 64) as usize * LINE
+        ((u128::from(random) * lines as u128) >> 64) as usize * LINE
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rule of admission of one stripe, and what a snapshot is still owed of it.
 
 use super::{Admission, Sighted, Sightings};
-use crate::group::id_of;
+use crate::request::group::id_of;
 
 /// Lives in a stripe, under its lock.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Doorkeeper {
 mod tests {
     use super::*;
     use crate::Counter;
-    use crate::group::key_of;
+    use crate::request::group::key_of;
 
     #[test]
     fn a_snapshot_reads_what_was_remembered_at_its_instant_once() {

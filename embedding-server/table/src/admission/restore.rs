@@ -1,6 +1,6 @@
 //! Sightings of a table as a whole: told for a saved model, and taken over from one.
 
-use crate::group::key_of;
+use crate::request::group::key_of;
 use crate::{Table, TableError};
 
 impl Table {

@@ -5,8 +5,8 @@ use hashbrown::hash_table::Entry;
 
 use super::sketch::Sketch;
 use super::{Admission, Counter};
-use crate::element::Noise;
-use crate::group::{id_of, key_of};
+use crate::request::group::{id_of, key_of};
+use crate::row::element::Noise;
 
 /// The step that no push has, whose random words choose ids.
 const CHOICE: u64 = u64::MAX;

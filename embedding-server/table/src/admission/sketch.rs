@@ -6,7 +6,7 @@
 //! probability δ at most). Only cells below the new count are raised, "conservative update" (Estan and Varghese, "New
 //! directions in traffic measurement and accounting", 2002), which errs less and keeps the bound.
 
-use crate::group::key_of;
+use crate::request::group::key_of;
 
 /// Tells the cells' hash from the one that chose the stripe.
 const SALT: u64 = 0x6A09_E667_F3BC_C908;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::memory::{Arena, HUGE_PAGE, Memory};
+use crate::machine::memory::{Arena, HUGE_PAGE, Memory};
 
 /// Slots of the first blocks: a stripe of a tiny table costs no more than these.
 const FIRST_BLOCK: usize = 4;
@@ -218,7 +218,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::{CACHE_LINE, Pages};
+    use crate::machine::memory::{CACHE_LINE, Pages};
 
     fn empty(stride: usize, marks: bool) -> Slab {
         Slab::new(&Arena::new(Pages::Huge), stride, marks)

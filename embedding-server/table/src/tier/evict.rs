@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use crate::prefetch::prefetch;
+use crate::machine::prefetch::prefetch;
 use crate::stripe::Stripe;
-use crate::visit::{Todo, place_of};
+use crate::tier::visit::{Todo, place_of};
 use crate::{ColdError, Table, Victims};
 
 /// Rows that every stripe may hold, whatever the budget says.
-const FLOOR: usize = crate::visit::AT_ONCE;
+const FLOOR: usize = crate::tier::visit::AT_ONCE;
 /// Rows compared to find those of the lowest rank. All of a stripe's where it has no more; else as many neighbours in
 /// its index, which is as good as random, from where the search before ended.
 const COMPARED: usize = 4096;

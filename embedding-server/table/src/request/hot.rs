@@ -1,11 +1,11 @@
 //! The loops over the rows of a request, stripe by stripe: where a server's time goes.
 
 use crate::config::Layout;
-use crate::group::{Group, Scratch};
-use crate::prefetch::prefetch;
-use crate::slab::Place;
+use crate::machine::prefetch::prefetch;
+use crate::request::group::{Group, Scratch};
+use crate::request::update::Update;
+use crate::row::slab::Place;
 use crate::stripe::Stripe;
-use crate::update::Update;
 use crate::{Element, PushReport, Table};
 
 /// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later: as

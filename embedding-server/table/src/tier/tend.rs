@@ -5,8 +5,8 @@ use std::ops::AddAssign;
 
 use parking_lot::MutexGuard;
 
-use crate::evict::{Leaving, Ranked, Relief};
 use crate::stripe::Stripe;
+use crate::tier::evict::{Leaving, Ranked, Relief};
 use crate::{ColdError, Table, TableError, TableSet};
 
 /// One row in this many of a stripe is kept free where memory is short.

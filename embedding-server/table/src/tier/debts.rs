@@ -6,10 +6,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::hot::row;
+use crate::request::hot::row;
+use crate::request::update::Update;
 use crate::stripe::{Owed, Stripe};
-use crate::update::Update;
-use crate::visit::{Todo, Visit};
+use crate::tier::visit::{Todo, Visit};
 use crate::{Table, TableError};
 
 impl Table {

@@ -100,7 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::element::{Element, Noise};
+    use crate::row::element::{Element, Noise};
 
     struct Format {
         round: fn(f32, u32) -> u16,

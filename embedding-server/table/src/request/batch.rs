@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::ops::AddAssign;
 
-use crate::group::Scratch;
-use crate::hot::row;
-use crate::wide::wide;
-use crate::{NonFinite, Rows, Table, TableError, repeats};
+use crate::machine::wide::wide;
+use crate::request::group::Scratch;
+use crate::request::hot::row;
+use crate::request::repeats;
+use crate::{NonFinite, Rows, Table, TableError};
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use hashbrown::HashTable;
 
-use crate::group::{Group, Scratch, key_of};
+use crate::request::group::{Group, Scratch, key_of};
 
 /// Cells of the search for each key: so few are taken that most keys find theirs empty at once.
 const CELLS_PER_KEY: usize = 4;

@@ -1,12 +1,12 @@
 //! The calls on a table whose rows come and go: a pass over what is in memory, one read of the cold tier for all the
 //! rest, a pass over that.
 
-use crate::batch::Distinct;
-use crate::group::{Scratch, id_of};
-use crate::hot::{row, row_mut};
-use crate::update::Update;
-use crate::visit::Visit;
-use crate::wide::wide;
+use crate::machine::wide::wide;
+use crate::request::batch::Distinct;
+use crate::request::group::{Scratch, id_of};
+use crate::request::hot::{row, row_mut};
+use crate::request::update::Update;
+use crate::tier::visit::Visit;
 use crate::{Access, LookupReport, PushReport, Rows, Table, TableError};
 
 impl Table {

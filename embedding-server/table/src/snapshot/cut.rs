@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLockWriteGuard};
 
-use crate::group::id_of;
-use crate::tend::cold_error;
-use crate::visit::place_of;
+use crate::request::group::id_of;
+use crate::tier::tend::cold_error;
+use crate::tier::visit::place_of;
 use crate::{ColdError, ColdScan, ColdView, Moment, Rows, Sighted, Table, TableError, TableSet};
 
 /// Longest wait for those who are under way.

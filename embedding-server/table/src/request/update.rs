@@ -1,8 +1,8 @@
 //! What the rows of one push have in common, and how one of them is changed.
 
 use crate::config::Layout;
-use crate::element::{Element, Noise};
 use crate::optimizer::{Optimizer, Rate};
+use crate::row::element::{Element, Noise};
 
 /// One push as a row sees it.
 pub(crate) struct Update<'a> {

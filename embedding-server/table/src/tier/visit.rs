@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::group::stripe_of;
+use crate::request::group::stripe_of;
 use crate::stripe::Stripe;
 use crate::{ColdError, ColdRows, Table, TableError};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::capacity::Budget;
-use crate::clock::Clock;
-use crate::memory::{Arena, Pages};
+use crate::machine::memory::{Arena, Pages};
+use crate::tier::capacity::Budget;
+use crate::tier::clock::Clock;
 use crate::{Capacity, ColdError};
 
 /// What the tables of one server share.

@@ -1,7 +1,7 @@
 //! Forgetting rows of the cold tier that are past their time to live. A lookup would not use them; they take space.
 
-use crate::tend::Tended;
-use crate::visit::place_of;
+use crate::tier::tend::Tended;
+use crate::tier::visit::place_of;
 use crate::{ColdError, ColdRows, ColdScan, ColdView, Table};
 
 /// Rows looked at in one call.

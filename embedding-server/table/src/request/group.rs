@@ -1,7 +1,7 @@
 //! Ids of one request, grouped by stripe with a counting sort, in buffers that live as long as their owner likes.
 
-use crate::slab::Place;
-use crate::visit::Visit;
+use crate::row::slab::Place;
+use crate::tier::visit::Visit;
 
 /// Working memory of one request; keep it and pass it again, so that a request allocates nothing per row.
 #[derive(Debug, Default)]

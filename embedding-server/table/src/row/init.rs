@@ -3,7 +3,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::philox::philox4x32;
+use crate::row::philox::philox4x32;
 
 /// Deviations beyond which a truncated normal draws again.
 const CUT: f64 = 2.0;

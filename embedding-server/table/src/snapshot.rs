@@ -1,0 +1,5 @@
+//! All rows of one instant, while they change.
+
+pub(crate) mod capture;
+pub(crate) mod cut;
+pub(crate) mod entry;
