@@ -15,6 +15,7 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros eval runs/quickstart-…                 score the test part with a saved model
+  zagros report runs/quickstart-…               write the run's page anew, also of a run that failed
   zagros inspect runs/quickstart-…              what the saved model's tables hold
   zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
 
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
+    /// Write a run's page, report.html, anew from what is in its folder.
+    Report(ReportArgs),
     /// Show what a saved model's tables hold; check, look up, export.
     Inspect(InspectModelArgs),
     /// Run the coordinator of a job.
@@ -134,6 +137,13 @@ pub(crate) struct EvalArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Run folder.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -95,6 +95,11 @@ impl Failure {
         Self::new(exit, chain.into_iter().rev().fold(innermost, |report, text| report.wrap_err(text)))
     }
 
+    /// Logs the error, which ends nothing.
+    pub(crate) fn warn(self, what: &str) {
+        tracing::warn!(error = %self.report, "{what}");
+    }
+
     /// Shows the error on standard error and gives the exit code.
     pub(crate) fn print(self) -> ExitCode {
         err!("{:?}", self.report);

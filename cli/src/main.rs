@@ -5,6 +5,7 @@ mod commands;
 mod embedded;
 mod exit;
 mod meter;
+mod page;
 mod plan;
 mod print;
 mod report;

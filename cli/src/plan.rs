@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
-use zagros_job::{Job, Mode, Model, Table, TestPart};
+use zagros_job::{Job, Mode, Model, Table, TestPart, ValidationPart};
 
 use crate::exit::{Exit, Failure};
 use crate::print::out;
@@ -20,6 +20,7 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     out!("{}  plan; nothing was run\n", job.name.bold());
     row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));
     row("held out", held_out(&job.data.test));
+    row("validation", validation(job));
     row("features", format!("{} numeric, {} categorical", job.features.numeric.len(), job.features.categorical.len()));
     row("model", model(job));
     row("training", training(job));
@@ -40,6 +41,9 @@ fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
     if let TestPart::Files(test) = &job.data.test {
         check_first_rows(job, &files(job, test)?, Part::All)?;
     }
+    if let ValidationPart::Files(validation) = &job.data.validation {
+        check_first_rows(job, &files(job, validation)?, Part::All)?;
+    }
     let train = files(job, &job.data.train)?;
     check_first_rows(job, &train, Part::Train)?;
     Ok(train)
@@ -55,6 +59,16 @@ fn held_out(test: &TestPart) -> String {
         TestPart::Fraction(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
         TestPart::None => "nothing".to_owned(),
     }
+}
+
+fn validation(job: &Job) -> String {
+    let part = match &job.data.validation {
+        ValidationPart::Files(files) => format!("{} file(s)", files.len()),
+        ValidationPart::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        ValidationPart::None => return "nothing".to_owned(),
+    };
+    let stop = job.train.early_stop.map(|stop| format!(", at most {} evaluations without a better one", stop.patience));
+    part + &stop.unwrap_or_default()
 }
 
 fn model(job: &Job) -> String {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
-use zagros_dense_worker::{Evaluation, ExitClass, Outcome, Summary, Worker, WorkerError};
+use zagros_dense_worker::{Evaluation, ExitClass, Outcome, RunFolder, Summary, Worker, WorkerError};
 use zagros_job::{Job, TestPart};
 use zagros_plumbing::lifecycle::Signals;
 
 use crate::exit::{Exit, Failure};
+use crate::page;
 use crate::print::out;
 use crate::terminal::Terminal;
 
@@ -48,12 +49,24 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     let terminal = Arc::new(terminal);
     worker.observer = terminal.clone();
     let job = worker.job.clone();
-    let folder = worker.folder.as_ref().map(|folder| folder.path().to_owned());
+    let run_folder = worker.folder.clone();
+    let folder = run_folder.as_ref().map(|folder| folder.path().to_owned());
     let ended = worker.run().await;
     terminal.finish();
+    // Also of a run that failed: its curves tell how it came to that.
+    let page = run_folder.as_ref().and_then(write_page);
     let summary = ended.map_err(|error| failure(error, signals))?;
-    Report { job: &job, summary: &summary, folder, planted: Planted::of(&job) }.print();
+    Report { job: &job, summary: &summary, folder, page, planted: Planted::of(&job) }.print();
     Ok(if summary.outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success })
+}
+
+/// A page that cannot be written fails no run.
+fn write_page(folder: &RunFolder) -> Option<PathBuf> {
+    // A run that failed before its first step has nothing to show.
+    if !folder.metrics_file().is_file() {
+        return None;
+    }
+    page::write(folder).map_err(|failure| failure.warn("no page of the run was written")).ok()
 }
 
 /// The exit code of the signal that ended a run.
@@ -78,6 +91,7 @@ struct Report<'a> {
     job: &'a Job,
     summary: &'a Summary,
     folder: Option<PathBuf>,
+    page: Option<PathBuf>,
     planted: Option<Planted>,
 }
 
@@ -92,9 +106,21 @@ impl Report<'_> {
             HumanCount(summary.steps),
             summary.seconds
         );
+        if let Some(choice) = &summary.choice {
+            out!("  {choice}\n");
+        }
+        self.print_validation();
         self.print_measures();
         self.print_cost();
         self.print_next();
+    }
+
+    fn print_validation(&self) {
+        let Some(validation) = &self.summary.validation else { return };
+        let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
+        let (auc, logloss) = (measure(validation.auc), measure(validation.logloss));
+        let gauc = grouped(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
+        row("validation", &format!("AUC {auc}, logloss {logloss}{gauc}"));
     }
 
     fn print_measures(&self) {
@@ -106,6 +132,9 @@ impl Report<'_> {
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
         row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));
         row("test logloss", &with_best(evaluation.logloss, best_logloss, None));
+        if let Some(gauc) = grouped(evaluation) {
+            row("test GAUC", &gauc);
+        }
         let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
         row("calibration", &format!("{calibration} predicted clicks per real one"));
     }
@@ -127,6 +156,9 @@ impl Report<'_> {
         }
         if let Some(folder) = &self.folder {
             row("run folder", &folder.display().to_string());
+        }
+        if let Some(page) = &self.page {
+            row("page", &format!("{} (open it in a browser)", page.display()));
         }
     }
 
@@ -158,6 +190,15 @@ fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
     }
+}
+
+/// The AUC within groups, and how many there were; `None` where none were asked for.
+pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
+    let groups = evaluation.groups?;
+    let Some(gauc) = evaluation.gauc else { return Some("undefined (no group has both classes)".to_owned()) };
+    let share = evaluation.group_share.filter(|share| *share < 1.0);
+    let sampled = share.map_or_else(String::new, |share| format!(", a sample of {:.3} % of all", share * 100.0));
+    Some(format!("{gauc:.4} (mean over {} groups with both classes{sampled})", HumanCount(groups)))
 }
 
 fn parent(folder: &Path) -> &Path {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
-use zagros_dense_worker::{Evaluation, Event, Observer, StepReport};
+use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
 
 use crate::print::err;
 
@@ -96,8 +96,11 @@ impl Observer for Terminal {
             Event::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
             Event::Started { passes, steps_hint, .. } => self.start(*passes, *steps_hint),
             Event::Step(report) => self.step(report),
-            Event::Evaluating { .. } => self.status("scoring the test part"),
-            Event::Evaluated { step, evaluation, .. } => self.line(&describe_evaluation(*step, evaluation)),
+            Event::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
+            Event::Evaluated { step, part, evaluation, .. } => {
+                self.line(&describe_evaluation(*step, *part, evaluation))
+            }
+            Event::Chosen { message, .. } => self.line(message),
             _ => {}
         }
     }
@@ -125,10 +128,12 @@ fn describe(report: &StepReport, epochs: u32, eta: Option<Duration>) -> String {
     )
 }
 
-fn describe_evaluation(step: u64, evaluation: &Evaluation) -> String {
+fn describe_evaluation(step: u64, part: HeldOutPart, evaluation: &Evaluation) -> String {
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
     let (auc, logloss) = (measure(evaluation.auc), measure(evaluation.logloss));
-    format!("test after step {step}: AUC {auc}, logloss {logloss} ({} samples)", HumanCount(evaluation.samples))
+    let gauc = evaluation.groups.map_or_else(String::new, |_| format!(", GAUC {}", measure(evaluation.gauc)));
+    let samples = HumanCount(evaluation.samples);
+    format!("{} after step {step}: AUC {auc}{gauc}, logloss {logloss} ({samples} samples)", part.name())
 }
 
 /// Share of the run: of its data or of its steps, whichever ends first.

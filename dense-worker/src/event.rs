@@ -50,25 +50,66 @@ pub enum Event {
     Evaluating {
         /// Steps made before.
         step: u64,
+        /// Which part.
+        part: HeldOutPart,
         /// Bytes read so far of the files that hold it.
         done: u64,
         /// Bytes of those files.
         total: u64,
     },
+    /// A pass over the training rows is done.
+    PassEnded {
+        /// Steps made before.
+        step: u64,
+        /// Which pass, from 0.
+        pass: u32,
+        /// Measures of its training rows, each scored before it was learned from.
+        training: Evaluation,
+    },
     /// The held-out part was scored.
     Evaluated {
         /// Steps made before.
         step: u64,
+        /// Which part.
+        part: HeldOutPart,
         /// In which pass, from 0.
         pass: u32,
         /// The measures.
         evaluation: Evaluation,
+    },
+    /// One of several states was chosen by the validation part, and is the model now.
+    Chosen {
+        /// Steps after which it was.
+        step: u64,
+        /// Why training ended and why this state, in words.
+        message: String,
     },
     /// The trained model is in this folder.
     Saved {
         /// The folder with `manifest.json`.
         folder: PathBuf,
     },
+}
+
+/// A part of the data that is not learned from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldOutPart {
+    /// Early stopping and the choice of the best state go by it.
+    Validation,
+    /// What the model is judged by in the end.
+    Test,
+}
+
+impl HeldOutPart {
+    /// As it is called in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
 }
 
 /// One step, as seen right after it.
@@ -90,6 +131,12 @@ pub struct StepReport {
     pub loss_smoothed: f64,
     /// AUC over about the last 100,000 training samples, each scored before it was learned from.
     pub auc_so_far: Option<f64>,
+    /// Mean loss over the same samples, nats.
+    pub logloss_recent: Option<f64>,
+    /// That over the entropy of their positive rate.
+    pub normalised_entropy: Option<f64>,
+    /// Predicted clicks over real ones, over the same samples.
+    pub calibration: Option<f64>,
     /// Earlier batches whose gradients were not acknowledged when this one's rows were looked up.
     pub staleness: u32,
 }

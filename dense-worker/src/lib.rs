@@ -18,6 +18,6 @@ mod testing;
 
 pub use control::{Evaluate, Input, Manifest, Worker};
 pub use error::{ExitClass, WorkerError};
-pub use event::{Evaluation, Event, Observer, Several, Silent, StepReport};
+pub use event::{Evaluation, Event, HeldOutPart, Observer, Several, Silent, StepReport};
 pub use report::{Recorder, RunFolder};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};

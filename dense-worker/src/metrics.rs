@@ -7,6 +7,7 @@ use zagros_plumbing::metrics::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, latency_buckets, register,
 };
 
+use crate::event::{Evaluation, HeldOutPart};
 use crate::summary::StageSeconds;
 
 /// The worker's metrics. Also what [`StageSeconds`] is read from, so that the two agree.
@@ -26,11 +27,47 @@ pub struct Metrics {
     pub lookups_in_flight: IntGauge,
     /// Malformed rows skipped.
     pub bad_rows: IntCounter,
-    /// Last AUC of the held-out part.
-    pub test_auc: Gauge,
-    /// Last logloss of the held-out part.
-    pub test_logloss: Gauge,
+    /// Last measures of the validation part.
+    validation: HeldOutGauges,
+    /// Last measures of the test part.
+    test: HeldOutGauges,
     stages: [Counter; Stage::ALL.len()],
+}
+
+/// The last measures of a held-out part; NaN where one is not defined.
+#[derive(Clone, Debug)]
+pub struct HeldOutGauges {
+    auc: Gauge,
+    logloss: Gauge,
+    gauc: Gauge,
+    normalised_entropy: Gauge,
+    calibration: Gauge,
+}
+
+impl HeldOutGauges {
+    fn new(registry: &Registry, part: &str) -> Self {
+        let gauge = |name: &str, what: &str| {
+            let (name, help) = (format!("zagros_worker_{part}_{name}"), format!("{what} of the {part} part."));
+            register(registry, Gauge::new(name, help))
+        };
+        Self {
+            auc: gauge("auc", "AUC"),
+            logloss: gauge("logloss", "Logloss, nats,"),
+            gauc: gauge("gauc", "AUC within groups"),
+            normalised_entropy: gauge("normalised_entropy", "Logloss over that of the positive rate,"),
+            calibration: gauge("calibration", "Predicted clicks over real ones,"),
+        }
+    }
+
+    /// Shows these measures from now on.
+    pub fn set(&self, evaluation: &Evaluation) {
+        let shown = |gauge: &Gauge, value: Option<f64>| gauge.set(value.unwrap_or(f64::NAN));
+        shown(&self.auc, evaluation.auc);
+        shown(&self.logloss, evaluation.logloss);
+        shown(&self.gauc, evaluation.gauc);
+        shown(&self.normalised_entropy, evaluation.normalised_entropy);
+        shown(&self.calibration, evaluation.calibration);
+    }
 }
 
 /// A stage of the pipeline.
@@ -85,9 +122,18 @@ impl Metrics {
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),
-            test_auc: gauge("zagros_worker_test_auc", "AUC of the held-out part."),
-            test_logloss: gauge("zagros_worker_test_logloss", "Logloss of the held-out part, nats."),
+            validation: HeldOutGauges::new(registry, "validation"),
+            test: HeldOutGauges::new(registry, "test"),
             stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
+        }
+    }
+
+    /// The measures of a held-out part.
+    #[must_use]
+    pub fn held_out(&self, part: HeldOutPart) -> &HeldOutGauges {
+        match part {
+            HeldOutPart::Validation => &self.validation,
+            HeldOutPart::Test => &self.test,
         }
     }
 
@@ -116,6 +162,19 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_shown_apart() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry);
+        metrics.held_out(HeldOutPart::Validation).set(&Evaluation { auc: Some(0.75), ..Evaluation::default() });
+        let shown = zagros_plumbing::metrics::render(&registry);
+        assert!(shown.contains("zagros_worker_validation_auc 0.75"), "{shown}");
+        assert!(
+            shown.contains("zagros_worker_test_auc 0\n") && shown.contains("zagros_worker_validation_gauc NaN"),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn stages_are_counted_apart_and_shown_by_name() {

@@ -1,7 +1,10 @@
-//! Running measures of training: smoothed loss, AUC of the recent past, speed. Constant memory, constant time.
+//! Running measures of training: smoothed loss, measures of the recent past and of an epoch, speed. Constant memory,
+//! constant time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use zagros_eval::{Evaluation, Sums};
 
 /// Exponential mean that is unbiased from the first value on (as Adam's moments are).
 #[derive(Clone, Copy, Debug)]
@@ -33,52 +36,148 @@ impl Smoothed {
 /// the AUC by less than the noise of a window.
 const BINS: usize = 1 << 12;
 
-/// AUC over the last predictions, kept as two histograms and a ring.
+/// Predictions by class, counted.
 #[derive(Clone, Debug)]
-pub(crate) struct RecentAuc {
-    window: usize,
-    recent: VecDeque<(u16, bool)>,
-    positives: Vec<u32>,
-    negatives: Vec<u32>,
+pub(crate) struct Histogram {
+    positives: Vec<u64>,
+    negatives: Vec<u64>,
 }
 
-impl RecentAuc {
-    /// Over so many samples.
-    pub(crate) fn over(window: usize) -> Self {
-        Self { window, recent: VecDeque::new(), positives: vec![0; BINS], negatives: vec![0; BINS] }
+impl Histogram {
+    /// No predictions.
+    pub(crate) fn new() -> Self {
+        Self { positives: vec![0; BINS], negatives: vec![0; BINS] }
     }
 
-    /// Adds a sample, forgetting the oldest beyond the window.
-    pub(crate) fn add(&mut self, label: f32, logit: f32) {
-        let probability = 1.0 / (1.0 + (-logit).exp());
-        // A NaN casts to bin 0; the step that made one ends the run anyway.
-        let bin = ((probability * BINS as f32) as usize).min(BINS - 1);
-        let positive = label > 0.5;
-        self.class(positive)[bin] += 1;
-        self.recent.push_back((bin as u16, positive));
-        if self.recent.len() > self.window
-            && let Some((bin, positive)) = self.recent.pop_front()
-        {
-            self.class(positive)[usize::from(bin)] -= 1;
-        }
+    /// Adds a prediction by its bin and class.
+    pub(crate) fn add(&mut self, (bin, is_positive): (u16, bool)) {
+        self.class(is_positive)[usize::from(bin)] += 1;
+    }
+
+    /// Takes away one that was added.
+    pub(crate) fn take_away(&mut self, (bin, is_positive): (u16, bool)) {
+        self.class(is_positive)[usize::from(bin)] -= 1;
     }
 
     /// The AUC; `None` until both classes were seen.
     pub(crate) fn auc(&self) -> Option<f64> {
-        let (mut below, mut won, mut positives) = (0_u64, 0_u64, 0_u64);
+        let (mut below, mut won, mut positives) = (0_u64, 0_u128, 0_u64);
         for bin in 0..BINS {
-            let (here, others) = (u64::from(self.positives[bin]), u64::from(self.negatives[bin]));
+            let (here, others) = (self.positives[bin], self.negatives[bin]);
             // A pair in order counts two, a tie one.
-            won += here * (2 * below + others);
+            won += u128::from(here) * u128::from(2 * below + others);
             below += others;
             positives += here;
         }
-        let pairs = positives * below;
+        let pairs = u128::from(positives) * u128::from(below);
         (pairs > 0).then(|| won as f64 / (2 * pairs) as f64)
     }
 
-    fn class(&mut self, positive: bool) -> &mut [u32] {
-        if positive { &mut self.positives } else { &mut self.negatives }
+    fn class(&mut self, is_positive: bool) -> &mut [u64] {
+        if is_positive { &mut self.positives } else { &mut self.negatives }
+    }
+}
+
+/// Predictions of a batch, ready to be counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Predicted {
+    /// Bin and class of each.
+    bins: Vec<(u16, bool)>,
+    sums: Sums,
+}
+
+impl Predicted {
+    /// `labels` and `logits` are as many; `loss` is their mean one, nats.
+    pub(crate) fn new(labels: &[f32], logits: &[f32], loss: f32) -> Self {
+        let samples = labels.len() as u64;
+        let mut sums = Sums { samples, loss: f64::from(loss) * samples as f64, ..Sums::default() };
+        let count = |(label, logit): (&f32, &f32)| {
+            let (is_positive, probability) = (*label > 0.5, 1.0 / (1.0 + (-logit).exp()));
+            sums.positives += u64::from(is_positive);
+            sums.predicted += f64::from(probability);
+            // A NaN casts to bin 0; the step that made one ends the run anyway.
+            (((probability * BINS as f32) as usize).min(BINS - 1) as u16, is_positive)
+        };
+        let bins = std::iter::zip(labels, logits).map(count).collect();
+        Self { bins, sums }
+    }
+}
+
+/// Measures over all predictions since it was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Overall {
+    histogram: Histogram,
+    sums: Sums,
+}
+
+impl Overall {
+    /// No predictions.
+    pub(crate) fn new() -> Self {
+        Self { histogram: Histogram::new(), sums: Sums::default() }
+    }
+
+    /// Adds those of a batch.
+    pub(crate) fn add(&mut self, predicted: &Predicted) {
+        self.sums.add(predicted.sums);
+        predicted.bins.iter().for_each(|place| self.histogram.add(*place));
+    }
+
+    pub(crate) fn report(&self) -> Evaluation {
+        measures(&self.sums, self.histogram.auc())
+    }
+}
+
+/// Measures over the last predictions: the AUC over so many to one, the sums over as many or, as batches are forgotten
+/// whole, up to a batch fewer.
+#[derive(Clone, Debug)]
+pub(crate) struct Recent {
+    window: usize,
+    histogram: Histogram,
+    predictions: VecDeque<(u16, bool)>,
+    sums: Sums,
+    batches: VecDeque<Sums>,
+}
+
+impl Recent {
+    /// Over so many samples.
+    pub(crate) fn over(window: usize) -> Self {
+        let (predictions, batches) = (VecDeque::new(), VecDeque::new());
+        Self { window, histogram: Histogram::new(), predictions, sums: Sums::default(), batches }
+    }
+
+    /// Adds the predictions of a batch, forgetting the oldest beyond the window.
+    pub(crate) fn add(&mut self, predicted: &Predicted) {
+        for place in &predicted.bins {
+            self.histogram.add(*place);
+            self.predictions.push_back(*place);
+            if self.predictions.len() > self.window
+                && let Some(oldest) = self.predictions.pop_front()
+            {
+                self.histogram.take_away(oldest);
+            }
+        }
+        self.sums.add(predicted.sums);
+        self.batches.push_back(predicted.sums);
+        while self.sums.samples > self.window as u64 && self.batches.len() > 1 {
+            let oldest = self.batches.pop_front().unwrap_or_default();
+            self.sums.take_away(oldest);
+        }
+    }
+
+    pub(crate) fn report(&self) -> Evaluation {
+        measures(&self.sums, self.histogram.auc())
+    }
+}
+
+fn measures(sums: &Sums, auc: Option<f64>) -> Evaluation {
+    Evaluation {
+        samples: sums.samples,
+        positive_rate: sums.positive_rate(),
+        auc,
+        logloss: sums.logloss(),
+        normalised_entropy: sums.normalised_entropy(),
+        calibration: sums.calibration(),
+        ..Evaluation::default()
     }
 }
 
@@ -134,32 +233,52 @@ mod tests {
         assert!((smoothed.mean() - 0.71).abs() < 1e-3, "{}", smoothed.mean());
     }
 
+    fn near(a: Option<f64>, b: Option<f64>) -> bool {
+        a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-5)
+    }
+
     proptest! {
         /// Logits in steps that are wider than a bin, so that the two agree.
         #[test]
-        fn recent_auc_is_the_exact_one_of_the_window(
+        fn recent_measures_are_the_exact_ones_of_the_window(
             samples in prop::collection::vec((any::<bool>(), -16_i8..16), 1..300), window in 1_usize..400,
         ) {
-            let mut recent = RecentAuc::over(window);
-            let mut exact = zagros_eval::Scores::new();
+            let (mut recent, mut overall) = (Recent::over(window), Overall::new());
+            let (mut exact, mut all) = (zagros_eval::Scores::new(), zagros_eval::Scores::new());
             let samples: Vec<(f32, f32)> =
                 samples.iter().map(|(label, step)| (f32::from(u8::from(*label)), f32::from(*step) / 4.0)).collect();
-            samples.iter().for_each(|(label, logit)| recent.add(*label, *logit));
+            for (label, logit) in &samples {
+                let loss = zagros_eval::measure::softplus(f64::from(if *label > 0.5 { -logit } else { *logit })) as f32;
+                let predicted = Predicted::new(&[*label], &[*logit], loss);
+                recent.add(&predicted);
+                overall.add(&predicted);
+                all.push(*label, *logit);
+            }
             samples.iter().rev().take(window).for_each(|(label, logit)| exact.push(*label, *logit));
-            match (recent.auc(), exact.auc()) {
-                (Some(recent), Some(exact)) => prop_assert!((recent - exact).abs() < 1e-12, "{recent} {exact}"),
-                (recent, exact) => prop_assert_eq!(recent, exact),
+            for (found, expected) in [(recent.report(), exact.report()), (overall.report(), all.report())] {
+                prop_assert_eq!((found.samples, found.positive_rate), (expected.samples, expected.positive_rate));
+                prop_assert!(near(found.auc, expected.auc) && near(found.logloss, expected.logloss), "{found:?} {expected:?}");
+                prop_assert!(near(found.normalised_entropy, expected.normalised_entropy), "{found:?} {expected:?}");
+                prop_assert!(near(found.calibration, expected.calibration), "{found:?} {expected:?}");
             }
         }
     }
 
     #[test]
+    fn a_batch_larger_than_the_window_is_kept_whole() {
+        let mut recent = Recent::over(2);
+        recent.add(&Predicted::new(&[0.0; 5], &[0.0; 5], 0.5));
+        assert_eq!((recent.report().samples, recent.report().logloss), (5, Some(0.5)));
+        recent.add(&Predicted::new(&[1.0], &[0.0], 1.5));
+        assert_eq!((recent.report().samples, recent.report().logloss), (1, Some(1.5)));
+    }
+
+    #[test]
     fn extreme_logits_have_a_bin() {
-        let mut recent = RecentAuc::over(10);
-        recent.add(1.0, f32::INFINITY);
-        recent.add(0.0, f32::NEG_INFINITY);
-        recent.add(0.0, f32::NAN);
-        assert_eq!(recent.auc(), Some(1.0));
+        let mut recent = Recent::over(10);
+        let logits = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        recent.add(&Predicted::new(&[1.0, 0.0, 0.0], &logits, 0.0));
+        assert_eq!(recent.report().auc, Some(1.0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a worker did, in numbers.
 
 use serde::{Deserialize, Serialize};
+use zagros_plumbing::process::Machine;
 
 use crate::event::Evaluation;
 
@@ -15,7 +16,7 @@ pub enum Outcome {
 }
 
 /// What a worker did, in numbers. Written to `summary.json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How it ended.
     pub outcome: Outcome,
@@ -31,8 +32,23 @@ pub struct Summary {
     pub loss: f64,
     /// AUC over about the last 100,000 training samples, each scored before it was learned from.
     pub train_auc: Option<f64>,
-    /// The last evaluation of the held-out part.
+    /// The last evaluation of the held-out part; with a validation part, the one evaluation of the test part.
     pub evaluation: Option<Evaluation>,
+    /// Evaluation of the validation part by the state that is the model.
+    #[serde(default)]
+    pub validation: Option<Evaluation>,
+    /// Steps after which the model was in that state.
+    #[serde(default)]
+    pub model_step: u64,
+    /// Why training ended and which state is the model, where the validation part decided it.
+    #[serde(default)]
+    pub choice: Option<String>,
+    /// Measures over about the last 100,000 training samples, each scored before it was learned from.
+    #[serde(default)]
+    pub recent: Evaluation,
+    /// The same of each pass.
+    #[serde(default)]
+    pub passes: Vec<Evaluation>,
     /// Rows of all tables.
     pub rows: u64,
     /// Memory held by them on all servers: weights, optimiser state, index.
@@ -45,10 +61,13 @@ pub struct Summary {
     pub bad_rows: u64,
     /// Most resident memory of this process so far, where the kernel tells.
     pub peak_rss_bytes: Option<u64>,
+    /// What it ran on.
+    #[serde(default)]
+    pub machine: Machine,
 }
 
 /// Earlier batches whose gradients were not acknowledged at lookup, over all steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Staleness {
     /// At most τ.
     pub max: u32,
@@ -57,7 +76,7 @@ pub struct Staleness {
 }
 
 /// Seconds spent in each stage. Stages overlap, so the sum is more than the wall time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageSeconds {
     /// Processor time of reading and parsing.
     pub parse: f64,

@@ -10,9 +10,9 @@ pub(crate) use control::FakeControl;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, DenseOptimizer, Element, Features, Format, Init, Job, Label, Mode, Model,
-    NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits, TableOptimizer,
-    TestPart, Train, Values, Wire,
+    Admission, Categorical, Cluster, Data, DenseOptimizer, Element, Eval, Features, Format, Init, Job, Label, Mode,
+    Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
+    TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -35,9 +35,11 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             threads: 1,
             max_steps: None,
             evaluate_every: None,
+            early_stop: None,
         },
+        eval: Eval { group_by: None, group_samples: 1000 },
         cluster: cluster(),
-        output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false },
+        output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false, keep_best: 0 },
     }
 }
 
@@ -95,6 +97,7 @@ fn data() -> Data {
         format: Format::Criteo,
         train: Vec::new(),
         test: TestPart::None,
+        validation: ValidationPart::None,
         max_bad_rows: 0,
         max_line_bytes: 1 << 20,
         threads: 1,

@@ -117,16 +117,18 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
 fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
         "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
-        "train": ["a b.txt", "/é"], "test": "t",
+        "train": ["a b.txt", "/é"], "test": "t", "validation": "v", "validation_share": null,
     });
     let fixed_cluster = json!({ "coordinator": null, "admin": null, "server_addresses": null, "servers": 3, "workers": null, "buckets": 7, "memory": "1.5 GiB" });
     // Excludes the other time to live.
     let fixed_rows = json!({ "ttl_seconds": null });
     let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
-    let sections = ["data", "embedding", "model", "optimizer", "train", "cluster", "output"];
+    let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
     (features, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), table, sections)| {
-        let [data, embedding, model, optimizer, train, cluster, output] = sections;
+        let [data, embedding, model, optimizer, train, eval, cluster, output] = sections;
+        // Without early stopping there is nothing to keep.
+        let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
             "data": with(data, fixed_data.clone()),
@@ -136,8 +138,9 @@ fn any_job() -> impl Strategy<Value = String> {
             "model": model,
             "optimizer": optimizer,
             "train": with(train, json!({ "staleness": null })),
+            "eval": with(eval, json!({ "group_by": "user" })),
             "cluster": with(cluster, fixed_cluster.clone()),
-            "output": output,
+            "output": with(output, json!({ "keep_best": kept })),
         });
         toml::to_string(&job).unwrap()
     })

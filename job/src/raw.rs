@@ -7,6 +7,7 @@
 mod cluster;
 mod data;
 mod embedding;
+mod eval;
 mod features;
 mod model;
 mod rows;
@@ -20,12 +21,13 @@ use serde::{Deserialize, Serialize};
 pub(crate) use cluster::{Cluster, Wire};
 pub(crate) use data::{Data, Format, Paths};
 pub(crate) use embedding::{Embedding, Init, Table, TableOptimizer};
+pub(crate) use eval::Eval;
 pub(crate) use features::{
     Categorical, CategoricalTable, Features, Label, LabelTable, Numeric, NumericTable, PoolAt, Pooling, Standardise,
 };
 pub(crate) use model::{DenseOptimizer, Model};
 pub(crate) use rows::{Admission, Counter, Element, Evict, NonFinite, SKETCH, Schedule, Victims};
-pub(crate) use train::{Mode, Output, Train};
+pub(crate) use train::{EarlyStop, Metric, Mode, Output, Train};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +58,9 @@ pub(crate) struct Job {
     /// How training runs.
     #[serde(default)]
     pub(crate) train: Train,
+    /// How held-out rows are measured.
+    #[serde(default)]
+    pub(crate) eval: Eval,
     /// Who takes part, and where they listen.
     #[serde(default)]
     pub(crate) cluster: Cluster,

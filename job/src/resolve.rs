@@ -3,6 +3,7 @@
 
 mod cluster;
 mod data;
+mod eval;
 mod features;
 mod model;
 mod rows;
@@ -42,6 +43,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn job(&mut self, raw: raw::Job) -> Job {
+        self.early_stop_fits(&raw);
         let columns = data::columns(&raw.data);
         let features = self.features(raw.data.format, raw.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
@@ -51,13 +53,14 @@ impl Resolver<'_> {
         Job {
             name: self.name(raw.name),
             data: self.data(&raw.data),
-            features,
             tables,
             model: model::network(raw.model),
             dense_optimizer: model::optimizer(raw.optimizer),
             train: self.train(&raw.train),
+            eval: self.eval(raw.eval, &features.label, columns.as_deref()),
             cluster: self.cluster(raw.cluster),
-            output: output(raw.output),
+            output: output(raw.output, raw.train.early_stop.is_some()),
+            features,
         }
     }
 
@@ -92,8 +95,10 @@ fn is_name_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-fn output(raw: raw::Output) -> Output {
-    Output { folder: PathBuf::from(raw.folder), save_model: raw.save_model, tensorboard: raw.tensorboard }
+fn output(raw: raw::Output, chooses: bool) -> Output {
+    let raw::Output { folder, save_model, tensorboard, keep_best } = raw;
+    let keep_best = keep_best.unwrap_or(u32::from(chooses));
+    Output { folder: PathBuf::from(folder), save_model, tensorboard, keep_best }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, Features, Format, Job, Mode, Model, Numeric, PoolAt, Pooling, Standardise,
-    Table, TestPart, Values, Wire,
+    Categorical, Data, DenseOptimizer, EarlyStop, Features, Format, Job, Metric, Mode, Model, Numeric, PoolAt, Pooling,
+    Standardise, Table, TestPart, ValidationPart, Values, Wire,
 };
 
 impl Job {
@@ -40,20 +40,25 @@ impl Job {
             "model": self.model,
             "optimizer": self.dense_optimizer,
             "train": crate::Train { threads: 0, ..self.train.clone() },
+            "eval": self.eval,
             "cluster": [self.cluster.servers, self.cluster.workers, self.cluster.buckets],
             "wire": self.cluster.wire,
         });
         xxh3_64(agreed.to_string().as_bytes())
     }
 
-    /// All files that the run reads: training, then test.
+    /// All files that the run reads: training, then validation, then test.
     #[must_use]
     pub fn data_files(&self) -> Vec<&Path> {
         let test: &[PathBuf] = match &self.data.test {
             TestPart::Files(files) => files,
             TestPart::Fraction(_) | TestPart::None => &[],
         };
-        self.data.train.iter().chain(test).map(PathBuf::as_path).collect()
+        let validation: &[PathBuf] = match &self.data.validation {
+            ValidationPart::Files(files) => files,
+            ValidationPart::Share(_) | ValidationPart::None => &[],
+        };
+        self.data.train.iter().chain(validation).chain(test).map(PathBuf::as_path).collect()
     }
 }
 
@@ -68,11 +73,13 @@ fn raw_job(job: &Job) -> raw::Job {
         model: model(&job.model),
         optimizer: dense_optimizer(job.dense_optimizer),
         train: train(&job.train),
+        eval: raw::Eval { group_by: job.eval.group_by.clone(), group_samples: job.eval.group_samples },
         cluster: cluster(&job.cluster),
         output: raw::Output {
             folder: text(&job.output.folder),
             save_model: job.output.save_model,
             tensorboard: job.output.tensorboard,
+            keep_best: job.train.early_stop.is_some().then_some(job.output.keep_best),
         },
     }
 }
@@ -83,6 +90,11 @@ fn data(data: &Data) -> raw::Data {
         TestPart::Fraction(fraction) => (None, Some(*fraction)),
         TestPart::None => (None, None),
     };
+    let (validation, validation_share) = match &data.validation {
+        ValidationPart::Files(files) => (Some(paths(files)), None),
+        ValidationPart::Share(share) => (None, Some(*share)),
+        ValidationPart::None => (None, None),
+    };
     let delimited = match &data.format {
         Format::Criteo => None,
         Format::Delimited(delimited) => Some(delimited),
@@ -92,6 +104,8 @@ fn data(data: &Data) -> raw::Data {
         train: paths(&data.train),
         test,
         test_fraction,
+        validation,
+        validation_share,
         delimiter: delimited.map(|layout| char::from(layout.delimiter).to_string()),
         header: delimited.map(|layout| layout.header),
         columns: delimited.map(|layout| layout.columns.clone()),
@@ -183,7 +197,17 @@ fn train(train: &crate::Train) -> raw::Train {
         threads: train.threads,
         max_steps: train.max_steps,
         evaluate_every: train.evaluate_every,
+        early_stop: train.early_stop.map(early_stop),
     }
+}
+
+fn early_stop(early_stop: EarlyStop) -> raw::EarlyStop {
+    let metric = match early_stop.metric {
+        Metric::Auc => raw::Metric::Auc,
+        Metric::Logloss => raw::Metric::Logloss,
+        Metric::Gauc => raw::Metric::Gauc,
+    };
+    raw::EarlyStop { metric, patience: early_stop.patience, min_delta: early_stop.min_delta }
 }
 
 fn cluster(cluster: &crate::Cluster) -> raw::Cluster {

@@ -27,6 +27,8 @@ pub struct Job {
     pub dense_optimizer: DenseOptimizer,
     /// How training runs.
     pub train: Train,
+    /// How held-out rows are measured.
+    pub eval: Eval,
     /// Who takes part.
     pub cluster: Cluster,
     /// What is written.
@@ -42,6 +44,8 @@ pub struct Data {
     pub train: Vec<PathBuf>,
     /// Held-out part.
     pub test: TestPart,
+    /// Held-out part that is scored while training.
+    pub validation: ValidationPart,
     /// How many malformed rows are skipped (and counted) before the run stops.
     pub max_bad_rows: u64,
     /// Longest line accepted, bytes.
@@ -50,6 +54,14 @@ pub struct Data {
     pub threads: usize,
     /// Rows in the shuffle window; 0 keeps file order.
     pub shuffle_rows: usize,
+}
+
+impl Data {
+    /// Whether there are rows that early stopping and the choice of the best state go by.
+    #[must_use]
+    pub fn has_validation(&self) -> bool {
+        self.validation != ValidationPart::None
+    }
 }
 
 /// Where the held-out samples come from.
@@ -61,6 +73,49 @@ pub enum TestPart {
     Fraction(f64),
     /// None: nothing is evaluated.
     None,
+}
+
+/// Where the samples come from that early stopping and the choice of the best state go by.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum ValidationPart {
+    /// Files of their own.
+    Files(Vec<PathBuf>),
+    /// This share (0..1) of the training files' rows, chosen by a hash of the line, none of them in the test part.
+    Share(f64),
+    /// None: the test part is scored while training, where there is one.
+    None,
+}
+
+/// How held-out rows are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Eval {
+    /// Column whose values make the groups of GAUC.
+    pub group_by: Option<String>,
+    /// Most samples that are kept by group.
+    pub group_samples: usize,
+}
+
+/// When training ends before its last epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct EarlyStop {
+    /// Measure of the validation part that must get better.
+    pub metric: Metric,
+    /// Evaluations in a row without a better one after which training ends.
+    pub patience: u32,
+    /// By how much a measure must be better to count.
+    pub min_delta: f64,
+}
+
+/// Measure of a held-out part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Area under the ROC curve; more is better.
+    Auc,
+    /// Mean binary cross-entropy; less is better.
+    Logloss,
+    /// Mean AUC within groups; more is better.
+    Gauc,
 }
 
 /// Layout of a line.
@@ -250,6 +305,8 @@ pub struct Train {
     pub max_steps: Option<u64>,
     /// Besides after each epoch, evaluate every so many steps.
     pub evaluate_every: Option<u64>,
+    /// End once the validation part gets no better.
+    pub early_stop: Option<EarlyStop>,
 }
 
 /// Consistency between embeddings and the dense network.
@@ -308,4 +365,6 @@ pub struct Output {
     pub save_model: bool,
     /// Whether TensorBoard events are written.
     pub tensorboard: bool,
+    /// Best states kept while training, besides the last; 0 for no choice among states.
+    pub keep_best: u32,
 }

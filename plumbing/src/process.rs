@@ -5,13 +5,12 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// Most resident memory this process ever held, bytes; `None` where the kernel does not tell (`/proc` is Linux's).
 #[must_use]
 pub fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    kib_of(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
 /// User and system time of all threads of this process since its start.
@@ -34,6 +33,43 @@ pub fn cpu_time_of(process: Pid) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
+/// What a process runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory, bytes, where the kernel tells.
+    pub memory_bytes: Option<u64>,
+    /// The processor's model, where the kernel tells.
+    pub processor: Option<String>,
+}
+
+impl Machine {
+    /// This one.
+    #[must_use]
+    pub fn this() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: kib_of(&read("/proc/meminfo"), "MemTotal:"),
+            processor: processor_of(&read("/proc/cpuinfo")),
+        }
+    }
+}
+
+/// A line such as `MemTotal:  16384 kB`, in bytes.
+fn kib_of(text: &str, name: &str) -> Option<u64> {
+    let kib = text.lines().find_map(|line| line.strip_prefix(name))?;
+    kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The first core's model.
+fn processor_of(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    let name = line.split_once(':')?.1.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::process::getpid;
@@ -51,6 +87,15 @@ mod tests {
         let grown = |before: Duration, after: Duration| after >= before + Duration::from_millis(30);
         let seen = before_seen.zip(cpu_time_of(getpid()));
         assert!(seen.is_none_or(|(before, after)| grown(before, after)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_machine_is_described_as_far_as_the_kernel_tells() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU @ 2.00GHz\nmodel name\t: Some CPU @ 2.00GHz\n";
+        assert_eq!(processor_of(text).as_deref(), Some("Some CPU @ 2.00GHz"));
+        assert_eq!(processor_of("Hardware : board\n"), None);
+        assert_eq!(kib_of("MemFree: 1 kB\nMemTotal:    2048 kB\n", "MemTotal:"), Some(2 << 20));
+        assert!(Machine::this().cores >= 1);
     }
 
     #[test]

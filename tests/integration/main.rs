@@ -5,6 +5,7 @@ mod bad_job;
 mod bench;
 mod cluster;
 mod data;
+mod early_stop;
 mod faults;
 mod fixture;
 mod help;

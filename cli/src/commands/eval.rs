@@ -62,6 +62,9 @@ fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {
     let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
     out!("AUC                  {}", measure(evaluation.auc));
+    if let Some(gauc) = report::grouped(evaluation) {
+        out!("GAUC                 {gauc}");
+    }
     out!("logloss              {}", measure(evaluation.logloss));
     out!("normalised entropy   {}", measure(evaluation.normalised_entropy));
     out!("calibration          {}", measure(evaluation.calibration));

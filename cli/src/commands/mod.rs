@@ -4,6 +4,7 @@ mod bench;
 mod data;
 mod eval;
 mod inspect;
+mod report;
 mod roles;
 mod status;
 mod train;
@@ -32,6 +33,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Coordinator(args) => block_on(roles::coordinator(args)),
         Command::EmbeddingServer(args) => block_on(roles::embedding_server(args)),
         Command::DenseWorker(args) => block_on(roles::dense_worker(args)),
+        Command::Report(args) => report::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Status(args) => block_on(status::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),

@@ -1,6 +1,10 @@
-//! Measures of a click model: AUC, logloss, normalised entropy, calibration. Pure, exact, mergeable.
+//! Measures of a click model: AUC, AUC by group, logloss, normalised entropy, calibration. Pure, exact, mergeable.
 
+pub mod grouped;
 pub mod measure;
 pub mod scores;
+pub mod sums;
 
+pub use grouped::{Gauc, Grouped};
 pub use scores::{Evaluation, LengthsDiffer, Scores};
+pub use sums::Sums;

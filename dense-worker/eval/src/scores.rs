@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use std::fmt;
 
+use crate::Grouped;
 use crate::measure;
 
 /// Logits by class. 4 bytes a sample, so that 100 M test samples fit in 400 MB; order is not kept.
@@ -15,6 +16,8 @@ pub struct Scores {
     positives: Vec<f32>,
     negatives: Vec<f32>,
     is_sorted: bool,
+    /// The same samples by group, where groups are asked for.
+    grouped: Option<Grouped>,
 }
 
 /// All measures of a scored part. `None` where a measure is not defined (no samples, one class only).
@@ -32,6 +35,15 @@ pub struct Evaluation {
     pub normalised_entropy: Option<f64>,
     /// Mean predicted probability over the share of positives.
     pub calibration: Option<f64>,
+    /// Mean AUC within groups, weighted by their samples ([`crate::Grouped`]); `None` where no groups are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gauc: Option<f64>,
+    /// Groups with both classes, which `gauc` is the mean of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<u64>,
+    /// Share of all groups that were looked at, chosen by a hash; below 1 when there were too many samples to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_share: Option<f64>,
 }
 
 impl Scores {
@@ -39,6 +51,12 @@ impl Scores {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No samples, to be added with their groups ([`Self::extend_grouped`]), of which at most `capacity` are kept by group.
+    #[must_use]
+    pub fn by_group(capacity: usize) -> Self {
+        Self { grouped: Some(Grouped::new(capacity)), ..Self::default() }
     }
 
     /// Adds a sample: positive when `label` is above one half.
@@ -56,7 +74,7 @@ impl Scores {
     /// When there are more labels than logits or the reverse; nothing is added then.
     pub fn extend(&mut self, labels: &[f32], logits: &[f32]) -> Result<(), LengthsDiffer> {
         if labels.len() != logits.len() {
-            return Err(LengthsDiffer { labels: labels.len(), logits: logits.len() });
+            return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
         }
         for (label, logit) in labels.iter().zip(logits) {
             self.push(*label, *logit);
@@ -64,8 +82,28 @@ impl Scores {
         Ok(())
     }
 
+    /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are of no concern.
+    ///
+    /// # Errors
+    /// When there are more or fewer of one than of another; nothing is added then.
+    pub fn extend_grouped(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
+        if self.grouped.is_some() && groups.len() != logits.len() {
+            return Err(LengthsDiffer { what: "groups", found: groups.len(), logits: logits.len() });
+        }
+        self.extend(labels, logits)?;
+        if let Some(grouped) = &mut self.grouped {
+            // As many of each: checked above.
+            std::iter::zip(groups, std::iter::zip(labels, logits))
+                .for_each(|(group, (label, logit))| grouped.push(*group, *label, *logit));
+        }
+        Ok(())
+    }
+
     /// Adds the samples of another part: the same as scoring both in one.
     pub fn merge(&mut self, mut other: Self) {
+        if let (Some(grouped), Some(others)) = (&mut self.grouped, other.grouped.take()) {
+            grouped.merge(others);
+        }
         self.positives.append(&mut other.positives);
         self.negatives.append(&mut other.negatives);
         self.is_sorted = false;
@@ -88,6 +126,7 @@ impl Scores {
         self.positives.clear();
         self.negatives.clear();
         self.is_sorted = false;
+        self.grouped.iter_mut().for_each(Grouped::clear);
     }
 
     /// Area under the ROC curve, see [`measure::auc`]. O(n log n), in place.
@@ -123,6 +162,7 @@ impl Scores {
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
         let samples = self.len();
+        let grouped = self.grouped.as_mut().map(Grouped::gauc);
         Evaluation {
             samples: samples as u64,
             positive_rate: (samples > 0).then(|| self.positives.len() as f64 / samples as f64),
@@ -130,6 +170,9 @@ impl Scores {
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
             calibration: self.calibration(),
+            gauc: grouped.and_then(|grouped| grouped.value),
+            groups: grouped.map(|grouped| grouped.groups),
+            group_share: grouped.map(|grouped| grouped.share),
         }
     }
 
@@ -145,15 +188,17 @@ impl Scores {
 /// A batch whose labels and logits do not belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthsDiffer {
-    /// Labels given.
-    pub labels: usize,
+    /// What there are more or fewer of.
+    pub what: &'static str,
+    /// As many of them.
+    pub found: usize,
     /// Logits given.
     pub logits: usize,
 }
 
 impl fmt::Display for LengthsDiffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} labels but {} logits: the model must score each sample once", self.labels, self.logits)
+        write!(f, "{} {} but {} logits: the model must score each sample once", self.found, self.what, self.logits)
     }
 }
 
@@ -215,17 +260,27 @@ mod tests {
 
     #[test]
     fn nothing_scored_is_nothing_measured() {
-        let empty = Evaluation {
-            samples: 0,
-            positive_rate: None,
-            auc: None,
-            logloss: None,
-            normalised_entropy: None,
-            calibration: None,
-        };
         let mut cleared = scores(&[(true, 1.0)]);
         cleared.clear();
-        assert_eq!(cleared.report(), empty);
+        assert_eq!(cleared.report(), Evaluation::default());
+    }
+
+    #[test]
+    fn groups_are_measured_beside_the_whole_and_merged_with_it() {
+        let mut first = Scores::by_group(100);
+        first.extend_grouped(&[1.0, 0.0], &[0.5, 0.1], &[1, 1]).unwrap();
+        let mut second = Scores::by_group(100);
+        second.extend_grouped(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
+        assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
+        first.merge(second);
+        let report = first.report();
+        assert_eq!(
+            (report.samples, report.gauc, report.groups, report.group_share),
+            (4, Some(0.5), Some(2), Some(1.0))
+        );
+        assert_eq!(report.auc, Some(0.5));
+        first.clear();
+        assert_eq!((first.report().gauc, first.report().groups), (None, Some(0)));
     }
 
     proptest! {

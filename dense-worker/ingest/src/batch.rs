@@ -13,6 +13,9 @@ pub struct Batch {
     pub numeric: Vec<f32>,
     /// One per categorical feature.
     pub categorical: Vec<Ids>,
+    /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty where groups are not asked
+    /// for, as in training.
+    pub groups: Vec<u64>,
     /// Splits whose last sample is in this batch: complete once its gradients are acknowledged.
     pub completes: Vec<u64>,
     /// Bytes of input that this batch consumed, for progress.
@@ -48,6 +51,7 @@ impl Batch {
         self.labels.clear();
         self.numeric.clear();
         self.categorical.iter_mut().for_each(|column| column.truncate(0));
+        self.groups.clear();
         self.completes.clear();
         self.bytes = 0;
     }
@@ -58,6 +62,7 @@ impl Batch {
         self.size += samples.len();
         self.labels.extend_from_slice(&other.labels[samples.clone()]);
         self.numeric.extend_from_slice(&other.numeric[samples.start * width..samples.end * width]);
+        self.groups.extend_from_slice(other.groups.get(samples.clone()).unwrap_or_default());
         assert_eq!(self.categorical.len(), other.categorical.len(), "batches of one stream have the same features");
         for (column, from) in self.categorical.iter_mut().zip(&other.categorical) {
             column.append(from, samples.clone());
@@ -80,6 +85,7 @@ impl Batch {
                 .copied()
                 .collect(),
             categorical: self.categorical.iter().map(|column| column.pick(order)).collect(),
+            groups: order.iter().filter_map(|sample| self.groups.get(*sample).copied()).collect(),
             completes: self.completes.clone(),
             bytes: self.bytes,
         }
@@ -163,6 +169,7 @@ mod tests {
             batch.size += 1;
             batch.labels.push((sample % 2) as f32);
             batch.numeric.push(sample as f32);
+            batch.groups.push(sample / 3);
             batch.categorical[0].ids.push(sample);
             batch.categorical[1].ids.extend((0..sample % 4).map(|value| 100 * sample + value));
             let end = batch.categorical[1].ids.len() as u32;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     /// A data file is not there or cannot be read.
-    #[error("cannot read {}: {source}; check data.train and data.test in the job file", path.display())]
+    #[error("cannot read {}: {source}; check data.train, data.validation and data.test in the job file", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -16,7 +16,7 @@ pub enum IngestError {
         source: io::Error,
     },
     /// A data file is a folder, a socket, …
-    #[error("{} is not a file; name the files themselves in data.train and data.test", path.display())]
+    #[error("{} is not a file; name the files themselves in data.train, data.validation and data.test", path.display())]
     NotAFile {
         /// What was named.
         path: PathBuf,
@@ -206,7 +206,10 @@ fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
     if rows == 0 {
         return format!("{files}: no rows, at most empty lines, comments or a header; check data.train and data.test");
     }
-    format!("{files}: {rows} rows read, none in the {part} part; check data.test_fraction and data.max_bad_rows")
+    format!(
+        "{files}: {rows} rows read, none in the {part} part; check data.test_fraction, data.validation_share and \
+         data.max_bad_rows"
+    )
 }
 
 fn describe_bad_rows(count: u64, limit: u64, first: &[BadRow]) -> String {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Features, Format, Init, Job, Label,
-    Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table, TableLimits,
-    TableOptimizer, TestPart, Train, Values, Wire,
+    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, Element, Eval, Features, Format, Init, Job,
+    Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table,
+    TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -110,6 +110,7 @@ fn job(format: Format, features: Features) -> Job {
         format,
         train: Vec::new(),
         test: TestPart::None,
+        validation: ValidationPart::None,
         max_bad_rows: 0,
         max_line_bytes: 1 << 20,
         threads: 2,
@@ -123,8 +124,9 @@ fn job(format: Format, features: Features) -> Job {
         model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),
+        eval: Eval { group_by: None, group_samples: 1000 },
         cluster: cluster(),
-        output: Output { folder: "runs".into(), save_model: false, tensorboard: false },
+        output: Output { folder: "runs".into(), save_model: false, tensorboard: false, keep_best: 0 },
     }
 }
 
@@ -138,6 +140,7 @@ fn train() -> Train {
         threads: 1,
         max_steps: None,
         evaluate_every: None,
+        early_stop: None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::Part;
+
 /// Pinned: it decides which rows are held out. Changing it makes results of two releases incomparable.
 const SPLIT_SEED: u64 = 0x5a61_6772_6f73_0002;
 
@@ -15,24 +17,35 @@ pub fn hash_value(text: &[u8]) -> u64 {
     xxh3_64(text)
 }
 
-/// Which lines are held out: a fixed share, by a hash of the line's bytes without its line end,
-/// so that the same line is always on the same side, wherever it stands and whoever reads it.
+/// Which part a line belongs to: fixed shares, by a hash of the line's bytes without its line end,
+/// so that the same line is always in the same part, wherever it stands and whoever reads it.
+///
+/// The test part lies at the low end of the hashes and the validation part at the high end, so that the one stays
+/// what it is whatever the share of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashSplit {
-    /// Held out below this; 2⁶⁴ would be all.
-    threshold: u128,
+    /// Test below this; 2⁶⁴ would be all.
+    test: u128,
+    /// Validation from this on.
+    validation: u128,
 }
 
 impl HashSplit {
-    /// Holds out the share `fraction` (0..1) of lines.
-    pub(crate) fn new(fraction: f64) -> Self {
-        Self { threshold: (fraction.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128 }
+    /// Holds out the share `test` (0..1) of lines, and the share `validation` of them.
+    pub(crate) fn new(test: f64, validation: f64) -> Self {
+        let of_all = |share: f64| (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;
+        Self { test: of_all(test), validation: (1 << 64) - of_all(validation) }
     }
 
-    /// Whether the line is in the test part.
+    /// The line's part: one of train, test and validation.
     #[inline]
-    pub(crate) fn is_test(self, line: &[u8]) -> bool {
-        u128::from(xxh3_64_with_seed(line, SPLIT_SEED)) < self.threshold
+    pub(crate) fn part(self, line: &[u8]) -> Part {
+        let hash = u128::from(xxh3_64_with_seed(line, SPLIT_SEED));
+        match hash {
+            _ if hash < self.test => Part::Test,
+            _ if hash >= self.validation => Part::Validation,
+            _ => Part::Train,
+        }
     }
 }
 
@@ -52,24 +65,27 @@ mod tests {
 
     #[test]
     fn a_fraction_holds_out_about_its_share() {
-        let split = HashSplit::new(0.1);
-        let held_out = (0..20_000).filter(|line: &u32| split.is_test(line.to_string().as_bytes())).count();
-        assert!((1_800..2_200).contains(&held_out), "{held_out}");
+        let split = HashSplit::new(0.1, 0.2);
+        let count = |part| (0..20_000).filter(|line: &u32| split.part(line.to_string().as_bytes()) == part).count();
+        let (test, validation, train) = (count(Part::Test), count(Part::Validation), count(Part::Train));
+        assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
+        assert_eq!(test + validation + train, 20_000);
     }
 
     #[test]
     fn the_ends_hold_out_none_and_all() {
         let line = b"any line";
-        assert!(!HashSplit::new(0.0).is_test(line));
-        assert!(HashSplit::new(1.0).is_test(line));
+        assert_eq!(HashSplit::new(0.0, 0.0).part(line), Part::Train);
+        assert_eq!(HashSplit::new(1.0, 0.0).part(line), Part::Test);
+        assert_eq!(HashSplit::new(0.0, 1.0).part(line), Part::Validation);
     }
 
     #[test]
     fn a_larger_fraction_only_adds_lines() {
-        let (small, large) = (HashSplit::new(0.2), HashSplit::new(0.3));
+        let (small, large) = (HashSplit::new(0.2, 0.1), HashSplit::new(0.3, 0.4));
         for line in 0..2_000_u32 {
-            let line = line.to_le_bytes();
-            assert!(large.is_test(&line) || !small.is_test(&line));
+            let (before, after) = (small.part(&line.to_le_bytes()), large.part(&line.to_le_bytes()));
+            assert!(before == after || before == Part::Train, "{before:?} {after:?}");
         }
     }
 }

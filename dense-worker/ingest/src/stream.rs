@@ -21,8 +21,10 @@ const NAMED: usize = 3;
 pub enum Part {
     /// Those that are learned from.
     Train,
-    /// Those held out.
+    /// Those held out for the end.
     Test,
+    /// Those held out to be scored while training.
+    Validation,
     /// All.
     All,
 }
@@ -30,8 +32,8 @@ pub enum Part {
 /// How a stream reads.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    /// Which rows. Only a job with a test *fraction* divides its files; otherwise all of a file's
-    /// rows are in each part.
+    /// Which rows. Only a job with a test *fraction* or a validation *share* divides its files; otherwise all of a
+    /// file's rows are in each part.
     pub part: Part,
     /// Which pass over the data this is (0, 1, …): each is shuffled differently.
     pub pass: u32,
@@ -192,6 +194,7 @@ impl Seen {
         let part = match part {
             Part::Train => "train",
             Part::Test => "test",
+            Part::Validation => "validation",
             Part::All => "whole",
         };
         IngestError::NoRows { files: names.join(", "), rows: self.other_part + bad, part }

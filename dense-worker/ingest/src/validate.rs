@@ -1,9 +1,10 @@
 //! Every row of a job's files checked.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
-use zagros_job::{Job, TestPart};
+use zagros_job::Job;
 
 use crate::parse::bad::BadBudget;
 use crate::parse::sink::RowSink;
@@ -13,7 +14,7 @@ use crate::{BadRow, IngestError, Part, WholeFiles, files};
 /// What a check of all rows found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// Files read, training and test.
+    /// Files read, training, validation and test.
     pub files: usize,
     /// Well-formed rows.
     pub good: u64,
@@ -23,15 +24,12 @@ pub struct Validation {
     pub first_bad: Vec<BadRow>,
 }
 
-/// Reads all training and test files and lists the first `shown` malformed rows (100 at most).
+/// Reads all training, validation and test files and lists the first `shown` malformed rows (100 at most).
 ///
 /// # Errors
 /// When a file cannot be read; malformed rows are no error here.
 pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
-    let mut paths = job.data.train.clone();
-    if let TestPart::Files(test) = &job.data.test {
-        paths.extend_from_slice(test);
-    }
+    let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
     let splits = Box::new(WholeFiles::new(&files(job, &paths)?));
     let (part, cancel) = (Part::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
@@ -76,6 +74,8 @@ impl fmt::Display for Validation {
 
 #[cfg(test)]
 mod tests {
+    use zagros_job::TestPart;
+
     use super::*;
     use crate::fixture;
 

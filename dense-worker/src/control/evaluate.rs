@@ -9,11 +9,11 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_eval::Scores;
 use zagros_ingest::{BatchStream, FileInfo, IngestError, Part, StreamOptions, WholeFiles, check_first_rows, files};
-use zagros_job::{Job, TestPart};
+use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
 
-use super::saved_model::SavedModel;
+use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
 use super::worker::wire;
 use crate::datapath::dense::DenseThread;
@@ -21,7 +21,7 @@ use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, Observer};
+use crate::event::{Evaluation, Event, HeldOutPart, Observer};
 use crate::metrics::Metrics;
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
@@ -52,7 +52,10 @@ impl Evaluate {
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
     pub async fn run(self) -> Result<Evaluation, WorkerError> {
         let job = Arc::new(self.job);
-        let held_out = find_held_out(Arc::clone(&job), self.files).await?;
+        let held_out = match self.files {
+            Some(files) => Some(whole_files(Arc::clone(&job), files).await?),
+            None => find_test(Arc::clone(&job)).await?,
+        };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
         let saved = SavedModel::open(&self.model).await?;
         let metrics = Metrics::new(&Registry::new());
@@ -61,7 +64,7 @@ impl Evaluate {
         let reader = ClientConfig { writer: 0, epoch: 0, wire: wire(&job), patience: job.cluster.patience };
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
-        saved.load(&dense, &client.servers()).await?;
+        saved.load(&dense, &client.servers(), Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
         let steps = saved.manifest().steps;
         Scorer { job, client, dense, observer: self.observer, stop }.score(&held_out, steps).await
@@ -73,18 +76,46 @@ impl Evaluate {
 pub(crate) struct HeldOut {
     files: Vec<FileInfo>,
     part: Part,
+    /// What it is called.
+    pub(crate) name: HeldOutPart,
 }
 
-/// All rows of `given`, or else the job's test part, its files looked at; `None` when there is none.
-pub(crate) async fn find_held_out(job: Arc<Job>, given: Option<Vec<PathBuf>>) -> Result<Option<HeldOut>, WorkerError> {
-    let (paths, part) = match (given, &job.data.test) {
-        (Some(paths), _) => (paths, Part::All),
-        (None, TestPart::Files(paths)) => (paths.clone(), Part::All),
-        (None, TestPart::Fraction(_)) => (job.data.train.clone(), Part::Test),
-        (None, TestPart::None) => return Ok(None),
+/// The parts of a job that are not learned from, by when they are scored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldOutParts {
+    /// After each epoch, and every so many steps.
+    pub(crate) during: Option<HeldOut>,
+    /// Once, with the state that is saved.
+    pub(crate) at_end: Option<HeldOut>,
+}
+
+/// The job's held-out parts, their files looked at. With a validation part the test part is left for the end.
+pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerError> {
+    let test = find_test(Arc::clone(&job)).await?;
+    let (paths, part) = match &job.data.validation {
+        ValidationPart::Files(paths) => (paths.clone(), Part::All),
+        ValidationPart::Share(_) => (job.data.train.clone(), Part::Validation),
+        ValidationPart::None => return Ok(HeldOutParts { during: test, at_end: None }),
     };
     let files = look_at_files(job, paths, part).await?;
-    Ok(Some(HeldOut { files, part }))
+    let validation = HeldOut { files, part, name: HeldOutPart::Validation };
+    Ok(HeldOutParts { during: Some(validation), at_end: test })
+}
+
+async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
+    let (paths, part) = match &job.data.test {
+        TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
+        TestPart::Fraction(_) => (job.data.train.clone(), Part::Test),
+        TestPart::None => return Ok(None),
+    };
+    let files = look_at_files(job, paths, part).await?;
+    Ok(Some(HeldOut { files, part, name: HeldOutPart::Test }))
+}
+
+/// All rows of these files.
+async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
+    let files = look_at_files(job, paths, Part::All).await?;
+    Ok(HeldOut { files, part: Part::All, name: HeldOutPart::Test })
 }
 
 /// Every file is there, and its first rows are well-formed.
@@ -125,11 +156,11 @@ impl Scorer {
         let lookups = Lookups { client, access: Access::Read, window, metrics };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let total = held_out.files.iter().map(|file| file.bytes).sum();
-        let (mut scores, mut done) = (Scores::new(), 0);
+        let (mut scores, mut done) = (self.no_scores(), 0);
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
             scores = self.add(fetched, scores).await?;
-            self.observer.on(&Event::Evaluating { step, done, total });
+            self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.patience).await?;
         // Sorts all scores.
@@ -153,12 +184,17 @@ impl Scorer {
 
     async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
-        let work =
-            move |dense: &mut crate::datapath::dense::Dense| (dense.predict(&prepared, &rows), prepared.batch.labels);
-        let (logits, labels) = self.dense.call(work).await?;
+        let work = move |dense: &mut crate::datapath::dense::Dense| (dense.predict(&prepared, &rows), prepared.batch);
+        let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
-        scores.extend(&labels, &logits?).map_err(|error| inconsistent(seq, error.to_string()))?;
+        let added = scores.extend_grouped(&batch.labels, &logits?, &batch.groups);
+        added.map_err(|error| inconsistent(seq, error.to_string()))?;
         Ok(scores)
+    }
+
+    fn no_scores(&self) -> Scores {
+        let eval = &self.job.eval;
+        if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() }
     }
 
     fn open(&self, held_out: &HeldOut) -> Open {

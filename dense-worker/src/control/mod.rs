@@ -1,6 +1,9 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
 
+mod checkpoints;
+mod choice;
 mod completer;
+mod conclude;
 mod evaluate;
 mod saved_model;
 mod splits;

@@ -21,7 +21,7 @@ use crate::summary::Outcome;
 
 /// Layout of the folder; counts up when an older release could not read it.
 const FORMAT: u32 = 1;
-const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
 
 /// What is in a model's folder.
@@ -50,8 +50,11 @@ pub struct Manifest {
     pub row_crcs: Vec<u32>,
     /// Rows in them.
     pub rows: u64,
-    /// The last evaluation of the held-out part.
+    /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
     pub evaluation: Option<Evaluation>,
+    /// Evaluation of the validation part.
+    #[serde(default)]
+    pub validation: Option<Evaluation>,
 }
 
 /// What training knows when it saves.
@@ -62,6 +65,16 @@ pub(crate) struct Trained<'a> {
     pub(crate) steps: u64,
     pub(crate) samples: u64,
     pub(crate) evaluation: Option<Evaluation>,
+    pub(crate) validation: Option<Evaluation>,
+}
+
+/// What becomes of the rows that servers hold when others are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// There are none.
+    IntoEmpty,
+    /// They are forgotten.
+    Replace,
 }
 
 /// Writes the model below `folder`, which every embedding server must reach under the same path.
@@ -92,6 +105,7 @@ pub(crate) async fn save(
         row_crcs: saved.iter().flat_map(|saved| &saved.crcs).copied().collect(),
         row_files: saved.into_iter().flat_map(|saved| saved.files).collect(),
         evaluation: trained.evaluation,
+        validation: trained.validation,
     };
     let (path, content) = (folder.join(MANIFEST), to_json(&manifest));
     blocking("model files", move || write(&path, &content)).await??;
@@ -164,12 +178,18 @@ impl SavedModel {
     ///
     /// # Errors
     /// When a file is damaged or of another model, or the servers did not find every row.
-    pub(crate) async fn load(&self, dense: &DenseThread, servers: &[Arc<dyn Shard>]) -> Result<(), WorkerError> {
+    pub(crate) async fn load(
+        &self,
+        dense: &DenseThread,
+        servers: &[Arc<dyn Shard>],
+        how: Load,
+    ) -> Result<(), WorkerError> {
         let path = self.folder.join(&self.manifest.dense);
         let read = move || fs::read(&path).map_err(|source| file_error("read", &path, source));
         let weights = blocking("model files", read).await??;
         dense.call(move |dense| dense.model.load_safetensors(&weights)).await??;
-        let loaded: u64 = try_join_all(servers.iter().map(|server| self.load_rows(server))).await?.iter().sum();
+        let loaded = try_join_all(servers.iter().map(|server| self.load_rows(server, how))).await?;
+        let loaded: u64 = loaded.iter().sum();
         if loaded == self.manifest.rows {
             return Ok(());
         }
@@ -180,9 +200,9 @@ impl SavedModel {
         Err(WorkerError::SavedModel { folder: self.folder.clone(), reason })
     }
 
-    async fn load_rows(&self, server: &Arc<dyn Shard>) -> Result<u64, WorkerError> {
+    async fn load_rows(&self, server: &Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
         let (folder, files) = (self.folder.display().to_string(), self.manifest.row_files.clone());
-        let loaded = server.load(LoadRequest { folder, files }).await;
+        let loaded = server.load(LoadRequest { folder, files, replace: how == Load::Replace }).await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
     }
@@ -217,7 +237,7 @@ mod tests {
     }
 
     fn trained(job: &Job) -> Trained<'_> {
-        Trained { job, outcome: Outcome::Finished, steps: 5, samples: 40, evaluation: None }
+        Trained { job, outcome: Outcome::Finished, steps: 5, samples: 40, evaluation: None, validation: None }
     }
 
     #[tokio::test]
@@ -229,7 +249,7 @@ mod tests {
         assert_eq!(saved.manifest(), &manifest);
         let (_, second) = dense(2).await;
         assert_ne!(weights(&second).await, weights(&first).await);
-        saved.load(&second, &shards()).await.unwrap();
+        saved.load(&second, &shards(), Load::IntoEmpty).await.unwrap();
         assert_eq!(weights(&second).await, weights(&first).await);
     }
 
@@ -253,7 +273,7 @@ mod tests {
         let shards = shards();
         save(folder.path(), trained(&job), &dense, &shards).await.unwrap();
         let saved = SavedModel::open(folder.path()).await.unwrap();
-        let error = saved.load(&dense, &shards[..1]).await.unwrap_err().to_string();
+        let error = saved.load(&dense, &shards[..1], Load::Replace).await.unwrap_err().to_string();
         assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
     }
 

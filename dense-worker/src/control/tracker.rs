@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use zagros_protocol::control::Progress;
 
-use crate::event::StepReport;
-use crate::progress::{RecentAuc, Smoothed, Speed};
+use crate::event::{Evaluation, StepReport};
+use crate::progress::{Overall, Predicted, Recent, Smoothed, Speed};
 use crate::summary::Staleness;
 
 /// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
-/// Samples that the training AUC remembers.
-const AUC_SAMPLES: usize = 100_000;
+/// Samples that the recent measures remember.
+const RECENT_SAMPLES: usize = 100_000;
 const SPEED_WINDOW: Duration = Duration::from_secs(5);
 
 /// What training did so far.
@@ -20,7 +20,9 @@ pub(crate) struct Tracker {
     pub(crate) steps: u64,
     pub(crate) samples: u64,
     loss: Smoothed,
-    auc: RecentAuc,
+    recent: Recent,
+    /// Of the pass.
+    overall: Overall,
     speed: Speed,
     staleness_max: u32,
     staleness_sum: u64,
@@ -50,7 +52,8 @@ impl Tracker {
             steps: 0,
             samples: 0,
             loss: Smoothed::over(LOSS_STEPS),
-            auc: RecentAuc::over(AUC_SAMPLES),
+            recent: Recent::over(RECENT_SAMPLES),
+            overall: Overall::new(),
             speed: Speed::over(SPEED_WINDOW),
             staleness_max: 0,
             staleness_sum: 0,
@@ -64,6 +67,17 @@ impl Tracker {
 
     pub(crate) fn pass_started(&mut self, pass: u32) {
         (self.pass, self.pass_bytes) = (pass, 0);
+        self.overall = Overall::new();
+    }
+
+    /// Measures of the pass so far, each sample scored before it was learned from.
+    pub(crate) fn of_pass(&self) -> Evaluation {
+        self.overall.report()
+    }
+
+    /// The same over about the last 100,000 samples.
+    pub(crate) fn recent(&self) -> Evaluation {
+        self.recent.report()
     }
 
     /// Training goes on: the clock runs.
@@ -83,9 +97,10 @@ impl Tracker {
         self.samples += step.labels.len() as u64;
         self.pass_bytes += step.bytes;
         self.loss.add(f64::from(step.loss));
-        for (label, logit) in step.labels.iter().zip(step.logits) {
-            self.auc.add(*label, *logit);
-        }
+        let predicted = Predicted::new(step.labels, step.logits, step.loss);
+        self.recent.add(&predicted);
+        self.overall.add(&predicted);
+        let recent = self.recent.report();
         self.staleness_max = self.staleness_max.max(step.staleness);
         self.staleness_sum += u64::from(step.staleness);
         self.speed.add(Instant::now(), self.samples);
@@ -97,7 +112,10 @@ impl Tracker {
             samples_per_second: self.speed.per_second(),
             loss: f64::from(step.loss),
             loss_smoothed: self.loss.mean(),
-            auc_so_far: self.auc.auc(),
+            auc_so_far: recent.auc,
+            logloss_recent: recent.logloss,
+            normalised_entropy: recent.normalised_entropy,
+            calibration: recent.calibration,
             staleness: step.staleness,
         }
     }
@@ -110,10 +128,6 @@ impl Tracker {
 
     pub(crate) fn loss(&self) -> f64 {
         self.loss.mean()
-    }
-
-    pub(crate) fn auc(&self) -> Option<f64> {
-        self.auc.auc()
     }
 
     pub(crate) fn staleness(&self) -> Staleness {
@@ -149,7 +163,9 @@ mod tests {
         let second = tracker.stepped(step(3));
         assert_eq!((second.step, second.samples, second.pass_fraction), (2, 4, 0.8));
         assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
+        assert_eq!((tracker.of_pass().samples, tracker.of_pass().logloss), (4, Some(0.5)));
         tracker.pass_started(1);
+        assert_eq!((tracker.of_pass().samples, tracker.recent().samples), (0, 4));
         assert_eq!(tracker.stepped(step(0)).pass_fraction, 0.4);
         assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
     }

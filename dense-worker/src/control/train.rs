@@ -16,7 +16,8 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 use zagros_protocol::datapath::Access;
 
 use super::completer::Completer;
-use super::evaluate::{HeldOut, Scorer};
+use super::conclude::ModelChoice;
+use super::evaluate::{HeldOut, HeldOutParts, Scorer};
 use super::splits::{Assigned, Splits, control_error};
 use super::stop::Stop;
 use super::tracker::{Step, Tracker, progress};
@@ -40,14 +41,18 @@ pub(crate) struct Trainer {
     pub(crate) membership: Arc<zagros_coordinator_client::Membership>,
     pub(crate) stop: Stop,
     pub(crate) splits: Splits,
-    pub(crate) held_out: Option<HeldOut>,
+    pub(crate) held_out: HeldOutParts,
     pub(crate) tracker: Tracker,
     pub(crate) window: Window,
     pub(crate) pushes: Pushes,
     pub(crate) completer: Completer,
     pub(crate) next_seq: u64,
-    /// The last evaluation, and after which step it was.
+    /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
+    /// Measures of the training rows of each pass.
+    pub(crate) of_passes: Vec<Evaluation>,
+    /// Which state becomes the model, and when training ends early.
+    pub(crate) model: ModelChoice,
 }
 
 /// Why a round ended.
@@ -55,7 +60,7 @@ pub(crate) struct Trainer {
 enum End {
     /// The stream has no more batches.
     Data,
-    /// As many steps as the job asked for.
+    /// As many steps as the job asked for, or as make the validation part better.
     Steps,
     /// Shutdown was requested.
     Interrupted,
@@ -73,14 +78,21 @@ impl Trainer {
             if end == End::Interrupted {
                 return Ok(Outcome::Interrupted);
             }
+            self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
                 return interrupted_or(error);
             }
-            if end == End::Steps {
+            if end == End::Steps || self.model.is_settled() {
                 break;
             }
         }
         Ok(Outcome::Finished)
+    }
+
+    fn pass_ended(&mut self, pass: u32) {
+        let (step, training) = (self.tracker.steps, self.tracker.of_pass());
+        self.of_passes.push(training);
+        self.observer.on(&Event::PassEnded { step, pass, training });
     }
 
     /// The same batches again and again, from memory: for benchmarks. No splits, no evaluation.
@@ -169,6 +181,9 @@ impl Trainer {
                 if let Err(error) = self.evaluate(pass).await {
                     return interrupted_or(error).map(|_| End::Interrupted);
                 }
+                if self.model.is_settled() {
+                    return Ok(End::Steps);
+                }
                 self.tracker.resume();
             }
         }
@@ -222,11 +237,20 @@ impl Trainer {
     /// that the scores are of one consistent state.
     async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
         let step = self.tracker.steps;
-        let Some(held_out) = &self.held_out else { return Ok(()) };
+        let Some(held_out) = self.held_out.during.clone() else { return Ok(()) };
         if self.evaluated.is_some_and(|(at, _)| at == step) {
             return Ok(());
         }
         self.tracker.pause();
+        let evaluation = self.score(&held_out, pass).await?;
+        self.evaluated = Some((step, evaluation));
+        self.consider(evaluation).await
+    }
+
+    /// Scores a part with what the model is now, and tells everyone.
+    pub(crate) async fn score(&self, held_out: &HeldOut, pass: u32) -> Result<Evaluation, WorkerError> {
+        // In the end that may be an earlier state than the last.
+        let (step, part) = (self.model_age().0, held_out.name);
         let scorer = Scorer {
             job: Arc::clone(&self.job),
             client: Arc::clone(&self.client),
@@ -235,12 +259,10 @@ impl Trainer {
             stop: self.stop.clone(),
         };
         let evaluation = scorer.score(held_out, step).await?;
-        self.evaluated = Some((step, evaluation));
-        self.metrics.test_auc.set(evaluation.auc.unwrap_or(f64::NAN));
-        self.metrics.test_logloss.set(evaluation.logloss.unwrap_or(f64::NAN));
-        self.observer.on(&Event::Evaluated { step, pass, evaluation });
+        self.metrics.held_out(part).set(&evaluation);
+        self.observer.on(&Event::Evaluated { step, part, pass, evaluation });
         self.report(step, pass, evaluation).await;
-        Ok(())
+        Ok(evaluation)
     }
 
     /// The coordinator only shows it: a silent one is told no more and stops nothing.
@@ -294,7 +316,7 @@ impl Trainer {
 }
 
 /// An interruption is an outcome; anything else is an error.
-fn interrupted_or(reason: WorkerError) -> Result<Outcome, WorkerError> {
+pub(crate) fn interrupted_or(reason: WorkerError) -> Result<Outcome, WorkerError> {
     match reason {
         WorkerError::Interrupted => Ok(Outcome::Interrupted),
         WorkerError::Ingest(IngestError::Cancelled) => Ok(Outcome::Interrupted),

@@ -12,13 +12,14 @@ use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_ingest::{Batch, FileInfo, IngestError, Part, fit_numeric};
 use zagros_job::{Job, Standardise, Wire};
 use zagros_plumbing::Shutdown;
-use zagros_plumbing::process::peak_memory;
+use zagros_plumbing::process::{Machine, peak_memory};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::Encoding;
 
 use super::completer::Completer;
-use super::evaluate::{HeldOut, blocking, find_held_out, look_at_files};
+use super::conclude::ModelChoice;
+use super::evaluate::{HeldOutParts, blocking, find_held_out, look_at_files};
 use super::saved_model::{Trained, save};
 use super::splits::Splits;
 use super::stop::Stop;
@@ -65,7 +66,7 @@ pub enum Input {
 struct Data {
     input: Input,
     files: Vec<FileInfo>,
-    held_out: Option<HeldOut>,
+    held_out: HeldOutParts,
 }
 
 impl Worker {
@@ -104,10 +105,10 @@ impl Worker {
             // The coordinator counts bytes; these are dealt out by nobody.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
-            return Ok(Data { input, files: vec![memory], held_out: None });
+            return Ok(Data { input, files: vec![memory], held_out: HeldOutParts::default() });
         }
         let job = Arc::new(self.job.clone());
-        let held_out = find_held_out(Arc::clone(&job), None).await?;
+        let held_out = find_held_out(Arc::clone(&job)).await?;
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), Part::Train).await?;
         if self.job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
             self.fit().await?;
@@ -177,7 +178,10 @@ impl Worker {
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
-            Input::Files => trainer.passes().await?,
+            Input::Files => {
+                let outcome = trainer.passes().await?;
+                trainer.conclude(outcome).await?
+            }
             Input::Preloaded(batches) => trainer.preloaded(batches).await?,
         };
         // What was measured is kept even where the model cannot be.
@@ -239,6 +243,8 @@ impl Worker {
             observer: Arc::clone(&self.observer),
             next_seq: 0,
             evaluated: None,
+            of_passes: Vec::new(),
+            model: ModelChoice::new(&job, self.folder.as_ref().map(RunFolder::checkpoints)),
             job,
             client,
             dense,
@@ -251,13 +257,8 @@ impl Worker {
 
     async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<(), WorkerError> {
         let Some(folder) = self.folder.as_ref().filter(|_| self.job.output.save_model) else { return Ok(()) };
-        let trained = Trained {
-            job: &self.job,
-            outcome,
-            steps: trainer.tracker.steps,
-            samples: trainer.tracker.samples,
-            evaluation: trainer.evaluated.map(|(_, evaluation)| evaluation),
-        };
+        let ((steps, samples), (evaluation, validation)) = (trainer.model_age(), trainer.measures());
+        let trained = Trained { job: &self.job, outcome, steps, samples, evaluation, validation };
         let folder: PathBuf = folder.model();
         save(&folder, trained, &trainer.dense, &trainer.client.servers()).await?;
         self.observer.on(&Event::Saved { folder });
@@ -269,6 +270,8 @@ async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, Worke
     let (rows, table_bytes) = describe(trainer).await?;
     let tracker = &trainer.tracker;
     let seconds = tracker.seconds();
+    let (evaluation, validation) = trainer.measures();
+    let recent = tracker.recent();
     Ok(Summary {
         outcome,
         steps: tracker.steps,
@@ -276,14 +279,20 @@ async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, Worke
         seconds,
         samples_per_second: if seconds > 0.0 { tracker.samples as f64 / seconds } else { 0.0 },
         loss: tracker.loss(),
-        train_auc: tracker.auc(),
-        evaluation: trainer.evaluated.map(|(_, evaluation)| evaluation),
+        train_auc: recent.auc,
+        evaluation,
+        validation,
+        model_step: trainer.model_age().0,
+        choice: trainer.model.message().map(str::to_owned),
+        recent,
+        passes: trainer.of_passes.clone(),
         rows,
         table_bytes,
         staleness: tracker.staleness(),
         stages: trainer.metrics.stage_seconds(),
         bad_rows: trainer.metrics.bad_rows.get(),
         peak_rss_bytes: peak_memory(),
+        machine: Machine::this(),
     })
 }
 

@@ -104,6 +104,9 @@ pub(crate) fn fits(rows: &Rows, unique: &UniqueIds) -> bool {
 
 fn check(batch: &Batch, columns: &Columns, numeric: usize) -> Result<(), String> {
     expect("labels", batch.size, batch.labels.len())?;
+    if !batch.groups.is_empty() {
+        expect("groups", batch.size, batch.groups.len())?;
+    }
     expect("numeric values", batch.size * numeric, batch.numeric.len())?;
     expect("categorical features", columns.features.len(), batch.categorical.len())?;
     batch.categorical.iter().try_for_each(|ids| check_ids(ids, batch.size))
@@ -187,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_batch_of_another_shape_is_refused() {
-        let broken: [fn(&mut Batch); 7] = [
+        let broken: [fn(&mut Batch); 8] = [
+            |batch| batch.groups = vec![1],
             |batch| batch.labels.truncate(1),
             |batch| batch.numeric.truncate(1),
             |batch| batch.categorical.truncate(1),

@@ -2,7 +2,9 @@
 //!
 //! A line of `metrics.jsonl` has `type` and `time` (seconds since the epoch), then
 //! - `step`: the fields of [`StepReport`]; each of the first 1,000 steps, then at most one a second;
-//! - `evaluation`: `step`, `pass` and the fields of [`crate::Evaluation`].
+//! - `evaluation`: `step`, `part` (`validation` or `test`), `pass` and the fields of [`crate::Evaluation`];
+//! - `pass`: the same without `part`, of the training rows of a pass;
+//! - `choice`: `step` and `message`, where the validation part chose the state that is the model.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,7 +19,7 @@ use super::RunFolder;
 use super::files::{file_error, seconds_since_epoch};
 use super::tensorboard::EventWriter;
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, Observer, StepReport};
+use crate::event::{Evaluation, Event, HeldOutPart, Observer, StepReport};
 
 /// Steps that are all recorded, so that short runs can be compared step by step.
 const EVERY_STEP_UNTIL: u64 = 1000;
@@ -48,9 +50,22 @@ enum Line {
     Evaluation {
         time: f64,
         step: u64,
+        part: HeldOutPart,
         pass: u32,
         #[serde(flatten)]
         evaluation: Evaluation,
+    },
+    Pass {
+        time: f64,
+        step: u64,
+        pass: u32,
+        #[serde(flatten)]
+        training: Evaluation,
+    },
+    Choice {
+        time: f64,
+        step: u64,
+        message: String,
     },
 }
 
@@ -79,8 +94,14 @@ impl Observer for Recorder {
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
             Event::Step(report) if gate.is_due(report.step) => gate.send(Line::Step { time, report: *report }),
-            Event::Evaluated { step, pass, evaluation } => {
-                gate.send(Line::Evaluation { time, step: *step, pass: *pass, evaluation: *evaluation });
+            Event::Evaluated { step, part, pass, evaluation } => {
+                gate.send(Line::Evaluation { time, step: *step, part: *part, pass: *pass, evaluation: *evaluation });
+            }
+            Event::PassEnded { step, pass, training } => {
+                gate.send(Line::Pass { time, step: *step, pass: *pass, training: *training });
+            }
+            Event::Chosen { step, message } => {
+                gate.send(Line::Choice { time, step: *step, message: message.clone() });
             }
             _ => {}
         }
@@ -141,9 +162,13 @@ impl Files {
         let Some(events) = &mut self.events else { return Ok(()) };
         match line {
             Line::Step { time, report } => events.scalars(*time, report.step, &step_scalars(report)),
-            Line::Evaluation { time, step, evaluation, .. } => {
-                events.scalars(*time, *step, &evaluation_scalars(evaluation))
+            Line::Evaluation { time, step, part, evaluation, .. } => {
+                events.scalars(*time, *step, &named(&evaluation_scalars(part.name(), evaluation)))
             }
+            Line::Pass { time, step, training, .. } => {
+                events.scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
+            }
+            Line::Choice { .. } => Ok(()),
         }
     }
 }
@@ -156,17 +181,24 @@ fn step_scalars(report: &StepReport) -> Vec<(&'static str, f64)> {
         ("train/staleness", f64::from(report.staleness)),
     ];
     scalars.extend(report.auc_so_far.map(|auc| ("train/auc", auc)));
+    scalars.extend(report.normalised_entropy.map(|entropy| ("train/normalised_entropy", entropy)));
+    scalars.extend(report.calibration.map(|calibration| ("train/calibration", calibration)));
     scalars
 }
 
-fn evaluation_scalars(evaluation: &Evaluation) -> Vec<(&'static str, f64)> {
+fn evaluation_scalars(part: &str, evaluation: &Evaluation) -> Vec<(String, f64)> {
     let measures = [
-        ("test/auc", evaluation.auc),
-        ("test/logloss", evaluation.logloss),
-        ("test/normalised_entropy", evaluation.normalised_entropy),
-        ("test/calibration", evaluation.calibration),
+        ("auc", evaluation.auc),
+        ("gauc", evaluation.gauc),
+        ("logloss", evaluation.logloss),
+        ("normalised_entropy", evaluation.normalised_entropy),
+        ("calibration", evaluation.calibration),
     ];
-    measures.into_iter().filter_map(|(tag, value)| Some((tag, value?))).collect()
+    measures.into_iter().filter_map(|(name, value)| Some((format!("{part}/{name}"), value?))).collect()
+}
+
+fn named(scalars: &[(String, f64)]) -> Vec<(&str, f64)> {
+    scalars.iter().map(|(tag, value)| (tag.as_str(), *value)).collect()
 }
 
 fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
@@ -200,7 +232,9 @@ mod tests {
         recorder.on(&step(1));
         recorder.on(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
-        recorder.on(&Event::Evaluated { step: 2, pass: 0, evaluation });
+        recorder.on(&Event::PassEnded { step: 2, pass: 0, training: evaluation });
+        recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, pass: 0, evaluation });
+        recorder.on(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);
         let lines = lines(&folder);
         assert_eq!(
@@ -208,8 +242,10 @@ mod tests {
             (&"step".into(), &1.into(), &0.25.into())
         );
         assert!(lines[0]["time"].as_f64().unwrap() > 1e9 && lines[0]["auc_so_far"].is_null());
-        assert_eq!((&lines[2]["type"], &lines[2]["auc"]), (&"evaluation".into(), &0.75.into()));
-        assert_eq!(lines.len(), 3);
+        assert_eq!((&lines[2]["type"], &lines[2]["auc"]), (&"pass".into(), &0.75.into()));
+        assert_eq!((&lines[3]["type"], &lines[3]["part"]), (&"evaluation".into(), &"validation".into()));
+        assert_eq!((&lines[4]["type"], &lines[4]["message"]), (&"choice".into(), &"as the test wants".into()));
+        assert_eq!(lines.len(), 5);
         assert_eq!(fs::read_dir(folder.tensorboard()).unwrap().count(), 1);
     }
 

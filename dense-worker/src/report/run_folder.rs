@@ -1,4 +1,5 @@
-//! The folder of one run: `job.toml`, `metrics.jsonl`, `tensorboard/`, `summary.json`, `model/`.
+//! The folder of one run: `job.toml`, `metrics.jsonl`, `tensorboard/`, `checkpoints/`, `summary.json`, `model/`,
+//! `report.html`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -90,6 +91,18 @@ impl RunFolder {
     #[must_use]
     pub fn model(&self) -> PathBuf {
         self.path.join("model")
+    }
+
+    /// States that are kept while training, the best and the last, each a model as in [`Self::model`].
+    #[must_use]
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// The page that shows the run.
+    #[must_use]
+    pub fn report_file(&self) -> PathBuf {
+        self.path.join("report.html")
     }
 
     /// Writes the resolved job, replacing an earlier form of it.

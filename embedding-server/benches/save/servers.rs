@@ -65,7 +65,7 @@ impl<'a> Servers<'a> {
 
     /// Loads everywhere; answers how many rows in all.
     pub(crate) fn load(&self, folder: &Path, files: &[String]) -> u64 {
-        let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec() };
+        let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace: false };
         let load = |shard: &LocalShard| self.runtime.block_on(shard.load(request.clone())).expect("a load").rows;
         self.shards.iter().map(load).sum()
     }

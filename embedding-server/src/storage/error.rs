@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
-use zagros_table::{CutError, TableError};
+use zagros_table::{ClearError, CutError, TableError};
 
 /// Why rows could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,8 @@ pub(crate) enum StorageError {
     Busy,
     #[error(transparent)]
     Cut(#[from] CutError),
+    #[error(transparent)]
+    Clear(#[from] ClearError),
     #[error("table `{name}`: {source}")]
     Table { name: String, source: TableError },
 }
@@ -33,7 +35,7 @@ impl From<StorageError> for Refusal {
             StorageError::Read(SnapshotError::Read { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
                 RefusalKind::Internal
             }
-            StorageError::Busy | StorageError::Cut(_) => RefusalKind::Unavailable,
+            StorageError::Busy | StorageError::Cut(_) | StorageError::Clear(_) => RefusalKind::Unavailable,
             StorageError::Table { source, .. } if source.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,
         };

@@ -14,7 +14,7 @@ use crate::EmbeddingService;
 use crate::datapath::Owned;
 
 /// Reads what concerns this server twice: once to verify all of it, once to take it. A file that turns out damaged
-/// leaves memory as it was.
+/// leaves memory as it was, also where what is there was to be replaced.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     let placement = service.placement()?;
     let _turn = service.storage.take()?;
@@ -22,6 +22,9 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let open = |file: &String| Source::open(service, &placement, path_of(folder, file)?);
     let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     sources.iter().try_for_each(Source::verify)?;
+    if request.replace {
+        service.tables.clear().map_err(StorageError::Clear)?;
+    }
     let mut rows = 0;
     for source in &sources {
         rows += source.take()?;

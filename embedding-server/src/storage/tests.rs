@@ -61,8 +61,34 @@ fn save(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<String> {
 }
 
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
-    let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec() };
+    request_load(service, folder, files, false)
+}
+
+fn request_load(service: &EmbeddingService, folder: &Path, files: &[String], replace: bool) -> Result<u64, Refusal> {
+    let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace };
     storage::load(service, &request).map(|response| response.rows)
+}
+
+/// A state that came later leaves nothing behind; a damaged file takes nothing away.
+#[test]
+fn a_load_that_replaces_goes_back_to_the_saved_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = trained(2);
+    let (files, before) = (save(&servers, folder.path()), content(&servers));
+    for service in &servers {
+        let own: Vec<u64> = (0..2 * IDS).filter(|id| owner(0, *id, 2) == service.index.0).collect();
+        datapath::lookup(service, &lookup_of(&[(0, &own)], Access::Train)).unwrap();
+        datapath::push(service, &push_of(&[(0, &own)], 2, 0.25)).unwrap();
+    }
+    let later = content(&servers);
+    assert!(later.len() > before.len());
+    let path = folder.path().join(&files[0]);
+    let good = fs::read(&path).unwrap();
+    fs::write(&path, &good[..good.len() / 2]).unwrap();
+    assert!(servers.iter().any(|service| request_load(service, folder.path(), &files, true).is_err()));
+    fs::write(&path, &good).unwrap();
+    let rows: u64 = servers.iter().map(|service| request_load(service, folder.path(), &files, true).unwrap()).sum();
+    assert_eq!((rows, content(&servers)), (2 * IDS, before));
 }
 
 #[test]

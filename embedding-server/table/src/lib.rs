@@ -50,6 +50,7 @@ pub use snapshot::cut::{Cut, CutError};
 pub use snapshot::entry::Entry;
 pub use table::{Rows, Table};
 pub use tier::capacity::Capacity;
+pub use tier::clear::ClearError;
 pub use tier::clock::Moment;
 pub use tier::cold::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView, MemoryColdStore};
 pub use tier::retention::{Order, Retention, Ttl, Victims};

@@ -156,6 +156,14 @@ impl Stripe {
         }
     }
 
+    /// Takes all rows out, and forgets what was counted of keys without one. The memory stays.
+    pub(crate) fn clear(&mut self) {
+        let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.remove(key));
+        self.doorkeeper.clear();
+        self.departures = self.departures.wrapping_add(1);
+    }
+
     fn add(&mut self, key: u64, place: usize) -> u32 {
         let slot = self.slab.add();
         self.index.add(key, place, slot);

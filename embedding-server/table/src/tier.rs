@@ -1,6 +1,7 @@
 //! More rows than memory: who leaves, where to, and how it comes back.
 
 pub(crate) mod capacity;
+pub(crate) mod clear;
 pub(crate) mod clock;
 pub(crate) mod cold;
 pub(crate) mod cold_sweep;

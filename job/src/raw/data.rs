@@ -18,6 +18,13 @@ pub(crate) struct Data {
     /// time. Default: none; excludes `test`. Without either nothing is evaluated.
     #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
     pub(crate) test_fraction: Option<f64>,
+    /// Files that early stopping and the choice of the best state go by, in the same layout; paths as in `train`. With
+    /// them the test part is scored once, at the end. Default: none; excludes `validation_share`.
+    pub(crate) validation: Option<Paths>,
+    /// Share of the rows of `train` that is kept out for that instead, chosen by a hash of the line, so the same rows
+    /// every time and none of `test_fraction`'s. Default: none; excludes `validation`.
+    #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
+    pub(crate) validation_share: Option<f64>,
     /// Field separator, one ASCII character, `"\t"` for tabs. Default: `","`; `delimited` only.
     pub(crate) delimiter: Option<String>,
     /// Whether each file starts with a line of column names. Default: true; `delimited` only.

@@ -31,6 +31,41 @@ pub(crate) struct Train {
     /// Evaluate every so many steps, besides after each epoch. Default: none.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub(crate) evaluate_every: Option<u64>,
+    /// End training once the validation part gets no better, and save the best state instead of the last; needs
+    /// `data.validation` or `data.validation_share`. Default: none.
+    pub(crate) early_stop: Option<EarlyStop>,
+}
+
+/// When training ends before its last epoch.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct EarlyStop {
+    /// Measure of the validation part that must get better.
+    pub(crate) metric: Metric,
+    /// Evaluations in a row without a better one after which training ends.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(crate) patience: u32,
+    /// By how much a measure must be better to count.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub(crate) min_delta: f64,
+}
+
+impl Default for EarlyStop {
+    fn default() -> Self {
+        Self { metric: Metric::Auc, patience: 2, min_delta: 0.0 }
+    }
+}
+
+/// Measure of a held-out part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Metric {
+    /// Area under the ROC curve; more is better.
+    Auc,
+    /// Mean binary cross-entropy; less is better.
+    Logloss,
+    /// Mean AUC within the groups of `eval.group_by`; more is better.
+    Gauc,
 }
 
 impl Default for Train {
@@ -44,6 +79,7 @@ impl Default for Train {
             threads: 0,
             max_steps: None,
             evaluate_every: None,
+            early_stop: None,
         }
     }
 }
@@ -69,10 +105,15 @@ pub(crate) struct Output {
     pub(crate) save_model: bool,
     /// Whether TensorBoard events are written to the run folder.
     pub(crate) tensorboard: bool,
+    /// States that are kept in the run folder below `checkpoints` while training, the best by `train.early_stop.metric`,
+    /// besides the last; the best one becomes the saved model. 0 keeps none: the last state is saved then. Default: 1
+    /// with `train.early_stop`, else 0.
+    #[schemars(range(max = 1000))]
+    pub(crate) keep_best: Option<u32>,
 }
 
 impl Default for Output {
     fn default() -> Self {
-        Self { folder: "runs".to_owned(), save_model: true, tensorboard: true }
+        Self { folder: "runs".to_owned(), save_model: true, tensorboard: true, keep_best: None }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{Data, Delimited, Format, TestPart};
+use crate::spec::{Data, Delimited, Format, TestPart, ValidationPart};
 use crate::threads;
 
 /// Column names of Criteo's TSV, in order.
@@ -30,6 +30,7 @@ impl Resolver<'_> {
             format: self.format(raw),
             train: self.paths("data.train", &raw.train),
             test: self.test(raw),
+            validation: self.validation(raw),
             max_bad_rows: raw.max_bad_rows,
             max_line_bytes: raw.max_line_bytes,
             threads: if raw.threads == 0 { threads::plan(self.context.cores).parse } else { raw.threads },
@@ -47,6 +48,25 @@ impl Resolver<'_> {
             (Some(files), None) => TestPart::Files(self.paths("data.test", files)),
             (None, Some(fraction)) => TestPart::Fraction(fraction),
             (None, None) => TestPart::None,
+        }
+    }
+
+    fn validation(&mut self, raw: &raw::Data) -> ValidationPart {
+        match (&raw.validation, raw.validation_share) {
+            (Some(_), Some(_)) => {
+                let message = "`data.validation` and `data.validation_share` exclude each other";
+                self.problem("data.validation_share", message, "and files are given too", "keep one of the two");
+                ValidationPart::None
+            }
+            (Some(files), None) => ValidationPart::Files(self.paths("data.validation", files)),
+            (None, Some(share)) => {
+                if share + raw.test_fraction.unwrap_or(0.0) >= 1.0 {
+                    let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
+                    self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
+                }
+                ValidationPart::Share(share)
+            }
+            (None, None) => ValidationPart::None,
         }
     }
 

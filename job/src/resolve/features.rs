@@ -93,7 +93,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn column_exists(&mut self, path: &Path, column: &str, known: Option<&[String]>) {
+    pub(super) fn column_exists(&mut self, path: &Path, column: &str, known: Option<&[String]>) {
         if let Some(known) = known.filter(|known| !known.iter().any(|name| name == column)) {
             let names: Vec<&str> = known.iter().map(String::as_str).collect();
             let help = suggest::name(column, &names, "the columns are");

@@ -1,6 +1,6 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
-use super::Resolver;
+use super::{Resolver, eval};
 use crate::document::Path;
 use crate::raw;
 use crate::spec::{DenseOptimizer, Features, Mode, Model, Table, Train};
@@ -80,6 +80,7 @@ impl Resolver<'_> {
             threads: if raw.threads == 0 { planned } else { raw.threads },
             max_steps: raw.max_steps,
             evaluate_every: raw.evaluate_every,
+            early_stop: raw.early_stop.map(eval::early_stop),
         }
     }
 }

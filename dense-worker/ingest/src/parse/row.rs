@@ -1,7 +1,7 @@
 //! Lines into rows. Performance-critical: no allocation a row, nothing but memory work.
 
 use memchr::memmem::Finder;
-use zagros_job::{Format, Job, TestPart, Values};
+use zagros_job::{Format, Job, TestPart, ValidationPart, Values};
 
 use crate::Part;
 use crate::hash::HashSplit;
@@ -23,14 +23,16 @@ pub(crate) struct RowParser {
     label: LabelTexts,
     numeric: Vec<String>,
     categorical: Vec<Cell>,
+    /// Whether rows are read with their group.
+    groups: bool,
     fields: Fields,
 }
 
-/// Which side of a hash split is wanted.
+/// Which part of a hash split is wanted.
 #[derive(Clone, Copy, Debug)]
 struct HoldOut {
     split: HashSplit,
-    wants_test: bool,
+    wanted: Part,
 }
 
 /// A categorical column; with a separator it holds many values.
@@ -51,8 +53,8 @@ pub(crate) struct Outcome {
 }
 
 impl RowParser {
-    /// Parses the rows of `part`. Only a test *fraction* divides a file; test files of their own
-    /// are all test, the training files then all train.
+    /// Parses the rows of `part`. Only a *share* held out divides a file; test and validation files of their own
+    /// are read whole ([`Part::All`]).
     pub(crate) fn new(job: &Job, part: Part) -> Self {
         let (comment, missing) = match &job.data.format {
             Format::Criteo => (Vec::new(), Vec::new()),
@@ -65,10 +67,11 @@ impl RowParser {
             comment,
             missing,
             max_line_bytes: job.data.max_line_bytes,
-            hold_out: hold_out(&job.data.test, part),
+            hold_out: hold_out(job, part),
             label: LabelTexts::new(&job.features.label),
             numeric: job.features.numeric.iter().map(|feature| feature.column.clone()).collect(),
             categorical: job.features.categorical.iter().map(|feature| Cell::new(&feature.values)).collect(),
+            groups: wants_groups(job, part),
             fields: Fields::default(),
         }
     }
@@ -112,7 +115,7 @@ impl RowParser {
         self.hold_out.is_none_or(|hold_out| {
             // Of a line that is too long, as much as the reader keeps at least.
             let kept = &line[..line.len().min(self.max_line_bytes + 1)];
-            hold_out.split.is_test(without_return(kept)) == hold_out.wants_test
+            hold_out.split.part(without_return(kept)) == hold_out.wanted
         })
     }
 
@@ -138,6 +141,7 @@ impl RowParser {
         let label = self.label.read(self.fields.get(line, positions.label), positions.label)?;
         self.read_numbers(line, positions, sink)?;
         self.read_categories(line, positions, sink);
+        self.read_group(line, positions, sink);
         sink.commit(label);
         Ok(())
     }
@@ -170,6 +174,15 @@ impl RowParser {
                     sink.end_bag(feature);
                 }
             }
+        }
+    }
+
+    /// The cell as it stands, though its column be a bag; missing is a group of its own.
+    #[inline]
+    fn read_group<S: RowSink>(&self, line: &[u8], positions: &Positions, sink: &mut S) {
+        if let Some(field) = positions.group.filter(|_| self.groups) {
+            let text = self.fields.get(line, field);
+            sink.group(if self.is_missing(text) { b"" } else { text });
         }
     }
 
@@ -239,13 +252,16 @@ impl Cell {
     }
 }
 
-fn hold_out(test: &TestPart, part: Part) -> Option<HoldOut> {
-    match (test, part) {
-        (TestPart::Fraction(fraction), Part::Train | Part::Test) => {
-            Some(HoldOut { split: HashSplit::new(*fraction), wants_test: part == Part::Test })
-        }
-        _ => None,
-    }
+fn hold_out(job: &Job, wanted: Part) -> Option<HoldOut> {
+    let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
+    let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
+    let divides = wanted != Part::All && test + validation > 0.0;
+    divides.then(|| HoldOut { split: HashSplit::new(test, validation), wanted })
+}
+
+/// Whether rows of a part come with their group: training has no use for it.
+pub(crate) fn wants_groups(job: &Job, part: Part) -> bool {
+    part != Part::Train && job.eval.group_by.is_some()
 }
 
 fn without_return(line: &[u8]) -> &[u8] {
@@ -278,7 +294,8 @@ mod tests {
     fn positions(job: &Job) -> Positions {
         let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
         let numeric = job.features.numeric.len();
-        Positions { fields, label: 0, numeric: (1..=numeric).collect(), categorical: (1 + numeric..fields).collect() }
+        let categorical = (1 + numeric..fields).collect();
+        Positions { fields, label: 0, numeric: (1..=numeric).collect(), categorical, group: Some(fields - 1) }
     }
 
     fn parse(job: &Job, part: Part, text: &[u8]) -> (Batch, Outcome) {
@@ -360,14 +377,31 @@ mod tests {
     }
 
     #[test]
+    fn held_out_rows_come_with_their_group_and_training_rows_without() {
+        let mut job = fixture::delimited(|_| ());
+        job.eval.group_by = Some("tags".into());
+        let text = b"1,2,x,a|b\n1,bad,x,c\n0,3,y,?\n";
+        let (rows, _) = parse(&job, Part::All, text);
+        assert_eq!(rows.groups, [hash_value(b"a|b"), hash_value(b"")]);
+        assert!(parse(&job, Part::Train, text).0.groups.is_empty());
+        job.eval.group_by = None;
+        assert!(parse(&job, Part::All, text).0.groups.is_empty());
+    }
+
+    #[test]
     fn the_parts_of_a_hash_split_partition_the_rows() {
         let mut job = fixture::criteo();
         job.data.test = TestPart::Fraction(0.3);
+        job.data.validation = ValidationPart::Share(0.2);
         let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
         let (train, seen) = parse(&job, Part::Train, text.as_bytes());
         let (test, _) = parse(&job, Part::Test, text.replace('\n', "\r\n").as_bytes());
-        assert_eq!(train.size + test.size, 500);
-        assert_eq!(seen.other_part as usize, test.size);
+        let (validation, _) = parse(&job, Part::Validation, text.as_bytes());
+        assert_eq!(train.size + test.size + validation.size, 500);
+        assert_eq!(seen.other_part as usize, test.size + validation.size);
+        assert!((60..140).contains(&validation.size), "{}", validation.size);
+        job.data.validation = ValidationPart::None;
+        assert_eq!(parse(&job, Part::Test, text.as_bytes()).0, test, "a validation part changes no test part");
         assert!((100..200).contains(&test.size), "{}", test.size);
     }
 

@@ -8,7 +8,7 @@ use crate::transform::Transform;
 use crate::{Batch, hash_value};
 
 /// Takes rows value by value: first [`Self::numeric`] for each numeric feature in order, then the
-/// values of each categorical feature in order, then [`Self::commit`] or, when the row turns out
+/// values of each categorical feature in order, then [`Self::group`] where there is one, then [`Self::commit`] or, when the row turns out
 /// malformed, [`Self::abandon`].
 pub(crate) trait RowSink: Send + 'static {
     /// The value of a numeric feature, `None` when it is missing.
@@ -17,6 +17,8 @@ pub(crate) trait RowSink: Send + 'static {
     fn value(&mut self, feature: usize, text: &[u8]);
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, feature: usize);
+    /// The group of the row, where groups are asked for.
+    fn group(&mut self, _text: &[u8]) {}
     /// The row is complete.
     fn commit(&mut self, label: f32);
     /// The row is malformed: forgets its values.
@@ -62,6 +64,11 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
+    fn group(&mut self, text: &[u8]) {
+        self.rows.groups.push(hash_value(text));
+    }
+
+    #[inline]
     fn commit(&mut self, label: f32) {
         self.rows.labels.push(label);
         self.rows.size += 1;
@@ -71,6 +78,7 @@ impl RowSink for BatchSink {
         let size = self.rows.size;
         self.rows.numeric.truncate(size * self.transforms.len());
         self.rows.categorical.iter_mut().for_each(|column| column.truncate(size));
+        self.rows.groups.truncate(size);
     }
 
     fn clear(&mut self) {

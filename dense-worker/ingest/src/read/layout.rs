@@ -41,6 +41,8 @@ pub(crate) struct Positions {
     pub(crate) numeric: Vec<usize>,
     /// Categorical features, in the job's order.
     pub(crate) categorical: Vec<usize>,
+    /// The column that groups samples, if one does.
+    pub(crate) group: Option<usize>,
 }
 
 impl Layout {
@@ -72,6 +74,7 @@ impl Positions {
             label: find(&features.label.column)?,
             numeric: features.numeric.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: features.categorical.iter().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            group: job.eval.group_by.as_ref().map(find).transpose()?,
         })
     }
 }
@@ -219,7 +222,7 @@ mod tests {
     fn the_header_decides_where_columns_are() {
         let text = b"\xef\xbb\xbf# made by hand\r\n\ncity,\"tags\",more,age,click\r\n1,2,3,4,5\n";
         let layout = layout(&job(), text).unwrap();
-        let positions = Positions { fields: 5, label: 4, numeric: vec![3], categorical: vec![0, 1] };
+        let positions = Positions { fields: 5, label: 4, numeric: vec![3], categorical: vec![0, 1], group: None };
         assert_eq!(layout.positions, positions);
         assert_eq!(&text[layout.data_start as usize..], b"1,2,3,4,5\n");
         assert_eq!(layout.first_line, 4);

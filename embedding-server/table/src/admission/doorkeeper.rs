@@ -50,6 +50,12 @@ impl Doorkeeper {
         self.rule.merge(cells)
     }
 
+    /// As [`Sightings::clear`].
+    pub(crate) fn clear(&mut self) {
+        self.keep();
+        self.rule.clear();
+    }
+
     /// As [`Sightings::describe`].
     pub(crate) fn describe(&self) -> Option<String> {
         self.rule.describe()

@@ -93,6 +93,15 @@ impl Sightings {
         }
     }
 
+    /// Forgets what is remembered.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Always | Self::Share { .. } => {}
+            Self::Exact { counts, .. } => counts.clear(),
+            Self::Sketch { sketch, .. } => sketch.clear(),
+        }
+    }
+
     /// Adds sightings of an id that has no row; a rule that does not count single ids has no use for them.
     pub(super) fn restore(&mut self, id: u64, sightings: u32) {
         let Self::Exact { counts, .. } = self else { return };

@@ -61,6 +61,11 @@ impl Sketch {
         Ok(())
     }
 
+    /// Forgets all counts.
+    pub(super) fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
     /// The cells, two to a word.
     pub(super) fn words(&self) -> &[u32] {
         &self.words

@@ -1,5 +1,6 @@
 //! Tables larger than memory: against a model, with many threads, with a cold tier that fails, under snapshots.
 
+mod clear;
 mod cuts;
 mod failures;
 mod ledger;

@@ -1,0 +1,15 @@
+//! `zagros report`: a run's page, made anew from its folder.
+
+use zagros_dense_worker::RunFolder;
+
+use crate::args::ReportArgs;
+use crate::exit::{Exit, Failure};
+use crate::page;
+use crate::print::answer;
+
+/// Writes the page and prints where it is.
+pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
+    let folder = RunFolder::open(&args.run).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    answer(&page::write(&folder)?.display().to_string())?;
+    Ok(Exit::Success)
+}

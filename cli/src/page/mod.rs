@@ -1,0 +1,30 @@
+//! The page of a run, `report.html`: one file that opens offline, made from what the run wrote into its folder.
+
+mod chart;
+mod html;
+mod record;
+mod scale;
+mod sections;
+
+use std::path::PathBuf;
+
+use zagros_dense_worker::RunFolder;
+use zagros_plumbing::durable;
+
+use crate::exit::{Exit, Failure};
+use record::Record;
+
+/// Writes the page into the run's folder; answers where it is.
+///
+/// # Errors
+/// When the folder has no measures, or the page cannot be written.
+pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
+    let record = Record::read(folder)?;
+    let path = folder.report_file();
+    let written = durable::write(&path, sections::page(&record).as_bytes());
+    written.map_err(|error| {
+        let what = format!("cannot write {}: {error}", path.display());
+        Failure::with_help(Exit::Internal, what, "check the disk and who may write there")
+    })?;
+    Ok(path)
+}

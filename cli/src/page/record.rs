@@ -1,0 +1,153 @@
+//! What a run wrote into its folder, read back.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use zagros_dense_worker::{Evaluation, RunFolder, Summary};
+
+use crate::exit::{Exit, Failure};
+
+/// A run as far as its files tell.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// Name of the folder.
+    pub(crate) name: String,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) evaluations: Vec<Scored>,
+    pub(crate) passes: Vec<Pass>,
+    /// Step of the state that became the model, where one was chosen.
+    pub(crate) chosen: Option<u64>,
+    /// `None` when the run did not come to its end.
+    pub(crate) summary: Option<Summary>,
+    /// The resolved job, as text.
+    pub(crate) job: String,
+    /// Files and folders of the run that there are, relative to it.
+    pub(crate) files: Vec<String>,
+    /// Lines of `metrics.jsonl` that are none of ours.
+    pub(crate) unread: usize,
+}
+
+/// A line of `metrics.jsonl`; of its fields those that are shown.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Line {
+    Step(Step),
+    Evaluation(Scored),
+    Pass(Pass),
+    Choice { step: u64 },
+}
+
+/// A training step.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) step: u64,
+    pub(crate) samples_per_second: f64,
+    pub(crate) loss_smoothed: f64,
+    pub(crate) auc_so_far: Option<f64>,
+    #[serde(default)]
+    pub(crate) calibration: Option<f64>,
+    pub(crate) staleness: u32,
+}
+
+/// Measures of a held-out part.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Scored {
+    pub(crate) step: u64,
+    /// `validation` or `test`; runs of the first release scored the test part alone.
+    #[serde(default = "test")]
+    pub(crate) part: String,
+    #[serde(flatten)]
+    pub(crate) evaluation: Evaluation,
+}
+
+/// Measures of the training rows of a pass.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Pass {
+    pub(crate) pass: u32,
+    pub(crate) step: u64,
+    #[serde(flatten)]
+    pub(crate) training: Evaluation,
+}
+
+fn test() -> String {
+    "test".to_owned()
+}
+
+impl Record {
+    /// Reads what there is. A run that failed has no summary, and one that goes on has part of a last line.
+    ///
+    /// # Errors
+    /// When there is no `metrics.jsonl`.
+    pub(crate) fn read(folder: &RunFolder) -> Result<Self, Failure> {
+        let path = folder.metrics_file();
+        let metrics = fs::read_to_string(&path).map_err(|error| {
+            let what = format!("{} holds no run: {}: {error}", folder.path().display(), path.display());
+            Failure::with_help(Exit::Data, what, "give the folder of a run, such as runs/quickstart-…")
+        })?;
+        let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let whole = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
+        let mut record = Self {
+            name: whole.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            summary: serde_json::from_str(&text(&folder.summary_file())).ok(),
+            job: text(&folder.job_file()),
+            files: files(folder),
+            ..Self::default()
+        };
+        metrics.lines().for_each(|line| record.add(line));
+        Ok(record)
+    }
+
+    fn add(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(Line::Step(step)) => self.steps.push(step),
+            Ok(Line::Evaluation(scored)) => self.evaluations.push(scored),
+            Ok(Line::Pass(pass)) => self.passes.push(pass),
+            Ok(Line::Choice { step }) => self.chosen = Some(step),
+            Err(_) => self.unread += 1,
+        }
+    }
+
+    /// Evaluations of one part, in order.
+    pub(crate) fn of_part(&self, part: &str) -> impl Iterator<Item = &Scored> {
+        self.evaluations.iter().filter(move |scored| scored.part == part)
+    }
+}
+
+fn files(folder: &RunFolder) -> Vec<String> {
+    let names =
+        ["job.toml", "summary.json", "metrics.jsonl", "model", "model/manifest.json", "checkpoints", "tensorboard"];
+    names.into_iter().filter(|name| folder.path().join(name).exists()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_by_their_type_and_strange_ones_counted() {
+        let mut record = Record::default();
+        for line in [
+            r#"{"type":"step","time":1.0,"step":3,"pass":0,"samples_per_second":5.0,"loss":0.7,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}"#,
+            r#"{"type":"evaluation","time":1.0,"step":3,"pass":0,"samples":9,"auc":0.75,"positive_rate":0.5,"logloss":null,"normalised_entropy":null,"calibration":null}"#,
+            r#"{"type":"evaluation","time":1.0,"step":4,"part":"validation","pass":0,"samples":9,"auc":0.8,"gauc":0.7}"#,
+            r#"{"type":"pass","time":1.0,"step":4,"pass":1,"samples":100,"auc":0.9}"#,
+            r#"{"type":"choice","time":1.0,"step":4,"message":"best"}"#,
+            r#"{"type":"something later"}"#,
+            r#"{"type":"step","tim"#,
+        ] {
+            record.add(line);
+        }
+        assert_eq!((record.steps.len(), record.steps[0].staleness, record.unread), (1, 2, 2));
+        assert_eq!(record.of_part("test").map(|scored| scored.evaluation.auc).collect::<Vec<_>>(), [Some(0.75)]);
+        assert_eq!(record.of_part("validation").next().and_then(|scored| scored.evaluation.gauc), Some(0.7));
+        assert_eq!((record.passes[0].pass, record.chosen), (1, Some(4)));
+    }
+
+    #[test]
+    fn a_folder_without_measures_is_no_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = Record::read(&RunFolder::open(folder.path()).unwrap()).unwrap_err();
+        assert!(format!("{refused:?}").contains("holds no run"), "{refused:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! From the evaluations of the validation part to the model: when training ends, which state is saved, and the one
+//! scoring of the test part.
+
+use std::path::PathBuf;
+
+use zagros_job::Job;
+
+use super::checkpoints::Checkpoints;
+use super::choice::{Choice, Fate};
+use super::saved_model::Trained;
+use super::train::{Trainer, interrupted_or};
+use crate::error::WorkerError;
+use crate::event::{Evaluation, Event};
+use crate::summary::Outcome;
+
+/// Which state becomes the model.
+#[derive(Debug, Default)]
+pub(crate) struct ModelChoice {
+    choice: Option<Choice>,
+    checkpoints: Option<Checkpoints>,
+    /// What each evaluated state was, in the order of steps.
+    evaluated: Vec<State>,
+    /// The one that was chosen.
+    chosen: Option<State>,
+    /// Why that one, in words.
+    message: Option<String>,
+    /// Measures of the test part by the model.
+    tested: Option<Evaluation>,
+}
+
+/// A state of the model that was evaluated.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    step: u64,
+    samples: u64,
+    evaluation: Evaluation,
+}
+
+impl ModelChoice {
+    /// As the job wants it; states are kept below `folder`, without one the last state is the model.
+    pub(crate) fn new(job: &Job, folder: Option<PathBuf>) -> Self {
+        let kept = folder.filter(|_| job.output.keep_best > 0);
+        let checkpoints = kept.map(|folder| Checkpoints::new(folder, job.output.keep_best as usize));
+        Self { choice: job.train.early_stop.map(Choice::new), checkpoints, ..Self::default() }
+    }
+
+    /// Whether training is to end, because no better state is to be expected.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.choice.as_ref().is_some_and(Choice::is_over)
+    }
+
+    /// Why training ended and which state is the model.
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+}
+
+impl Trainer {
+    /// Takes an evaluation of the present state into account, and keeps the state.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) async fn consider(&mut self, evaluation: Evaluation) -> Result<(), WorkerError> {
+        let (step, samples) = (self.tracker.steps, self.tracker.samples);
+        let Some(choice) = &mut self.model.choice else { return Ok(()) };
+        choice.note(step, &evaluation);
+        let merit = choice.merit(&evaluation);
+        self.model.evaluated.push(State { step, samples, evaluation });
+        let Some(checkpoints) = &mut self.model.checkpoints else { return Ok(()) };
+        let (job, outcome, validation) = (&*self.job, Outcome::Interrupted, Some(evaluation));
+        let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation };
+        checkpoints.keep(merit, trained, &self.dense, &self.client.servers()).await
+    }
+
+    /// Goes back to the best state, where one is kept, and scores the test part, where that was left for the end. An
+    /// interrupted run is not scored.
+    ///
+    /// # Errors
+    /// When the state cannot be read, or data or servers fail.
+    pub(crate) async fn conclude(&mut self, outcome: Outcome) -> Result<Outcome, WorkerError> {
+        self.restore_best().await?;
+        let Some(test) = self.held_out.at_end.clone().filter(|_| outcome == Outcome::Finished) else {
+            return Ok(outcome);
+        };
+        let pass = u32::try_from(self.of_passes.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        match self.score(&test, pass).await {
+            Ok(evaluation) => {
+                self.model.tested = Some(evaluation);
+                Ok(outcome)
+            }
+            Err(error) => interrupted_or(error),
+        }
+    }
+
+    async fn restore_best(&mut self) -> Result<(), WorkerError> {
+        let ModelChoice { choice: Some(choice), checkpoints, evaluated, .. } = &mut self.model else { return Ok(()) };
+        let best = checkpoints.as_ref().and_then(Checkpoints::best);
+        let message = choice.explain(match (best, self.job.output.save_model) {
+            (None, _) => Fate::Lost,
+            (Some(_), true) => Fate::Saved,
+            (Some(_), false) => Fate::Scored,
+        });
+        let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
+        if let (Some(state), Some(checkpoints)) = (state, checkpoints) {
+            if state.step != self.tracker.steps {
+                checkpoints.restore(state.step, &self.dense, &self.client.servers()).await?;
+            }
+            if !self.job.output.save_model {
+                checkpoints.delete_all().await?;
+            }
+        }
+        let step = state.map_or(self.tracker.steps, |state| state.step);
+        self.observer.on(&Event::Chosen { step, message: message.clone() });
+        (self.model.chosen, self.model.message) = (state, Some(message));
+        Ok(())
+    }
+
+    /// Steps and samples after which the model was what it is now.
+    pub(crate) fn model_age(&self) -> (u64, u64) {
+        let last = (self.tracker.steps, self.tracker.samples);
+        self.model.chosen.map_or(last, |state| (state.step, state.samples))
+    }
+
+    /// Measures of the model on the part that it is judged by, and on the validation part.
+    pub(crate) fn measures(&self) -> (Option<Evaluation>, Option<Evaluation>) {
+        let last = self.evaluated.map(|(_, evaluation)| evaluation);
+        if !self.job.data.has_validation() {
+            return (last, None);
+        }
+        (self.model.tested, self.model.chosen.map(|state| state.evaluation).or(last))
+    }
+}

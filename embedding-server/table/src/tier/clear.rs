@@ -1,0 +1,70 @@
+//! All rows forgotten, in memory and beyond: what comes before another model's rows are put in.
+
+use std::time::Duration;
+
+use crate::tier::tend::cold_error;
+use crate::{ColdError, ColdScan, ColdStore, Table, TableSet};
+
+/// Longest wait for those who are under way.
+const WAIT: Duration = Duration::from_secs(10);
+/// Rows of the cold tier forgotten at a time.
+const COLD_AT_ONCE: usize = 4096;
+
+/// Why rows were not forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClearError {
+    /// Others did not end in time; nothing is forgotten.
+    #[error("the tables are not cleared: after {}s {whom} had not ended; try again later", waited.as_secs())]
+    Busy {
+        /// Who was waited for.
+        whom: &'static str,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The cold tier failed; some rows may be forgotten.
+    #[error("the tables are not cleared; see to the disk of the cold tier and load the model again")]
+    Cold(#[source] ColdError),
+}
+
+impl TableSet {
+    /// Forgets every row of every table, and what admission counted of ids without one: as the tables were made, but
+    /// for the memory, which stays, and the counts of what happened.
+    ///
+    /// # Errors
+    /// When requests that are under way do not end within 10 s, or when the cold tier fails.
+    pub fn clear(&self) -> Result<(), ClearError> {
+        let busy = |whom| ClearError::Busy { whom, waited: WAIT };
+        self.iter().try_for_each(Table::pay_all).map_err(|error| ClearError::Cold(cold_error(error)))?;
+        let _alone = self.gate().try_write_for(WAIT).ok_or(busy("a lookup or a push"))?;
+        // No row goes to the cold tier between the two, so none is left there that was in memory (invariant TI-1).
+        let _still = self.shared().moves.try_write_for(WAIT).ok_or(busy("a write to the cold tier"))?;
+        if self.iter().any(Table::is_indebted) {
+            return Err(busy("a row of the cold tier that a gradient waits for"));
+        }
+        self.iter().try_for_each(Table::clear)
+    }
+}
+
+impl Table {
+    fn clear(&self) -> Result<(), ClearError> {
+        for stripe in 0..self.stripes() {
+            self.lock(stripe).clear();
+            if let Some(store) = self.cold() {
+                self.clear_cold(store, stripe).map_err(ClearError::Cold)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_cold(&self, store: &dyn ColdStore, stripe: usize) -> Result<(), ColdError> {
+        let (range, mut scan) = (self.places(stripe), ColdScan::default());
+        let (mut view, mut from) = (store.freeze()?, Some(*range.start()));
+        while let Some(start) = from {
+            scan.places.clear();
+            scan.rows.clear();
+            from = view.scan(self.number(), start..=*range.end(), COLD_AT_ONCE, &mut scan)?;
+            store.remove(self.number(), &scan.places)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! `[eval]`, `[train.early_stop]` and what they need of other sections.
+
+use super::Resolver;
+use crate::document::Path;
+use crate::raw;
+use crate::spec::{EarlyStop, Eval, Label, Metric};
+
+/// When training ends early, whose numbers the schema has checked.
+pub(super) fn early_stop(raw: raw::EarlyStop) -> EarlyStop {
+    let metric = match raw.metric {
+        raw::Metric::Auc => Metric::Auc,
+        raw::Metric::Logloss => Metric::Logloss,
+        raw::Metric::Gauc => Metric::Gauc,
+    };
+    EarlyStop { metric, patience: raw.patience, min_delta: raw.min_delta }
+}
+
+impl Resolver<'_> {
+    pub(super) fn eval(&mut self, raw: raw::Eval, label: &Label, known: Option<&[String]>) -> Eval {
+        if let Some(column) = &raw.group_by {
+            let path = Path::from("eval.group_by");
+            if *column == label.column {
+                let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
+                self.problem(path, message, "this is what is learned", "name a column such as the user's id");
+            } else {
+                self.column_exists(&path, column, known);
+            }
+        }
+        Eval { group_by: raw.group_by, group_samples: raw.group_samples }
+    }
+
+    /// Whether there is what early stopping and the choice of a state go by.
+    pub(super) fn early_stop_fits(&mut self, raw: &raw::Job) {
+        let Some(early_stop) = raw.train.early_stop else {
+            if raw.output.keep_best.is_some_and(|kept| kept > 0) {
+                let message = "`output.keep_best` does not know what the best state is";
+                let help =
+                    "say by which measure, and when to end: train.early_stop = { metric = \"auc\", patience = 2 }";
+                self.problem("output.keep_best", message, "no `train.early_stop`", help);
+            }
+            return;
+        };
+        if raw.data.validation.is_none() && raw.data.validation_share.is_none() {
+            let help = "keep rows out for it: data.validation = \"file\" or data.validation_share = 0.1; chosen by the test \
+                        part, its measure would look better than it is";
+            self.problem("train.early_stop", "early stopping needs a validation part", "nothing to go by", help);
+        }
+        if early_stop.metric == raw::Metric::Gauc && raw.eval.group_by.is_none() {
+            let help = "name the column: eval.group_by = \"user_id\"";
+            self.problem("train.early_stop.metric", "\"gauc\" needs groups", "no `eval.group_by`", help);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::spec::{EarlyStop, Eval, Metric, ValidationPart};
+
+    const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
+
+    #[test]
+    fn early_stopping_keeps_the_best_state() {
+        let plain = job(CRITEO, "");
+        assert_eq!((plain.train.early_stop, plain.output.keep_best), (None, 0));
+        assert_eq!(plain.data.validation, ValidationPart::None);
+        let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
+        let expected = EarlyStop { metric: Metric::Auc, patience: 2, min_delta: 0.0 };
+        assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));
+        let several =
+            "validation = 'v'\n[train]\nearly_stop = { metric = 'logloss', patience = 7 }\n[output]\nkeep_best = 3\n";
+        let several = job(CRITEO, several);
+        assert_eq!(several.output.keep_best, 3);
+        assert_eq!(several.data.validation, ValidationPart::Files(vec!["/jobs/v".into()]));
+        assert_eq!(several.data_files().len(), 2);
+    }
+
+    #[test]
+    fn what_early_stopping_needs_is_asked_for() {
+        assert_eq!(problems(CRITEO, "[train.early_stop]\n"), ["early stopping needs a validation part"]);
+        let gauc = "validation_share = 0.1\n[train]\nearly_stop = { metric = 'gauc' }\n";
+        assert_eq!(problems(CRITEO, gauc), ["\"gauc\" needs groups"]);
+        let kept = problems(CRITEO, "[output]\nkeep_best = 1\n");
+        assert_eq!(kept, ["`output.keep_best` does not know what the best state is"]);
+        assert_eq!(job(CRITEO, "[output]\nkeep_best = 0\n").output.keep_best, 0);
+    }
+
+    #[test]
+    fn groups_are_a_column_that_exists_and_is_not_the_label() {
+        let with = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
+        let expected = Eval { group_by: Some("b".to_owned()), group_samples: 10_000_000 };
+        assert_eq!(job(DELIMITED, &with("b")).eval, expected);
+        assert_eq!(problems(DELIMITED, &with("usr")), ["no column is named \"usr\""]);
+        let label = problems(DELIMITED, &with("y"));
+        assert_eq!(label, ["the label \"y\" cannot group samples: each group would have one class"]);
+    }
+
+    #[test]
+    fn rows_are_left_to_train_on() {
+        let found = problems(CRITEO, "validation_share = 0.5\ntest_fraction = 0.5\n");
+        assert_eq!(found, ["`data.validation_share` and `data.test_fraction` leave no row to train on"]);
+        let found = problems(CRITEO, "validation_share = 0.5\nvalidation = 'v'\n");
+        assert_eq!(found, ["`data.validation` and `data.validation_share` exclude each other"]);
+    }
+}
