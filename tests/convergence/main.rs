@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_tests::{real_data, repository, zagros_in};
 
-/// Trains an example in a folder of the test's own; gives the AUC of its one evaluation on the test part.
+/// Trains an example in a folder of the test's own; gives the AUC of the one evaluation of the test part, by the state
+/// that the validation part chose where the example has one.
 fn train(folder: &Path, example: &str, sets: &[String]) -> f64 {
     let job = repository().join("examples").join(example).display().to_string();
     let mut arguments = vec!["train", &job, "--set", "output.save_model=false"];
@@ -18,28 +19,27 @@ fn train(folder: &Path, example: &str, sets: &[String]) -> f64 {
     summary["evaluation"]["auc"].as_f64().expect("an AUC")
 }
 
-/// The least AUC over three seeds; prints them all, because a single seed proves little.
-fn worst_of_three(name: &str, example: &str, sets: &[String]) -> f64 {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let aucs = ["1", "2", "3"].map(|seed| {
-        let sets = [sets, &[format!("train.seed={seed}")]].concat();
-        train(folder.path(), example, &sets)
-    });
-    let (least, most) = aucs.iter().fold((f64::MAX, f64::MIN), |(least, most), auc| (least.min(*auc), most.max(*auc)));
-    println!("{name}: test AUC {aucs:.4?}, spread {:.4}", most - least);
-    least
-}
-
 fn path_set(key: &str, path: &Path) -> String {
     format!("{key}={:?}", path.display().to_string())
 }
 
+fn adult(folder: &Path) -> [String; 2] {
+    [path_set("data.train", &folder.join("adult.data")), path_set("data.test", &folder.join("adult.test"))]
+}
+
+fn movielens(folder: &Path) -> [String; 3] {
+    [("train", "train"), ("validation", "valid"), ("test", "test")]
+        .map(|(key, file)| path_set(&format!("data.{key}"), &folder.join(format!("{file}.csv.gz"))))
+}
+
+/// A logistic regression has .9201 here, DeepFM .9214.
 #[test]
-fn adult_reaches_an_auc_of_0_910() {
-    let Some(folder) = real_data("adult") else { return };
-    let sets = [path_set("data.train", &folder.join("adult.data")), path_set("data.test", &folder.join("adult.test"))];
-    let auc = worst_of_three("adult", "adult.toml", &sets);
-    assert!(auc >= 0.910, "test AUC {auc}");
+fn adult_reaches_an_auc_of_0_921() {
+    let Some(data) = real_data("adult") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let auc = train(folder.path(), "adult.toml", &adult(&data));
+    println!("adult: test AUC {auc:.4}");
+    assert!(auc >= 0.921, "test AUC {auc}");
 }
 
 /// Two bytes a weight, rounded stochastically, cost no more than a thousandth of the area.
@@ -48,9 +48,7 @@ fn narrow_rows_learn_adult_as_well_as_exact_ones() {
     let Some(folder) = real_data("adult") else { return };
     let runs = tempfile::tempdir().expect("a temporary folder");
     let auc = |sets: &[&str]| {
-        let data =
-            [path_set("data.train", &folder.join("adult.data")), path_set("data.test", &folder.join("adult.test"))];
-        let sets: Vec<String> = data.into_iter().chain(sets.iter().map(|set| (*set).to_owned())).collect();
+        let sets: Vec<String> = adult(&folder).into_iter().chain(sets.iter().map(|set| (*set).to_owned())).collect();
         train(runs.path(), "adult.toml", &sets)
     };
     let [exact, bf16, f16] = ["f32", "bf16", "f16"].map(|element| auc(&[&format!("embedding.element={element}")]));
@@ -63,9 +61,10 @@ fn narrow_rows_learn_adult_as_well_as_exact_ones() {
 fn adult_is_learned_with_rows_for_some_ids_only() {
     let Some(folder) = real_data("adult") else { return };
     let runs = tempfile::tempdir().expect("a temporary folder");
+    let [train_file, test_file] = adult(&folder);
     let sets = [
-        path_set("data.train", &folder.join("adult.data")),
-        path_set("data.test", &folder.join("adult.test")),
+        train_file,
+        test_file,
         "embedding.admission={kind='count', sightings=2, counter='count_min'}".to_owned(),
         "embedding.schedule={kind='cosine', warmup=10, decay=150, floor=0.1}".to_owned(),
         "embedding.non_finite=skip".to_owned(),
@@ -76,13 +75,14 @@ fn adult_is_learned_with_rows_for_some_ids_only() {
     assert!(auc >= 0.905, "test AUC {auc}");
 }
 
+/// A logistic regression has .7906 here, DeepFM .7877.
 #[test]
-fn movielens_reaches_an_auc_of_0_785() {
-    let Some(folder) = real_data("movielens") else { return };
-    let sets =
-        [path_set("data.train", &folder.join("train.csv.gz")), path_set("data.test", &folder.join("test.csv.gz"))];
-    let auc = worst_of_three("movielens", "movielens.toml", &sets);
-    assert!(auc >= 0.785, "test AUC {auc}");
+fn movielens_reaches_an_auc_of_0_791() {
+    let Some(data) = real_data("movielens") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let auc = train(folder.path(), "movielens.toml", &movielens(&data));
+    println!("movielens: test AUC {auc:.4}");
+    assert!(auc >= 0.791, "test AUC {auc}");
 }
 
 /// Genres are few and tags many: who adds them up changes nothing but rounding, over several servers too.
@@ -95,9 +95,11 @@ fn movielens_learns_the_same_wherever_its_bags_are_pooled() {
             format!("{{ column = '{column}', separator = '|', pooling = '{pooling}', pool_at = '{place}' }}")
         };
         let (genres, tags) = (bag("genres", "sum"), bag("tags", "sqrtn"));
+        let [train_files, validation, test] = movielens(&data);
         let sets = [
-            path_set("data.train", &data.join("train.csv.gz")),
-            path_set("data.test", &data.join("test.csv.gz")),
+            train_files,
+            validation,
+            test,
             format!("features.categorical=['user_id', 'movie_id', {genres}, {tags}]"),
             format!("cluster.servers={servers}"),
             "train.staleness=0".to_owned(),
