@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(Range { low: 13.0, high: 97.0 }.ticks(4), [50.0]);
         assert_eq!(Range { low: 13.0, high: 97.0 }.ticks(5), [20.0, 40.0, 60.0, 80.0]);
         let texts: Vec<String> =
-            Range { low: 0.71, high: 0.79 }.ticks(4).iter().map(|tick| label(*tick, 0.02)).collect();
+            Range { low: 0.71, high: 0.79 }.ticks(5).iter().map(|tick| label(*tick, 0.02)).collect();
         assert_eq!(texts, ["0.72", "0.74", "0.76", "0.78"]);
     }
 
