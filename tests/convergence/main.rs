@@ -103,7 +103,7 @@ fn movielens_learns_the_same_wherever_its_bags_are_pooled() {
             format!("features.categorical=['user_id', 'movie_id', {genres}, {tags}]"),
             format!("cluster.servers={servers}"),
             "train.staleness=0".to_owned(),
-            "train.epochs=1".to_owned(),
+            "train.epochs=2".to_owned(),
         ];
         train(folder.path(), "movielens.toml", &sets)
     };
