@@ -14,9 +14,9 @@ const NETWORKS: [(&str, &str); 5] = [
 ];
 
 /// What each is to reach: below what these runs reach by a few standard errors of the test part.
-const ADULT: f64 = 0.900;
-const MOVIELENS: f64 = 0.770;
-const OPTIMISED: f64 = 0.900;
+const ADULT: f64 = 0.914;
+const MOVIELENS: f64 = 0.775;
+const OPTIMISED: f64 = 0.897;
 
 /// Trains each network; gives those that end below `least`.
 fn below(least: f64, name: &str, example: &str, sets: &[String]) -> Vec<String> {

@@ -90,7 +90,7 @@ pub(crate) enum Model {
         #[schemars(length(min = 1))]
         file: String,
         /// SHA-256 of the file, 64 hexadecimal digits, as `sha256sum` prints it.
-        #[schemars(length(min = 64))]
+        #[schemars(length(min = 1))]
         sha256: String,
         /// Has to be true: loading a module can run code of whoever made it.
         #[serde(default)]
