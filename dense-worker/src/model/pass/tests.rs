@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_job::{Job, Model, Precision};
+use zagros_job::{DenseOptimizer, Job, Model, Precision};
 
 use super::CHUNK;
 use super::pairs::{Pairs, Place};
@@ -40,18 +40,19 @@ fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, V
     (output, model.gradients.values().to_vec())
 }
 
-/// Rounding differs: the sums are taken in another order, and now and then a unit that is all but zero is on the other
-/// side of ReLU for one sample. A sample or chunk that is left out is off by hundredths.
+/// Rounding differs: the sums are taken in another order.
 fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
     let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         let off = (found - expected).abs();
-        assert!(off <= 1e-4 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
+        assert!(off <= 2e-5 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
     }
 }
 
 fn check(job: &mut Job, batch: usize, threads: usize) {
+    // Not Adam, whose first step goes by the sign of a gradient: rounding would decide where one is all but zero.
+    job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 };
     // The second step sees memory that the first one left, and a smaller batch than it was made for.
     let steps = [samples(job, batch, 1), samples(job, batch.div_ceil(2), 2)];
     for count in 1..=steps.len() {
