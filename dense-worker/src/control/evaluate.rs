@@ -137,7 +137,7 @@ pub(crate) async fn look_at_files(
 /// What becomes of a scoring worker's turn.
 enum Goes {
     /// With its batch, or along with others that have one.
-    On(Option<Fetched>),
+    On(Option<Box<Fetched>>),
     /// Nobody has one.
     Home,
 }
@@ -172,7 +172,7 @@ impl Scorer {
         while let Goes::On(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
-            scores = self.add(fetched, scores).await?;
+            scores = self.add(*fetched, scores).await?;
             self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.patience).await?;
@@ -186,7 +186,7 @@ impl Scorer {
     async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<Goes, WorkerError> {
         let next = self.next(prefetch).await;
         if self.peers.is_none() {
-            return Ok(next?.map_or(Goes::Home, |fetched| Goes::On(Some(fetched))));
+            return Ok(next?.map_or(Goes::Home, |fetched| Goes::On(Some(Box::new(fetched)))));
         }
         let (stops, next) = match next {
             Err(WorkerError::Interrupted) => (true, None),
@@ -197,7 +197,7 @@ impl Scorer {
         if agreed.stops() {
             return Err(WorkerError::Interrupted);
         }
-        Ok(if agreed.samples() == 0 { Goes::Home } else { Goes::On(next) })
+        Ok(if agreed.samples() == 0 { Goes::Home } else { Goes::On(next.map(Box::new)) })
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.

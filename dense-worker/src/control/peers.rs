@@ -100,7 +100,7 @@ impl Trainer {
         }
         let (share, step) = (agreed.share(peers.rank as usize), self.tracker.steps + 1);
         let fetched = match next {
-            Next::Batch(fetched) => Some(fetched),
+            Next::Batch(fetched) => Some(*fetched),
             Next::Dry | Next::Interrupted => None,
         };
         match fetched {

@@ -61,7 +61,7 @@ pub(crate) struct Trainer {
 
 /// What comes next out of this worker's stream.
 pub(super) enum Next {
-    Batch(Fetched),
+    Batch(Box<Fetched>),
     /// The stream has no more batches.
     Dry,
     /// Shutdown was requested.
@@ -197,7 +197,7 @@ impl Trainer {
             let end = match (self.peers, next) {
                 (Some(peers), next) => self.step_together(pass, peers, next).await?,
                 (None, Next::Batch(fetched)) => {
-                    self.step(pass, fetched).await?;
+                    self.step(pass, *fetched).await?;
                     None
                 }
                 (None, Next::Dry) => Some(End::Data),
@@ -237,7 +237,7 @@ impl Trainer {
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
             self.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
-                return Ok(Next::Batch(fetched));
+                return Ok(Next::Batch(Box::new(fetched)));
             }
             let complete = self.pushes.skip(fetched.seq, fetched.prepared.batch.completes);
             self.complete(pass, complete);

@@ -56,7 +56,11 @@ impl Team {
         let first = batch.split_off(each.min(samples));
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
-            for (member, _) in others.iter_mut().take_while(|_| !batch.labels.is_empty()) {
+            for (member, _) in others.iter_mut() {
+                // A member without samples would bring what it wrote for an earlier batch.
+                if batch.labels.is_empty() {
+                    break;
+                }
                 let share = batch.split_off(each.min(batch.labels.len()));
                 running.push(scope.spawn(move || member.run(share, samples)));
             }

@@ -70,7 +70,9 @@ fn check(job: &mut Job, batch: usize, threads: usize) {
 
 #[test]
 fn dlrm_equals_autograd_for_any_batch_and_threads() {
-    for (batch, threads) in [(1, 1), (3, 4), (CHUNK - 1, 1), (2 * CHUNK + 1, 1), (2 * CHUNK + 1, 3), (CHUNK, 2)] {
+    for (batch, threads) in
+        [(1, 1), (3, 4), (CHUNK - 1, 1), (2 * CHUNK + 1, 1), (2 * CHUNK + 1, 3), (3 * CHUNK, 4), (CHUNK, 2)]
+    {
         check(&mut job(3, &[5, 5, 5, 5, 5, 5, 5, 5, 5], dlrm(0.0)), batch, threads);
     }
 }
@@ -162,9 +164,10 @@ proptest! {
             let cut = |values: &[f32]| values[sample * values.len() / batch..(sample + 1) * values.len() / batch].to_vec();
             let all = [cut(&dense), cut(&embeddings)].concat();
             let mut expected: Vec<f64> = [cut(&before), vec![0.0; vectors * dim - of_dense]].concat().into_iter().map(f64::from).collect();
-            let mut place = sample * stride + extra;
-            prop_assert!(out[sample * stride..place].iter().all(|value| *value == 9.0));
-            for (row, column) in (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column))) {
+            let first = sample * stride + extra;
+            prop_assert!(out[sample * stride..first].iter().all(|value| *value == 9.0));
+            let all_pairs = (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column)));
+            for (place, (row, column)) in (first..).zip(all_pairs) {
                 let (a, b) = (&all[row * dim..][..dim], &all[column * dim..][..dim]);
                 let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                 prop_assert!((f64::from(out[place]) - product).abs() < 1e-5);
@@ -172,7 +175,6 @@ proptest! {
                     expected[row * dim + d] += f64::from(slopes[place]) * f64::from(b[d]);
                     expected[column * dim + d] += f64::from(slopes[place]) * f64::from(a[d]);
                 }
-                place += 1;
             }
             for (found, expected) in [cut(&d_dense), cut(&d_embeddings)].concat().into_iter().zip(expected) {
                 prop_assert!((f64::from(found) - expected).abs() < 1e-5, "{} is not {}", found, expected);

@@ -34,7 +34,7 @@ fn sightings_are_forgotten_too() {
         train(&tables, &[1]);
         tables.clear().unwrap();
         let part = Part { table: 0, dim: 2, ids: &[1] };
-        let mut look = || tables.lookup(&[part], Access::Train, &mut [0.0; 2], &mut Scratch::new()).unwrap().created;
+        let look = || tables.lookup(&[part], Access::Train, &mut [0.0; 2], &mut Scratch::new()).unwrap().created;
         assert_eq!((look(), look()), (0, 1), "{counter:?}");
     }
 }
