@@ -14,9 +14,9 @@ const NETWORKS: [(&str, &str); 5] = [
 ];
 
 /// What each is to reach: below what these runs reach by a few standard errors of the test part.
-const ADULT: f64 = 0.914;
-const MOVIELENS: f64 = 0.775;
-const OPTIMISED: f64 = 0.897;
+const ADULT: f64 = 0.921;
+const MOVIELENS: f64 = 0.783;
+const OPTIMISED: f64 = 0.89;
 
 /// Trains each network; gives those that end below `least`.
 fn below(least: f64, name: &str, example: &str, sets: &[String]) -> Vec<String> {
@@ -36,7 +36,7 @@ fn every_network_learns_adult() {
     let sets = [
         path_set("data.train", &folder.join("adult.data")),
         path_set("data.test", &folder.join("adult.test")),
-        "train.epochs=2".to_owned(),
+        "train.epochs=5".to_owned(),
     ];
     assert_eq!(below(ADULT, "adult", "adult.toml", &sets), [""; 0]);
 }
@@ -46,8 +46,9 @@ fn every_network_learns_movielens() {
     let Some(folder) = real_data("movielens") else { return };
     let sets = [
         path_set("data.train", &folder.join("train.csv.gz")),
+        path_set("data.validation", &folder.join("valid.csv.gz")),
         path_set("data.test", &folder.join("test.csv.gz")),
-        "train.epochs=1".to_owned(),
+        "train.epochs=3".to_owned(),
     ];
     assert_eq!(below(MOVIELENS, "movielens", "movielens.toml", &sets), [""; 0]);
 }
