@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
 
-use super::evaluate::blocking;
+use super::blocking::blocking;
 use super::saved_model::{Load, MANIFEST, SavedModel, Trained, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;

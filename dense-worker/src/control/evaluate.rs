@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use tokio::task::spawn_blocking;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_eval::Scores;
@@ -13,6 +12,7 @@ use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
 
+use super::blocking::blocking;
 use super::peers::Peers;
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
@@ -257,12 +257,4 @@ impl Scorer {
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }
-}
-
-/// Runs what blocks where it may.
-pub(crate) async fn blocking<T: Send + 'static>(
-    thread: &'static str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, WorkerError> {
-    spawn_blocking(work).await.map_err(|error| WorkerError::Thread { thread, reason: error.to_string() })
 }

@@ -8,11 +8,11 @@ use zagros_coordinator_client::{ControlPlane, Membership, wait_for_group};
 use zagros_job::{Job, Mode};
 use zagros_plumbing::Shutdown;
 
-use super::evaluate::blocking;
+use super::blocking::blocking;
 use super::tracker::Step;
 use super::train::{End, Next, Trainer};
 use crate::datapath::dense::{Dense, DenseThread, Stepped};
-use crate::datapath::group::{Agreed, Turn};
+use crate::datapath::group::{Agreed, Turn, seed_of_rank};
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
@@ -40,7 +40,7 @@ impl Peers {
     /// A seed of this worker's own; rank 0's is the job's.
     pub(crate) fn seed(self, seed: u64) -> u64 {
         // A job's seed is an i64 above zero.
-        (seed ^ u64::from(self.rank).wrapping_mul(0x9e37_79b9_7f4a_7c15)) & i64::MAX as u64
+        seed_of_rank(seed, u64::from(self.rank)) & i64::MAX as u64
     }
 }
 

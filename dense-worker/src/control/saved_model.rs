@@ -12,7 +12,7 @@ use zagros_embedding_client::Shard;
 use zagros_job::Job;
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse};
 
-use super::evaluate::blocking;
+use super::blocking::blocking;
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::event::Evaluation;

@@ -18,9 +18,10 @@ use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::Encoding;
 
+use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
-use super::evaluate::{HeldOutParts, blocking, find_held_out, look_at_files};
+use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::peers::{self, Peers};
 use super::saved_model::{Trained, save};
 use super::splits::Splits;

@@ -72,6 +72,12 @@ impl Agreed {
     }
 }
 
+/// A seed of a worker's own; rank 0's is the job's, and a lone worker's.
+pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
+    // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
+    seed ^ rank.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 impl Dense {
     /// Joins the group, once all are sure that they start from the same: `like` stands for whatever else must be equal.
     ///
@@ -85,7 +91,7 @@ impl Dense {
         if !workers.is_empty() {
             return Err(WorkerError::Unequal { workers });
         }
-        self.model.take_rank(seed, u32::try_from(together.group.rank()).unwrap_or(u32::MAX));
+        self.model.drop_by(seed_of_rank(seed, together.group.rank() as u64));
         self.together = Some(together);
         Ok(())
     }

@@ -43,11 +43,8 @@ impl DenseModel {
         self.updater.apply(self.steps - 1, &self.variables)
     }
 
-    /// From now on, dropout is that of this rank: the units that another worker drops are others. Those of rank 0 are a
-    /// lone worker's.
-    pub fn take_rank(&mut self, seed: u64, rank: u32) {
-        // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
-        let seed = seed ^ u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// From now on, dropout draws from this seed: the units that another worker drops are others.
+    pub fn drop_by(&mut self, seed: u64) {
         let share = self.dropout.share();
         let dropout = |stream| Dropout::new(share, seed, stream);
         if let Some(team) = &mut self.team {

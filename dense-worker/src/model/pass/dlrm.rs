@@ -2,7 +2,6 @@
 
 use tch::Tensor;
 
-use super::loss::cross_entropy;
 use super::matrix::Matrix;
 use super::pairs::{Pairs, Place};
 use super::stack::Stack;
@@ -55,7 +54,7 @@ impl DlrmPass {
     /// Forward and backward of one chunk; gives the sum of its losses.
     pub(super) fn chunk(
         &mut self,
-        share: Share<'_>,
+        mut share: Share<'_>,
         batch: usize,
         earlier: bool,
         dropout: &mut Dropout,
@@ -68,10 +67,7 @@ impl DlrmPass {
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
-        top.forward(&input.rows(rows)?, rows, Some(dropout))?;
-        share.logits.copy_from_slice(top.output(rows));
-        let loss = cross_entropy(share.logits, share.labels, batch, top.d_output(rows));
-        top.backward(&input.rows(rows)?, rows, earlier, Some(&d_input.rows(rows)?))?;
+        let loss = top.through_loss((input, d_input), &mut share, batch, earlier, dropout)?;
         let slopes = d_input.values(rows);
         match bottom {
             Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), earlier)?,

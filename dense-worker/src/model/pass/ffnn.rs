@@ -2,7 +2,6 @@
 
 use tch::Tensor;
 
-use super::loss::cross_entropy;
 use super::matrix::Matrix;
 use super::stack::Stack;
 use super::{CHUNK, Share};
@@ -39,7 +38,7 @@ impl FfnnPass {
     /// Forward and backward of one chunk; gives the sum of its losses.
     pub(super) fn chunk(
         &mut self,
-        share: Share<'_>,
+        mut share: Share<'_>,
         batch: usize,
         earlier: bool,
         dropout: &mut Dropout,
@@ -52,10 +51,7 @@ impl FfnnPass {
             head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
             tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
         }
-        layers.forward(&input.rows(rows)?, rows, Some(dropout))?;
-        share.logits.copy_from_slice(layers.output(rows));
-        let loss = cross_entropy(share.logits, share.labels, batch, layers.d_output(rows));
-        layers.backward(&input.rows(rows)?, rows, earlier, Some(&d_input.rows(rows)?))?;
+        let loss = layers.through_loss((input, d_input), &mut share, batch, earlier, dropout)?;
         for (sample, slopes) in d_input.values(rows).chunks_exact(stride).enumerate() {
             share.gradients[sample * width..][..width].copy_from_slice(&slopes[numeric..][..width]);
         }

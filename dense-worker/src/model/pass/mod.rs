@@ -12,7 +12,6 @@ mod pairs;
 mod product;
 mod stack;
 mod team;
-mod wide;
 
 use tch::Tensor;
 

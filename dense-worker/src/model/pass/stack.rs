@@ -2,10 +2,12 @@
 
 use tch::Tensor;
 use zagros_job::Precision;
+use zagros_table::wide::wide;
 
+use super::Share;
+use super::loss::cross_entropy;
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
-use super::wide::wide;
 use crate::model::ModelError;
 use crate::model::mlp::{Dropout, Mlp};
 
@@ -89,13 +91,32 @@ impl Stack {
         Ok(())
     }
 
+    /// From the network's last input to the loss and back to `d_input`: writes the logits of `share`, and gives the sum
+    /// of its losses as part of the mean over `batch` samples.
+    pub(super) fn through_loss(
+        &mut self,
+        (input, d_input): (&Matrix, &Matrix),
+        share: &mut Share<'_>,
+        batch: usize,
+        earlier: bool,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
+        let rows = share.labels.len();
+        let input = input.rows(rows)?;
+        self.forward(&input, rows, Some(dropout))?;
+        share.logits.copy_from_slice(self.output(rows));
+        let loss = cross_entropy(share.logits, share.labels, batch, self.d_output(rows));
+        self.backward(&input, rows, earlier, Some(&d_input.rows(rows)?))?;
+        Ok(loss)
+    }
+
     /// `[rows, last width]`.
     pub(super) fn output(&self, rows: usize) -> &[f32] {
         self.layers.last().map_or(&[], |layer| layer.output.values(rows))
     }
 
     /// Where d loss / d output is expected by [`Self::backward`].
-    pub(super) fn d_output(&mut self, rows: usize) -> &mut [f32] {
+    fn d_output(&mut self, rows: usize) -> &mut [f32] {
         self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
     }
 
