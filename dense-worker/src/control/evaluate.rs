@@ -7,7 +7,9 @@ use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_eval::Scores;
-use zagros_ingest::{BatchStream, FileInfo, IngestError, Part, StreamOptions, StreamStart, WholeFiles, check_first_rows, files};
+use zagros_ingest::{
+    BatchStream, FileInfo, IngestError, Part, StreamOptions, StreamStart, WholeFiles, check_first_rows, files,
+};
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;

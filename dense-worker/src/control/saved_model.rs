@@ -130,7 +130,7 @@ async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
 }
 
 async fn save_rows(server: &Arc<dyn Shard>, folder: &Path) -> Result<SaveResponse, WorkerError> {
-    let saved = server.save(SaveRequest { folder: folder.display().to_string() }).await;
+    let saved = server.save(SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() }).await;
     let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
     saved.map_err(refused)
 }

@@ -153,6 +153,7 @@ fn request(job: &Job, index: u32) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "test".to_owned(),
         files: Vec::new(),
+        position: None,
     }
 }
 
