@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::Job;
+use crate::{Job, Standardise};
 
 /// Keys that may be another value when a run goes on, and all below them. The others say what is learned from what:
 /// rows and weights of one would be nonsense under the other.
@@ -80,6 +80,11 @@ impl Job {
 /// Values by dotted key. A list is one value.
 fn keys(job: &Job) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
+    let mut job = job.clone();
+    // What was fitted to the data is no choice of the file's.
+    for feature in job.features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
+        feature.standardise = Standardise::Fit;
+    }
     let resolved = job.to_toml().parse::<toml::Table>().unwrap_or_default();
     flatten("", &Value::Table(resolved), &mut found);
     found
@@ -124,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_job_has_no_changes_since_itself() {
-        let text = "validation_share = 0.1\n[train]\nearly_stop = { patience = 3 }\n[tables.C1]\ninit = { kind = 'zero' }\n";
+        let text =
+            "validation_share = 0.1\n[train]\nearly_stop = { patience = 3 }\n[tables.C1]\ninit = { kind = 'zero' }\n";
         assert_eq!(changes(text, text), []);
     }
 

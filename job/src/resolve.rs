@@ -49,6 +49,7 @@ impl Resolver<'_> {
         let features = self.features(raw.data.format, raw.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
         self.retention_fits(&tables, &raw.tables, &raw.cluster);
+        self.sync_fits(raw.cluster.workers, raw.train.mode, &tables);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
         let module = self.module_file(&raw.model);

@@ -194,7 +194,7 @@ impl Scorer {
             Err(WorkerError::Interrupted) => (true, None),
             next => (false, next?),
         };
-        let mine = Turn { samples: u32::from(next.is_some()), bytes: 0.0, stops };
+        let mine = Turn { samples: u32::from(next.is_some()), stops, ..Turn::default() };
         let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
         if agreed.stops() {
             return Err(WorkerError::Interrupted);
