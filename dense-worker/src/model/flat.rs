@@ -21,7 +21,7 @@ impl Flat {
         let mut variables = variables.trainable_variables();
         let flat = Self::shaped_like(&variables)?;
         for (variable, view) in variables.iter_mut().zip(&flat.views) {
-            let _ = view.shallow_clone().f_copy_(&variable.f_detach()?)?;
+            view.shallow_clone().f_copy_(&variable.f_detach()?)?;
             variable.f_set_data(view)?;
         }
         Ok(flat)

@@ -153,8 +153,8 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     assert_eq!(first.losses, whole.losses[..first.losses.len()]);
     let point = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
-    let (_, found) = ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().expect("the last run");
-    assert_eq!(found.folder(), point.folder());
+    let found = ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().expect("the last run");
+    assert_eq!(found.point.folder(), point.folder());
     let second = run(with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
     assert_eq!(second.losses, whole.losses[point.step() as usize..]);
     same_end(&whole, &second);
