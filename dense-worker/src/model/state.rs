@@ -8,9 +8,8 @@ use safetensors::{Dtype, SafeTensors};
 use super::optimizer::State;
 use super::{DenseModel, ModelError};
 
-/// Counts in the file's metadata.
-const STEPS: &str = "steps";
-const APPLIED: &str = "applied";
+/// In the file's metadata: steps made and updates applied. One entry, as several come in any order.
+const COUNTS: &str = "steps_applied";
 /// Every vector that any optimiser remembers.
 const VECTORS: [&str; 4] = ["first_moment", "second_moment", "squares", "velocity"];
 
@@ -22,18 +21,16 @@ impl DenseModel {
     /// When safetensors cannot write it.
     pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
         let State { applied, vectors } = self.updater.state();
-        let bytes: Vec<(&str, Vec<u8>)> = vectors
+        let bytes: Vec<(&'static str, Vec<u8>)> = vectors
             .iter()
             .map(|(name, values)| (*name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
             .collect();
-        let view = |(name, bytes): &'_ (&'static str, Vec<u8>)| (*name, bytes.len() / size_of::<f32>());
-        let mut views = Vec::new();
-        for entry in &bytes {
-            let (name, length) = view(entry);
-            views.push((name, TensorView::new(Dtype::F32, vec![length], &entry.1)?));
-        }
-        let counts =
-            HashMap::from([(STEPS.to_owned(), self.steps.to_string()), (APPLIED.to_owned(), applied.to_string())]);
+        let views = bytes.iter().map(|(name, bytes)| {
+            let length = bytes.len() / size_of::<f32>();
+            TensorView::new(Dtype::F32, vec![length], bytes).map(|view| (*name, view))
+        });
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        let counts = HashMap::from([(COUNTS.to_owned(), format!("{} {applied}", self.steps))]);
         Ok(safetensors::serialize(views, Some(counts))?)
     }
 
@@ -43,11 +40,10 @@ impl DenseModel {
     /// When the bytes are damaged, or of another optimiser or network: nothing is taken then.
     pub fn restore_optimizer(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
-        let counts = metadata.metadata().clone().unwrap_or_default();
         let foreign = |what: String| ModelError::Foreign { what };
-        let count = |name: &str| counts.get(name).and_then(|count| count.parse::<u64>().ok());
-        let count = |name: &str| count(name).ok_or_else(|| foreign(format!("the optimiser's state has no {name}")));
-        let (steps, applied) = (count(STEPS)?, count(APPLIED)?);
+        let counts = metadata.metadata().as_ref().and_then(|metadata| metadata.get(COUNTS)?.split_once(' '));
+        let counts = counts.and_then(|(steps, applied)| Some((steps.parse().ok()?, applied.parse().ok()?)));
+        let (steps, applied) = counts.ok_or_else(|| foreign(format!("the optimiser's state has no {COUNTS}")))?;
         let mut vectors = BTreeMap::new();
         for (found, view) in SafeTensors::deserialize(bytes)?.tensors() {
             let name = VECTORS.into_iter().find(|name| *name == found);
@@ -116,7 +112,7 @@ mod tests {
         let refused = adam.restore_optimizer(&sgd.optimizer_state().unwrap()).unwrap_err().to_string();
         assert!(refused.contains("the optimiser's state is nothing, not first_moment"), "{refused}");
         let refused = adam.restore_optimizer(&adam.to_safetensors().unwrap()).unwrap_err().to_string();
-        assert!(refused.contains("has no steps"), "{refused}");
+        assert!(refused.contains("has no steps_applied"), "{refused}");
         assert!(adam.restore_optimizer(b"damaged").is_err());
     }
 }
