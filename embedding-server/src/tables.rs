@@ -30,7 +30,7 @@ pub fn table_config(table: &Table) -> TableConfig {
 
 /// What a server makes its tables from, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
-    job.tables.iter().map(table_config).collect()
+    job.server_tables().iter().map(table_config).collect()
 }
 
 /// Empty tables, within the memory that the job gives a server.
@@ -41,8 +41,8 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>
         nanos: Some(nanos),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
-        let table = source.table().and_then(|table| job.tables.get(table as usize));
-        ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
+        let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));
+        ServerError::Table { name: table.map(|table| table.name).unwrap_or_default(), source }
     })
 }
 

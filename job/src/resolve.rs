@@ -6,6 +6,7 @@ mod data;
 mod eval;
 mod features;
 mod model;
+mod modes;
 mod rows;
 mod tables;
 
@@ -47,6 +48,7 @@ impl Resolver<'_> {
         let columns = data::columns(&raw.data);
         let features = self.features(raw.data.format, raw.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
+        self.names_are_free(raw.train.mode, &tables);
         self.retention_fits(&tables, &raw.tables, &raw.cluster);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
@@ -61,6 +63,7 @@ impl Resolver<'_> {
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),
             cluster: {
                 self.workers_fit(raw.cluster.workers, &raw.train);
+                self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);
                 self.cluster(raw.cluster)
             },
             output: output(raw.output, raw.train.early_stop.is_some()),
