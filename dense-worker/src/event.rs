@@ -121,7 +121,7 @@ pub struct StepReport {
     pub pass: u32,
     /// Share of the pass's bytes that was read, 0..1.
     pub pass_fraction: f64,
-    /// Samples trained on by all workers so far.
+    /// Samples trained on by all workers so far; in mode `async` by this one.
     pub samples: u64,
     /// Over the last seconds.
     pub samples_per_second: f64,

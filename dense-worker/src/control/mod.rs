@@ -1,5 +1,6 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
 
+mod apart;
 mod blocking;
 mod checkpoints;
 mod choice;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use zagros_embedding_client::{EmbeddingClient, Window};
+use zagros_embedding_client::{EmbeddingClient, TableIds, Window};
 use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStats};
 use zagros_job::{Job, NonFinite};
 use zagros_plumbing::Deadline;
@@ -47,6 +47,8 @@ pub(crate) struct Trainer {
     pub(crate) tracker: Tracker,
     /// The other workers of a run of several.
     pub(crate) peers: Option<Peers>,
+    /// Rows that hold the dense network's weights, in mode `async`.
+    pub(crate) weights: Option<TableIds>,
     pub(crate) window: Window,
     pub(crate) pushes: Pushes,
     pub(crate) completer: Completer,
@@ -91,6 +93,7 @@ impl Trainer {
             if end == End::Interrupted {
                 return Ok(Outcome::Interrupted);
             }
+            self.meet().await?;
             self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
                 return interrupted_or(error);
@@ -103,7 +106,7 @@ impl Trainer {
     }
 
     fn pass_ended(&mut self, pass: u32) {
-        let (step, training) = (self.tracker.steps, self.tracker.of_pass());
+        let (step, training) = (self.tracker.steps_of_all(), self.tracker.of_pass());
         self.of_passes.push(training);
         self.observer.on(&Event::PassEnded { step, pass, training });
     }
@@ -131,7 +134,9 @@ impl Trainer {
             let first = match self.splits.ask(pass).await {
                 Ok(Assigned::Split(first)) => first,
                 // The others step, and so must this one, until none has a batch left: then the pass is over.
-                Ok(_) | Err(WorkerError::Interrupted) if self.peers.is_some() => return self.round(pass, None).await,
+                Ok(_) | Err(WorkerError::Interrupted) if self.in_step().is_some() => {
+                    return self.round(pass, None).await;
+                }
                 Ok(Assigned::PassDone) => return Ok(End::Data),
                 Ok(Assigned::Later { pause, reason }) => {
                     self.observer.on(&Event::WaitingFor(reason));
@@ -148,7 +153,7 @@ impl Trainer {
                 End::Data => self.complete_rest(pass, &dealt).await?,
                 end => return Ok(end),
             }
-            if self.peers.is_some() {
+            if self.in_step().is_some() {
                 return Ok(End::Data);
             }
         }
@@ -181,7 +186,7 @@ impl Trainer {
     }
 
     fn start(&self, open: Open) -> Result<(Reader, Prefetch), WorkerError> {
-        let preparer = Preparer::new(&self.job, Access::Train);
+        let preparer = Preparer::new(&self.job, Access::Train).beside(self.weights.clone());
         let (reader, incoming) = Reader::start(open, preparer, self.metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), self.window.clone());
         let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
@@ -194,7 +199,7 @@ impl Trainer {
                 return Ok(End::Steps);
             }
             let next = self.next(pass, prefetch).await?;
-            let end = match (self.peers, next) {
+            let end = match (self.in_step(), next) {
                 (Some(peers), next) => self.step_together(pass, peers, next).await?,
                 (None, Next::Batch(fetched)) => {
                     self.step(pass, *fetched).await?;
@@ -273,7 +278,7 @@ impl Trainer {
         let ends = std::mem::take(&mut prepared.batch.completes);
         let permit = Arc::new(permit);
         self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
-        let (labels, bytes) = (&prepared.batch.labels, prepared.batch.bytes);
+        let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(())
     }
@@ -289,7 +294,7 @@ impl Trainer {
     /// A batch that changes nothing: neither the dense network, which refused it, nor any row. It counts as a step,
     /// or a run of `max_steps` would want more batches than were fetched for it. Answers the splits that are complete.
     fn skip(&mut self, seq: u64, what: &'static str, batch: Batch) -> Vec<u64> {
-        let skipped = self.tracker.skipped(batch.bytes);
+        let skipped = self.tracker.skipped(self.bytes_of_all(batch.bytes));
         self.metrics.steps.inc();
         self.metrics.skipped_steps.inc();
         // The first of many say enough.
@@ -313,7 +318,7 @@ impl Trainer {
     /// Scores the held-out part, unless that was done after this very step. Everything pushed is acknowledged, so
     /// that the scores are of one consistent state.
     async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
-        let step = self.tracker.steps;
+        let step = self.tracker.steps_of_all();
         let Some(held_out) = self.held_out.during.clone() else { return Ok(()) };
         if self.evaluated.is_some_and(|(at, _)| at == step) {
             return Ok(());
@@ -332,6 +337,7 @@ impl Trainer {
             // The others' gradients are acknowledged too.
             self.dense.call(Dense::barrier).await??;
         }
+        self.pull_weights().await?;
         let scorer = Scorer {
             peers: self.peers,
             job: Arc::clone(&self.job),

@@ -7,6 +7,7 @@ mod deepfm;
 mod dlrm;
 mod error;
 mod ffnn;
+mod flat;
 mod gradients;
 mod mlp;
 mod optimizer;
@@ -301,7 +302,7 @@ fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
 }
 
-fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
+pub(crate) fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
     if expected == found { Ok(()) } else { Err(ModelError::Length { what, expected, found }) }
 }
 

@@ -49,6 +49,14 @@ impl Updater {
         Ok(Self { rule, lr, updates })
     }
 
+    /// Clips the gradients, which are finite, as [`Self::apply`] does before the rule.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(super) fn clip(&self, variables: &VarStore) -> Result<(), ModelError> {
+        tch::no_grad(|| clip(&variables.trainable_variables(), &self.updates))
+    }
+
     /// Clips the gradients, which are finite, and applies them at the rate of `step`, counted from 0.
     ///
     /// # Errors

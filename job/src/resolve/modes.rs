@@ -9,7 +9,8 @@ impl Resolver<'_> {
     pub(super) fn mode_fits(&mut self, workers: u32, train: &raw::Train, optimizer: &raw::DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
             let message = format!("{workers} workers cannot miss as few as {total} batches together");
-            let help = format!("each has a batch of its own under way: set it to {} or more, or remove it", workers - 1);
+            let help =
+                format!("each has a batch of its own under way: set it to {} or more, or remove it", workers - 1);
             self.problem("train.staleness_total", message, "too low", help);
         }
         if train.mode != raw::Mode::Async {
@@ -25,8 +26,10 @@ impl Resolver<'_> {
         // Steps are each worker's own: nobody knows which one is the last, or the one to evaluate after.
         let asked = [("max_steps", train.max_steps), ("evaluate_every", train.evaluate_every)];
         for (key, _) in asked.into_iter().filter(|(_, asked)| asked.is_some() && workers > 1) {
-            let message = format!("`train.{key}` counts steps that {workers} workers make together, and mode \"async\" has none");
-            let help = "remove it: passes end and are evaluated together; or train with one worker, or in mode \"hybrid\"";
+            let message =
+                format!("`train.{key}` counts steps that {workers} workers make together, and mode \"async\" has none");
+            let help =
+                "remove it: passes end and are evaluated together; or train with one worker, or in mode \"hybrid\"";
             self.problem(format!("train.{key}").as_str(), message, "with one worker only", help);
         }
     }
@@ -73,7 +76,8 @@ mod tests {
 
     #[test]
     fn the_name_of_the_dense_table_is_taken_in_mode_async_only() {
-        let features = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', table = '(dense)' }]\n[tables.'(dense)']\n";
+        let features =
+            "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', table = '(dense)' }]\n[tables.'(dense)']\n";
         job(DELIMITED, features);
         let found = problems(DELIMITED, &format!("{features}[train]\nmode = 'async'\n"));
         assert_eq!(found, ["a table is named \"(dense)\", as that of the dense network in mode \"async\""]);
