@@ -9,6 +9,7 @@ mod conclude;
 mod evaluate;
 mod peers;
 mod saved_model;
+mod slow;
 mod splits;
 mod stop;
 #[cfg(test)]

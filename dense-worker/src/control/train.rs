@@ -311,6 +311,9 @@ impl Trainer {
         self.metrics.samples.inc_by(step.labels.len() as u64);
         self.metrics.loss.set(report.loss);
         self.metrics.staleness.set(i64::from(report.staleness));
+        let so_far = self.tracker.staleness();
+        self.metrics.staleness_max.set(i64::from(so_far.max));
+        self.metrics.staleness_mean.set(so_far.mean);
         self.membership.set_progress(progress(&report));
         self.observer.on(&Event::Step(report));
     }

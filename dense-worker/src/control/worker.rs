@@ -24,6 +24,7 @@ use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::peers::{self, Peers};
 use super::saved_model::{Trained, save};
+use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
 use super::tracker::Tracker;
@@ -189,7 +190,10 @@ impl Worker {
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
         let weights = dense.call(|dense| dense.apart.as_ref().map(Apart::rows)).await?;
-        let mut trainer = Trainer { peers, weights, ..self.trainer(data, metrics, dense, membership, client) };
+        let (window, places) = (Window::new(self.job.staleness()), self.job.staleness() + 1);
+        let observer = Arc::clone(&self.observer);
+        let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
+        let mut trainer = Trainer { peers, weights, window, ..self.trainer(data, metrics, dense, membership, client) };
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
