@@ -9,7 +9,7 @@ use crate::datapath::prepared::inconsistent;
 use crate::error::WorkerError;
 
 /// Numbers in an [`Account`] on its way.
-const WORDS: usize = 5;
+const WORDS: usize = 6;
 
 /// What a worker has done so far, as the others are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,10 +20,12 @@ pub(crate) struct Account {
     pub(crate) samples: u64,
     pub(crate) staleness_max: u64,
     pub(crate) staleness_sum: u64,
+    /// Microseconds of training.
+    pub(crate) micros: u64,
 }
 
 impl Account {
-    /// Of both together.
+    /// Of both together; they trained at the same time.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             steps: self.steps + other.steps,
@@ -31,18 +33,19 @@ impl Account {
             samples: self.samples + other.samples,
             staleness_max: self.staleness_max.max(other.staleness_max),
             staleness_sum: self.staleness_sum + other.staleness_sum,
+            micros: self.micros.max(other.micros),
         }
     }
 
     fn to_bytes(self) -> Vec<u8> {
-        let words = [self.steps, self.skipped, self.samples, self.staleness_max, self.staleness_sum];
+        let words = [self.steps, self.skipped, self.samples, self.staleness_max, self.staleness_sum, self.micros];
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [steps, skipped, samples, staleness_max, staleness_sum] = <[u64; WORDS]>::try_from(words).ok()?;
-        Some(Self { steps, skipped, samples, staleness_max, staleness_sum })
+        let [steps, skipped, samples, staleness_max, staleness_sum, micros] = <[u64; WORDS]>::try_from(words).ok()?;
+        Some(Self { steps, skipped, samples, staleness_max, staleness_sum, micros })
     }
 }
 
@@ -94,9 +97,9 @@ mod tests {
 
     #[test]
     fn accounts_add_up_and_survive_their_way() {
-        let one = Account { steps: 3, skipped: 1, samples: 128, staleness_max: 3, staleness_sum: 4 };
-        let other = Account { steps: 1, skipped: 0, samples: 64, staleness_max: 1, staleness_sum: 1 };
-        let both = Account { steps: 4, skipped: 1, samples: 192, staleness_max: 3, staleness_sum: 5 };
+        let one = Account { steps: 3, skipped: 1, samples: 128, staleness_max: 3, staleness_sum: 4, micros: 9 };
+        let other = Account { steps: 1, skipped: 0, samples: 64, staleness_max: 1, staleness_sum: 1, micros: 10 };
+        let both = Account { steps: 4, skipped: 1, samples: 192, staleness_max: 3, staleness_sum: 5, micros: 10 };
         assert_eq!((one.and(other), other.and(one)), (both, both));
         assert_eq!(Account::from_bytes(&both.to_bytes()), Some(both));
         assert_eq!(Account::from_bytes(&both.to_bytes()[1..]), None);

@@ -142,10 +142,13 @@ impl Tracker {
         self.skipped
     }
 
-    /// Of training alone, seconds.
+    /// Of training alone, seconds; of workers that step apart, the longest.
     pub(crate) fn seconds(&self) -> f64 {
-        let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
-        (self.time + running).as_secs_f64()
+        self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
+    }
+
+    fn own_time(&self) -> Duration {
+        self.time + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     pub(crate) fn loss(&self) -> f64 {
@@ -168,6 +171,7 @@ impl Tracker {
             samples: self.samples,
             staleness_max: u64::from(self.staleness_max),
             staleness_sum: self.staleness_sum,
+            micros: self.own_time().as_micros() as u64,
         }
     }
 
