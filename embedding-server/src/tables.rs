@@ -115,6 +115,20 @@ mod tests {
     }
 
     #[test]
+    fn in_mode_async_the_dense_network_has_the_last_table() {
+        let mut job = job(1);
+        let tables = table_configs(&job).len();
+        job.train.mode = zagros_job::Mode::Async;
+        job.dense_optimizer = zagros_job::DenseOptimizer::Adam { lr: 0.5, weight_decay: 0.25 };
+        let configs = table_configs(&job);
+        assert_eq!((configs.len(), configs[tables].init), (tables + 1, Initializer::Zero));
+        // The decay is the worker's part.
+        let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
+        assert_eq!(configs[tables].optimizer, expected);
+        assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
+    }
+
+    #[test]
     fn limits_reach_the_table() {
         let mut table = job(1).tables.remove(0);
         assert_eq!(table_config(&table).limits, Limits::default());

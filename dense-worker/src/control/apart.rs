@@ -61,7 +61,8 @@ impl Trainer {
         mine * workers
     }
 
-    /// Where workers step apart, waits until each of them has ended the pass, and takes down what all have done.
+    /// Where workers step apart, waits until each of them has ended the pass (invariant AS-1), and takes down what all
+    /// have done.
     ///
     /// # Errors
     /// When one does not come, naming it.

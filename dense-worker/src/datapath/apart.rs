@@ -1,7 +1,7 @@
 //! Mode `async`: the dense network's weights live on the embedding servers, as rows of a table of their own
 //! ([`Job::dense_table`]), and each worker steps apart from the others.
 //!
-//! A row holds by how much its weights differ from the first ones, which every worker makes from the seed. The rows are
+//! A row holds by how much its weights differ from the first ones, which every worker makes from the seed (invariant AS-1). The rows are
 //! looked up with those of a batch, so that they are as old as these, at most τ batches of this worker, and their
 //! gradients, which are those of the worker's own batch alone, go with the batch's push: at most once, within one window.
 

@@ -10,7 +10,7 @@ fn auc(summary: &Summary) -> f64 {
     summary.evaluation.unwrap().auc.unwrap()
 }
 
-/// Strictly sequential and alone, weights on a server are the weights of a worker.
+/// Strictly sequential and alone, weights on a server are the weights of a worker (invariant AS-1).
 #[tokio::test(flavor = "multi_thread")]
 async fn one_worker_alone_makes_the_steps_of_mode_sync() {
     let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,9 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_apart_learn_what_workers_in_step_learn_and_drop_no_sample() {
     let folder = tempfile::tempdir().unwrap();
-    let sets = ["train.batch_size=500", "train.staleness=3", "cluster.servers=2", "cluster.workers=2"];
+    // Seven missed by both together are three and a batch of each.
+    let bounds = ["train.staleness=8", "train.staleness_total=7"];
+    let sets = ["train.batch_size=500", "cluster.servers=2", "cluster.workers=2", bounds[0], bounds[1]];
     let rows = rows(100_000);
     let with = |more: &[&str]| job_over(rows.clone(), folder.path(), &[&sets, more].concat());
     let both = || vec![Part::of_files(), Part::of_files()];

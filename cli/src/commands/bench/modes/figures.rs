@@ -136,7 +136,7 @@ impl Figures {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn figures() -> Figures {
