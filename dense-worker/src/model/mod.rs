@@ -7,7 +7,7 @@ mod deepfm;
 mod dlrm;
 mod error;
 mod ffnn;
-mod flat;
+mod elsewhere;
 mod gradients;
 mod mlp;
 mod optimizer;
