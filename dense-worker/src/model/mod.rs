@@ -5,9 +5,9 @@
 mod dcnv2;
 mod deepfm;
 mod dlrm;
+mod elsewhere;
 mod error;
 mod ffnn;
-mod elsewhere;
 mod gradients;
 mod mlp;
 mod optimizer;
