@@ -50,6 +50,7 @@ impl Resolver<'_> {
         let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
         self.names_are_free(raw.train.mode, &tables);
         self.retention_fits(&tables, &raw.tables, &raw.cluster);
+        self.sync_fits(raw.cluster.workers, raw.train.mode, &tables);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
         let module = self.module_file(&raw.model);
@@ -61,6 +62,7 @@ impl Resolver<'_> {
             dense_optimizer: model::optimizer(raw.optimizer),
             train: self.train(&raw.train),
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),
+            checkpoint: self.checkpoint(&raw.checkpoint, raw.train.mode, raw.cluster.workers),
             cluster: {
                 self.workers_fit(raw.cluster.workers, &raw.train);
                 self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);

@@ -8,10 +8,12 @@ mod completer;
 mod conclude;
 mod evaluate;
 mod peers;
+mod resume;
 mod saved_model;
 mod slow;
 mod splits;
 mod stop;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tracker;
@@ -19,5 +21,6 @@ mod train;
 mod worker;
 
 pub use evaluate::Evaluate;
+pub use resume::{LastRun, ResumePoint};
 pub use saved_model::Manifest;
 pub use worker::{Input, Worker};

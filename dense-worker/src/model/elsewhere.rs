@@ -1,9 +1,7 @@
 //! All weights one after another, in the order of the gradients ([`super::shared`]): as they are told to others, and
 //! taken from them.
 
-use tch::Tensor;
-
-use super::{DenseModel, ModelError, StepOutput, expect, to_vec};
+use super::{DenseModel, ModelError, StepOutput, expect};
 
 impl DenseModel {
     /// Copies the weights.
@@ -12,12 +10,7 @@ impl DenseModel {
     /// When `into` has another length than [`Self::weights`].
     pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
         expect("dense weights", self.weights(), into.len())?;
-        let mut rest = into;
-        for variable in self.variables.trainable_variables() {
-            let (part, after) = rest.split_at_mut(variable.numel());
-            part.copy_from_slice(&to_vec(&variable.f_detach()?)?);
-            rest = after;
-        }
+        into.copy_from_slice(self.weights.values());
         Ok(())
     }
 
@@ -27,13 +20,7 @@ impl DenseModel {
     /// When their length is not [`Self::weights`]: nothing is taken then.
     pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
         expect("dense weights", self.weights(), weights.len())?;
-        let mut rest = weights;
-        for mut variable in self.variables.trainable_variables() {
-            let (part, after) = rest.split_at(variable.numel());
-            let part = Tensor::f_from_slice(part)?.f_reshape(variable.size())?;
-            tch::no_grad(|| variable.f_copy_(&part))?;
-            rest = after;
-        }
+        self.weights.values_mut().copy_from_slice(weights);
         Ok(())
     }
 
@@ -51,7 +38,7 @@ impl DenseModel {
         let output = self.backward(numeric, embeddings, labels)?;
         self.steps += 1;
         self.check_finite(&output)?;
-        self.updater.clip(&self.variables)?;
+        self.updater.clip(self.gradients.values_mut())?;
         Ok(output)
     }
 }

@@ -3,6 +3,7 @@
 mod apart;
 mod counting;
 mod pooling;
+mod resume;
 mod workers;
 
 use std::fmt::Write as _;
@@ -16,8 +17,8 @@ use prometheus::Registry;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, RunFolder, Silent, StepReport, Summary, Worker,
-    WorkerError,
+    Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, ResumePoint, RunFolder, Several, Silent,
+    StepReport, Summary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -139,6 +140,7 @@ impl Cluster {
             registry: self.registry.clone(),
             observer,
             folder,
+            resume: None,
             shutdown,
         }
     }
@@ -154,6 +156,7 @@ fn request(job: &Job, index: u32) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "test".to_owned(),
         files: Vec::new(),
+        position: None,
     }
 }
 

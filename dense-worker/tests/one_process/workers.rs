@@ -44,6 +44,7 @@ pub(super) async fn train_parts(
             registry: Registry::new(),
             observer,
             folder: Some(run.clone()),
+            resume: None,
             shutdown: part.shutdown,
         };
         worker.run_on(part.input)

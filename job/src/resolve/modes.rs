@@ -1,8 +1,10 @@
 //! What the modes of training allow.
 
+use std::time::Duration;
+
 use super::Resolver;
 use crate::raw;
-use crate::spec::{DENSE_TABLE, Table};
+use crate::spec::{Checkpoint, DENSE_TABLE, Table};
 
 impl Resolver<'_> {
     /// Keys that contradict the mode or the number of workers.
@@ -34,6 +36,19 @@ impl Resolver<'_> {
         }
     }
 
+    /// Several workers in mode `async` make no checkpoints: they have no step after which all could be cut.
+    pub(super) fn checkpoint(&mut self, raw: &raw::Checkpoint, mode: raw::Mode, workers: u32) -> Checkpoint {
+        let apart = mode == raw::Mode::Async && workers > 1;
+        if apart && raw.every_steps.is_some() {
+            let message = format!("{workers} workers make no steps together in mode \"async\", to cut a checkpoint after");
+            let help = "remove it: the model is saved in the end; or train with one worker, or in mode \"hybrid\"";
+            self.problem("checkpoint.every_steps", message, "with one worker only", help);
+        }
+        let every = Duration::from_secs_f64(raw.every_seconds);
+        let keep = if apart { 0 } else { raw.keep as usize };
+        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps: raw.every_steps, keep }
+    }
+
     /// The dense network's table is the job's own.
     pub(super) fn names_are_free(&mut self, mode: raw::Mode, tables: &[Table]) {
         if mode == raw::Mode::Async && tables.iter().any(|table| table.name == DENSE_TABLE) {
@@ -56,6 +71,14 @@ mod tests {
         assert_eq!(job(CRITEO, "[train]\nmode = 'async'\nmax_steps = 5\n").train.max_steps, Some(5));
         // Each leaves out its own.
         job(CRITEO, &format!("{several}non_finite = 'skip'\n"));
+    }
+
+    #[test]
+    fn async_workers_make_no_checkpoints() {
+        let with = |workers: u32| format!("[train]\nmode = 'async'\n[cluster]\nworkers = {workers}\n");
+        assert_eq!([1, 2].map(|workers| job(CRITEO, &with(workers)).checkpoint.keep), [2, 0]);
+        let found = problems(CRITEO, &format!("{}[checkpoint]\nevery_steps = 5\n", with(2)));
+        assert_eq!(found, ["2 workers make no steps together in mode \"async\", to cut a checkpoint after"]);
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl Setting {
         (job.cluster.workers, job.cluster.servers) = (WORKERS, SERVERS);
         job.cluster.server_addresses = vec!["127.0.0.1:0".to_owned()];
         (job.output.save_model, job.output.tensorboard) = (false, false);
+        job.checkpoint.keep = 0;
         job
     }
 }
