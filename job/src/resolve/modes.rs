@@ -40,7 +40,8 @@ impl Resolver<'_> {
     pub(super) fn checkpoint(&mut self, raw: &raw::Checkpoint, mode: raw::Mode, workers: u32) -> Checkpoint {
         let apart = mode == raw::Mode::Async && workers > 1;
         if apart && raw.every_steps.is_some() {
-            let message = format!("{workers} workers make no steps together in mode \"async\", to cut a checkpoint after");
+            let message =
+                format!("{workers} workers make no steps together in mode \"async\", to cut a checkpoint after");
             let help = "remove it: the model is saved in the end; or train with one worker, or in mode \"hybrid\"";
             self.problem("checkpoint.every_steps", message, "with one worker only", help);
         }
