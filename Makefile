@@ -41,6 +41,7 @@ bench: build ## benchmarks; they print ratios
 	$(ZAGROS) bench train --workload crit-zipf
 	$(ZAGROS) bench embedding
 	$(ZAGROS) bench embedding --dim 64
+	$(ZAGROS) bench modes --page target/bench-modes.html
 
 bench-smoke: build
 	cargo bench --quiet -p zagros-table --bench table -- --quick
@@ -52,6 +53,7 @@ bench-smoke: build
 	$(ZAGROS) bench train --workload crit-zipf --quick
 	$(ZAGROS) bench embedding --quick
 	$(ZAGROS) bench embedding --quick --servers 2 --clients 1
+	$(ZAGROS) bench modes --quick
 
 clean: ## remove what was built; keeps libtorch and data
 	cargo clean

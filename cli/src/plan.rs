@@ -97,8 +97,9 @@ fn model(job: &Job) -> String {
 fn training(job: &Job) -> String {
     let train = &job.train;
     let mode = match train.mode {
-        Mode::Hybrid => format!("hybrid, staleness {}", train.staleness),
+        Mode::Hybrid => format!("hybrid, staleness {}", job.staleness()),
         Mode::Sync => "sync".to_owned(),
+        Mode::Async => format!("async, staleness {}", job.staleness()),
     };
     let steps = train.max_steps.map_or_else(String::new, |steps| format!(", at most {} steps", HumanCount(steps)));
     format!("{} epoch(s), batch {}, {mode}{steps}, seed {}", train.epochs, train.batch_size, train.seed)

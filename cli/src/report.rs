@@ -149,7 +149,7 @@ impl Report<'_> {
         let bytes = HumanBytes(summary.table_bytes);
         row("embeddings", &format!("{} rows created in {tables} tables, {bytes}", HumanCount(summary.rows)));
         let staleness = summary.staleness;
-        let bound = self.job.train.staleness;
+        let bound = self.job.staleness();
         row(
             "staleness",
             &format!("{:.1} batches on average, {} at most (bound {bound})", staleness.mean, staleness.max),

@@ -1,6 +1,7 @@
 //! What a worker tells while it works: for a progress line, a log, a run folder.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 pub use zagros_eval::Evaluation;
@@ -46,6 +47,17 @@ pub enum Event {
     },
     /// A step was made.
     Step(StepReport),
+    /// An embedding server lets training wait.
+    SlowServer {
+        /// Index and address.
+        server: String,
+        /// How long the oldest unanswered request has waited.
+        oldest: Duration,
+        /// Batches whose gradients it has not acknowledged.
+        pushes: usize,
+        /// Batches whose rows it has not given.
+        lookups: usize,
+    },
     /// The held-out part is being scored.
     Evaluating {
         /// Steps made before.
@@ -139,7 +151,7 @@ pub struct StepReport {
     pub pass: u32,
     /// Share of the pass's bytes that was read, 0..1.
     pub pass_fraction: f64,
-    /// Samples trained on by all workers so far.
+    /// Samples trained on by all workers so far; in mode `async` by this one.
     pub samples: u64,
     /// Over the last seconds.
     pub samples_per_second: f64,

@@ -24,6 +24,10 @@ pub struct Metrics {
     pub loss: Gauge,
     /// Staleness of the last batch.
     pub staleness: IntGauge,
+    /// The largest of all steps.
+    pub staleness_max: IntGauge,
+    /// Mean over all steps.
+    pub staleness_mean: Gauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
     /// Lookups that were sent and not answered.
@@ -137,6 +141,8 @@ impl Metrics {
             samples: counter("zagros_worker_samples_total", "Samples trained on."),
             loss: gauge("zagros_worker_loss", "Mean loss of the last batch, nats."),
             staleness: whole("zagros_worker_staleness", "Unacknowledged batches when the last batch was looked up."),
+            staleness_max: whole("zagros_worker_staleness_max", "The largest zagros_worker_staleness of all steps."),
+            staleness_mean: gauge("zagros_worker_staleness_mean", "Mean zagros_worker_staleness over all steps."),
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),

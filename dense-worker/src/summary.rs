@@ -20,7 +20,7 @@ pub enum Outcome {
 pub struct Summary {
     /// How it ended.
     pub outcome: Outcome,
-    /// Steps made, those left out among them.
+    /// Steps made, those left out among them; in mode `async` by all workers.
     pub steps: u64,
     /// Steps left out because loss or gradients were not finite (`train.non_finite = "skip"`).
     pub skipped_steps: u64,

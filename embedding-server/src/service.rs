@@ -54,7 +54,7 @@ impl EmbeddingService {
         let configs = table_configs(job);
         let tier = tier::open(job, index, &configs, registry)?;
         let tables = Arc::new(make_tables(job, &configs, tier.clone())?);
-        let names: Arc<[String]> = job.tables.iter().map(|table| table.name.clone()).collect();
+        let names: Arc<[String]> = job.server_tables().into_iter().map(|table| table.name).collect();
         let metrics = ServerMetrics::new(registry, index, &tables, &names);
         let tending = Tending::start_if_needed(job, index, &configs, &tables)?;
         Ok(Arc::new(Self {

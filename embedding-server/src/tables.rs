@@ -30,7 +30,7 @@ pub fn table_config(table: &Table) -> TableConfig {
 
 /// What a server makes its tables from, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
-    job.tables.iter().map(table_config).collect()
+    job.server_tables().iter().map(table_config).collect()
 }
 
 /// Empty tables, within the memory that the job gives a server.
@@ -41,8 +41,8 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>
         nanos: Some(nanos),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
-        let table = source.table().and_then(|table| job.tables.get(table as usize));
-        ServerError::Table { name: table.map(|table| table.name.clone()).unwrap_or_default(), source }
+        let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));
+        ServerError::Table { name: table.map(|table| table.name).unwrap_or_default(), source }
     })
 }
 
@@ -112,6 +112,20 @@ mod tests {
         assert_eq!(adam, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.5, weight_decay: 0.0 });
         assert_eq!(decoupled, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.0, weight_decay: 0.5 });
         assert_eq!(adam.layout(), decoupled.layout());
+    }
+
+    #[test]
+    fn in_mode_async_the_dense_network_has_the_last_table() {
+        let mut job = job(1);
+        let tables = table_configs(&job).len();
+        job.train.mode = zagros_job::Mode::Async;
+        job.dense_optimizer = zagros_job::DenseOptimizer::Adam { lr: 0.5, weight_decay: 0.25 };
+        let configs = table_configs(&job);
+        assert_eq!((configs.len(), configs[tables].init), (tables + 1, Initializer::Zero));
+        // The decay is the worker's part.
+        let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
+        assert_eq!(configs[tables].optimizer, expected);
+        assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{Job, Standardise};
 
 /// Keys that may be another value when a run goes on, and all below them. The others say what is learned from what:
 /// rows and weights of one would be nonsense under the other.
-const FREE: [&str; 25] = [
+const FREE: [&str; 26] = [
     "name",
     "checkpoint",
     "cluster",
@@ -34,6 +34,7 @@ const FREE: [&str; 25] = [
     "train.precision",
     "train.schedule",
     "train.staleness",
+    "train.staleness_total",
     "train.threads",
 ];
 

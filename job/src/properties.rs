@@ -120,6 +120,12 @@ fn any_model(model: Json) -> Json {
     with(model, keys)
 }
 
+/// Mode `async` has no decoupled decay.
+fn any_optimizer(optimizer: Json, train: &Json) -> Json {
+    let fixed = if train["mode"] == "async" { json!({ "weight_decay": 0 }) } else { json!({}) };
+    with(optimizer, fixed)
+}
+
 /// Job files whose sections hold anything but for what has to fit together.
 fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
@@ -143,7 +149,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "embedding": with(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
             "model": any_model(model),
-            "optimizer": optimizer,
+            "optimizer": any_optimizer(optimizer, &train),
             "train": with(train, json!({ "staleness": null })),
             "eval": with(eval, json!({ "group_by": "user" })),
             "checkpoint": checkpoint,

@@ -214,8 +214,10 @@ fn train(train: &crate::Train) -> raw::Train {
         mode: match train.mode {
             Mode::Hybrid => raw::Mode::Hybrid,
             Mode::Sync => raw::Mode::Sync,
+            Mode::Async => raw::Mode::Async,
         },
         staleness: Some(train.staleness),
+        staleness_total: train.staleness_total,
         seed: train.seed,
         threads: train.threads,
         precision: match train.precision {
@@ -326,6 +328,8 @@ mod tests {
             "train.seed=2",
             "train.batch_size=7",
             "train.mode=sync",
+            "train.mode=async",
+            "train.staleness_total=2",
             "train.precision=bf16",
             "embedding.dim=8",
             "embedding.optimizer.lr=0.5",

@@ -372,7 +372,7 @@ mod tests {
         let words = |path: &str| fields().iter().find(|(found, _)| found == path).unwrap().1.shape.to_string();
         assert_eq!(words("job.train.batch_size"), "an integer from 1 to 1048576");
         assert_eq!(words("job.train.seed"), "an integer from 0");
-        assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync""#);
+        assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync" or "async""#);
         assert_eq!(words("job.data.train"), "text or a list, each item text");
         assert_eq!(words("job.data.test_fraction"), "a number above 0 and below 1");
         assert_eq!(

@@ -1,6 +1,7 @@
 //! The validated job: what every role works from. Made by the loader only; the resolved form is
 //! serialised into the run folder.
 
+mod dense;
 mod table;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use dense::DENSE_TABLE;
 pub use table::*;
 
 /// A whole job.
@@ -360,6 +362,8 @@ pub struct Train {
     pub mode: Mode,
     /// τ: batches whose gradients may be unacknowledged when a lookup is made. 0 is sequential.
     pub staleness: usize,
+    /// The same over all workers together; `None` for no bound but that of each.
+    pub staleness_total: Option<usize>,
     /// Seed of every random choice.
     pub seed: u64,
     /// Torch threads inside a step.
@@ -405,6 +409,8 @@ pub enum Mode {
     Hybrid,
     /// τ = 0: bit-exact from run to run.
     Sync,
+    /// As hybrid, and the dense network lives on the servers too ([`Job::dense_table`]).
+    Async,
 }
 
 /// Who takes part.

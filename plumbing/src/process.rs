@@ -24,10 +24,22 @@ pub fn cpu_time() -> Duration {
 /// included; `None` when there is no such process, or the kernel does not tell (`/proc` is Linux's).
 #[must_use]
 pub fn cpu_time_of(process: Pid) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    // The second field is the program's name in parentheses, which may hold anything; `utime` and `stime` are the 14th
-    // and the 15th.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    // `utime` and `stime`.
+    two_times(&format!("/proc/{}/stat", process.as_raw_nonzero()), 14)
+}
+
+/// User and system time of all children of this process that have ended and were waited for, and of theirs.
+#[must_use]
+pub fn cpu_time_of_children() -> Option<Duration> {
+    // `cutime` and `cstime`.
+    two_times("/proc/self/stat", 16)
+}
+
+/// The sum of two fields of a `stat` file, which are counted from 1.
+fn two_times(path: &str, first: usize) -> Option<Duration> {
+    let stat = std::fs::read_to_string(path).ok()?;
+    // The second field is the program's name in parentheses, which may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(first - 3);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     let ticks = ticks()? + ticks()?;
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))

@@ -34,3 +34,25 @@ fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
         }
     }
 }
+
+#[test]
+fn the_benchmark_of_modes_runs_each_and_writes_a_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let page = folder.path().join("modes.html");
+    let run =
+        zagros(["bench", "modes", "--quick", "--json", "--rate", "1000", "--page", page.to_str().expect("UTF-8")]);
+    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let cases = figures["cases"].as_array().expect("cases");
+    let told: Vec<_> = cases.iter().map(|case| (case["mode"].as_str(), case["staleness"].as_u64())).collect();
+    assert_eq!(told, [("sync", 0), ("hybrid", 4), ("async", 4)].map(|(mode, most)| (Some(mode), Some(most))));
+    for case in cases {
+        let ran = &case["runs"][0];
+        for figure in ["samples_per_second", "cpu_us_per_sample", "auc"] {
+            assert!(ran[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {case}");
+        }
+        assert_eq!(ran["samples"], 8_000);
+        assert!(ran["staleness_max"].as_u64() <= case["staleness"].as_u64(), "{case}");
+    }
+    let page = std::fs::read_to_string(&page).expect("the page");
+    assert!(page.contains("Modes of training") && page.contains("<svg"), "{page}");
+}

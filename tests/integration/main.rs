@@ -1,5 +1,6 @@
 //! The binary as a user runs it: real processes, real files, real sockets on loopback.
 
+mod apart;
 mod bad_data;
 mod bad_job;
 mod bench;

@@ -9,20 +9,23 @@ use zagros_tests::{Running, signal_process};
 use crate::fixture::Fixture;
 
 /// Every role as a process of its own, with no parent that ends the rest.
-struct Roles<'a> {
+pub(crate) struct Roles<'a> {
     fixture: &'a Fixture,
     coordinator: String,
     others: Vec<Running>,
 }
 
 impl<'a> Roles<'a> {
-    fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [Running; 2]) {
+    pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [Running; 2]) {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(&["coordinator", "--announce", "roles/coordinator.json"], sets);
         coordinator.wait_for_line("announced");
         let told: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
         roles.coordinator = format!("cluster.coordinator={}", told["address"].as_str().expect("an address"));
-        let servers = ["0", "1"].map(|index| roles.role(&["embedding-server", "--index", index], sets));
+        let servers = ["0", "1"].map(|index| {
+            let announce = format!("roles/server-{index}.json");
+            roles.role(&["embedding-server", "--index", index, "--announce", &announce], sets)
+        });
         roles.others.extend(servers.into_iter().chain([coordinator]));
         let workers = ["0", "1"].map(|index| {
             let announce = format!("roles/{index}.json");
@@ -38,10 +41,15 @@ impl<'a> Roles<'a> {
         self.fixture.start(arguments)
     }
 
-    fn worker(&self, index: u32) -> u32 {
-        let told: Value = serde_json::from_str(&self.fixture.read(&format!("roles/{index}.json"))).expect("JSON");
-        told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    pub(crate) fn worker(&self, index: u32) -> u32 {
+        pid(self.fixture, &format!("roles/{index}.json"))
     }
+}
+
+/// The process that announced itself in a file.
+pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
+    let told: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
+    told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub(crate) enum BenchCommand {
     Train(BenchTrainArgs),
     /// Look up and update rows of embedding servers across loopback, beside what the sockets alone cost.
     Embedding(BenchEmbeddingArgs),
+    /// Train in modes sync, hybrid and async, two workers and two servers as processes with a slower network between.
+    Modes(BenchModesArgs),
 }
 
 #[derive(Debug, Args)]
@@ -86,6 +88,56 @@ pub(crate) struct BenchEmbeddingArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchModesArgs {
+    /// Job to train; rows and job are generated when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) job: Option<PathBuf>,
+    /// Change a key of the job: `--set data.train=adult.data`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Training rows that are generated, and a quarter as many for the test.
+    #[arg(long, default_value_t = 400_000, value_parser = at_least_one(), conflicts_with = "job")]
+    pub(crate) rows: u64,
+    /// Delay between workers and servers, each way, milliseconds.
+    #[arg(long, default_value_t = 1.0, value_name = "MS", value_parser = milliseconds)]
+    pub(crate) delay: f64,
+    /// Rate of each server's line, each way, megabits a second; as fast as loopback when not given.
+    #[arg(long, value_name = "MBIT", value_parser = megabits)]
+    pub(crate) rate: Option<f64>,
+    /// Runs of each mode, each with a seed of its own.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = a_few())]
+    pub(crate) seeds: u64,
+    /// Staleness τ of hybrid's runs.
+    #[arg(long, default_values_t = [1, 2, 4, 8, 16, 32], value_delimiter = ',', value_name = "τ,…")]
+    pub(crate) staleness: Vec<usize>,
+    /// Write the figures as a page with charts.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) page: Option<PathBuf>,
+    /// A tiny run that only shows that every mode works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Up to ten seconds.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    number_up_to(text, 10_000.0).filter(|delay| *delay >= 0.0).ok_or("expected 0 to 10000 milliseconds".to_owned())
+}
+
+/// Above what nothing would ever arrive by.
+fn megabits(text: &str) -> Result<f64, String> {
+    number_up_to(text, 1e6)
+        .filter(|rate| *rate >= 0.001)
+        .ok_or("expected 0.001 to 1000000 megabits a second".to_owned())
+}
+
+fn number_up_to(text: &str, most: f64) -> Option<f64> {
+    text.parse().ok().filter(|number| *number <= most)
 }
 
 /// More clients than this are more than one machine tells anything about.

@@ -41,6 +41,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),
         Command::Bench(BenchCommand::Train(args)) => block_on(bench::train(args)),
         Command::Bench(BenchCommand::Embedding(args)) => block_on(bench::embedding(args)),
+        Command::Bench(BenchCommand::Modes(args)) => block_on(bench::modes(args)),
         Command::Schema => print_schema(),
         Command::Completions { shell } => print_completions(shell),
     }

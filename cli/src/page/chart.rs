@@ -18,6 +18,8 @@ pub(crate) struct Chart {
     pub(crate) title: &'static str,
     /// What is drawn, and its unit.
     pub(crate) subtitle: &'static str,
+    /// What the curves go over; steps where nothing is said.
+    pub(crate) across: &'static str,
     pub(crate) series: Vec<Series>,
     /// A step that matters, and why.
     pub(crate) mark: Option<(u64, &'static str)>,
@@ -49,7 +51,7 @@ impl Chart {
         let axes = self.axes()?;
         let mut svg =
             format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escaped(self.title));
-        axes.draw(&mut svg);
+        axes.draw(if self.across.is_empty() { "step" } else { self.across }, &mut svg);
         self.draw_mark(&axes, &mut svg);
         self.series.iter().filter(|series| !series.points.is_empty()).for_each(|series| series.draw(&axes, &mut svg));
         svg.push_str("</svg>");
@@ -129,7 +131,7 @@ impl Axes {
         ROOM.1 + (1.0 - self.values.share(value).clamp(0.0, 1.0)) * (SIZE.1 - ROOM.1 - ROOM.3)
     }
 
-    fn draw(&self, svg: &mut String) {
+    fn draw(&self, across: &str, svg: &mut String) {
         let (left, right, bottom) = (ROOM.0, SIZE.0 - ROOM.2, SIZE.1 - ROOM.3);
         let values = self.values.ticks(5);
         let step = values.get(1).map_or(1.0, |second| second - values[0]);
@@ -147,7 +149,7 @@ impl Axes {
         }
         let (x, y) = ((left + right) / 2.0, SIZE.1 - 4.0);
         put(svg, &format!(r#"<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>"#));
-        put(svg, &format!(r#"<text x="{x}" y="{y}" text-anchor="middle">step</text>"#));
+        put(svg, &format!(r#"<text x="{x}" y="{y}" text-anchor="middle">{across}</text>"#));
     }
 }
 

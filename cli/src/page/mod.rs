@@ -1,7 +1,7 @@
 //! The page of a run, `report.html`: one file that opens offline, made from what the run wrote into its folder.
 
-mod chart;
-mod html;
+pub(crate) mod chart;
+pub(crate) mod html;
 mod record;
 mod scale;
 mod sections;

@@ -75,17 +75,23 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts this binary again in another role.
-    pub(crate) fn start(role: RoleName, arguments: &[String], announce: PathBuf) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        role: RoleName,
+        arguments: &[String],
+        announce: PathBuf,
+        silent: bool,
+    ) -> Result<Self, Failure> {
         let binary = std::env::current_exe().or_internal()?;
-        Self::run(&binary, role, arguments, announce)
+        Self::run(&binary, role, arguments, announce, silent)
     }
 
-    /// Starts any program in a role.
+    /// Starts any program in a role; `silent` keeps its lines off the screen.
     pub(super) fn run(
         program: &Path,
         role: RoleName,
         arguments: &[String],
         announce: PathBuf,
+        silent: bool,
     ) -> Result<Self, Failure> {
         // A process of an earlier run said so there, too; that there is none is as well.
         let _ = std::fs::remove_file(&announce);
@@ -101,7 +107,7 @@ impl Child {
             .spawn()
             .or_internal()?;
         let last = LastLines::default();
-        let prefix = Prefix { name: role.display(), color: role.color() };
+        let prefix = Prefix { name: role.display(), color: role.color(), silent };
         let mut copiers = Vec::new();
         if let Some(stream) = process.stdout.take() {
             copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));

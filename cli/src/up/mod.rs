@@ -21,7 +21,8 @@ use crate::exit::{Exit, Failure};
 use crate::print::err;
 use crate::resume::Start;
 use crate::start::{load_job, watch_signals};
-use child::{Child, RoleName};
+use child::Child;
+pub(crate) use child::RoleName;
 pub(crate) use supervise::Supervisor;
 
 /// Address for "any free port on this machine": several roles share one host here.
@@ -37,7 +38,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
 
     let patience = job.cluster.patience;
     let sets = share_cores(&job, sets, zagros_job::threads::cores());
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder: start.folder.path(), patience, quiet: false };
+    let folder = start.folder.path();
+    let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, silent: false };
     plan.print(&job);
     let mut supervisor = Supervisor::new(job.cluster.patience);
     if let Err(cause) = plan.start_all(&job, &mut supervisor).await {
@@ -80,6 +82,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) patience: Duration,
     /// Children log warnings and errors only.
     pub(crate) quiet: bool,
+    /// Nothing of what they print is shown, but the last lines of one that failed.
+    pub(crate) silent: bool,
 }
 
 impl Plan<'_> {
@@ -95,26 +99,40 @@ impl Plan<'_> {
 
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<(), Failure> {
         let address = self.start_servers(job, supervisor).await?;
+        self.start_workers(job, &address, supervisor)
+    }
+
+    pub(crate) fn start_workers(
+        &self,
+        job: &Job,
+        coordinator: &str,
+        supervisor: &mut Supervisor,
+    ) -> Result<(), Failure> {
         let folder = self.folder.display().to_string();
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start(RoleName::DenseWorker(index), &address, &["--folder", &folder])?);
+            supervisor.add(self.start(RoleName::DenseWorker(index), coordinator, &["--folder", &folder])?);
         }
         Ok(())
     }
 
     /// Coordinator first: the others are told its address, which is the answer.
     pub(crate) async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let mut coordinator = self.start(RoleName::Coordinator, ANY_PORT, &[])?;
-        let announced = coordinator.wait_announced(self.patience).await;
-        supervisor.add(coordinator);
-        let address = announced?.address;
+        let address = self.start_coordinator(supervisor).await?;
         for index in 0..job.cluster.servers {
             supervisor.add(self.start(RoleName::EmbeddingServer(index), &address, &[])?);
         }
         Ok(address)
     }
 
-    fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
+    /// Answers its address.
+    pub(crate) async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
+        let mut coordinator = self.start(RoleName::Coordinator, ANY_PORT, &[])?;
+        let announced = coordinator.wait_announced(self.patience).await;
+        supervisor.add(coordinator);
+        Ok(announced?.address)
+    }
+
+    pub(crate) fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
         let announce = self.folder.join("roles").join(format!("{}.json", role.file_name()));
         let local = [
             format!("cluster.coordinator={coordinator}"),
@@ -129,7 +147,7 @@ impl Plan<'_> {
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
         arguments.extend(self.quiet.then(|| "--quiet".to_owned()));
         arguments.extend(more.iter().map(|&text| text.to_owned()));
-        Child::start(role, &arguments, announce)
+        Child::start(role, &arguments, announce, self.silent)
     }
 }
 

@@ -34,6 +34,8 @@ impl LastLines {
 pub(crate) struct Prefix {
     pub(crate) name: String,
     pub(crate) color: AnsiColors,
+    /// Lines are kept, and none is printed.
+    pub(crate) silent: bool,
 }
 
 impl Prefix {
@@ -44,7 +46,9 @@ impl Prefix {
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
-            err!("{:<19}│ {text}", self.name.color(self.color));
+            if !self.silent {
+                err!("{:<19}│ {text}", self.name.color(self.color));
+            }
             last.keep(text);
         }
     }
@@ -57,7 +61,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_last_lines_are_kept() {
         let last = LastLines::default();
-        let prefix = Prefix { name: "test".into(), color: AnsiColors::Cyan };
+        let prefix = Prefix { name: "test".into(), color: AnsiColors::Cyan, silent: false };
         let text: String = (0..100).map(|number| format!("line {number}\n")).collect();
         prefix.copy(text.as_bytes(), last.clone()).await;
         let kept = last.indented();

@@ -146,7 +146,7 @@ mod tests {
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> Child {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        Child::run(program.as_ref(), role, &arguments, PathBuf::new()).unwrap()
+        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), false).unwrap()
     }
 
     #[tokio::test]

@@ -137,6 +137,7 @@ fn train() -> Train {
         epochs: 1,
         mode: Mode::Sync,
         staleness: 0,
+        staleness_total: None,
         seed: 1,
         threads: 1,
         precision: zagros_job::Precision::F32,

@@ -99,7 +99,7 @@ impl Trainer {
     /// # Errors
     /// When it cannot be written.
     pub(crate) async fn consider(&mut self, evaluation: Evaluation) -> Result<(), WorkerError> {
-        let (step, samples) = (self.tracker.steps, self.tracker.samples);
+        let (step, samples) = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         let Some(choice) = &mut self.model.choice else { return Ok(()) };
         choice.note(step, &evaluation);
         let merit = choice.merit(&evaluation);
@@ -120,7 +120,7 @@ impl Trainer {
     async fn conclude(&mut self, outcome: Outcome) -> Result<Outcome, WorkerError> {
         self.cutter.settle().await;
         self.restore_best().await?;
-        if self.peers.is_some() && self.job.train.early_stop.is_some() {
+        if self.peers.is_some() && self.job.train.early_stop.is_some() && outcome == Outcome::Finished {
             // Only the worker that leads keeps states.
             self.dense.call(|dense| dense.follow_lead(Vec::new())).await??;
         }
@@ -147,14 +147,14 @@ impl Trainer {
         });
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
         if let (Some(state), Some(checkpoints)) = (state, checkpoints) {
-            if state.step != self.tracker.steps {
+            if state.step != self.tracker.steps_of_all() {
                 checkpoints.restore(state.step, &self.dense, &self.client.servers()).await?;
             }
             if !self.job.output.save_model {
                 checkpoints.delete_all().await?;
             }
         }
-        let step = state.map_or(self.tracker.steps, |state| state.step);
+        let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
         self.observer.on(&Event::Chosen { step, message: message.clone() });
         (self.model.chosen, self.model.message) = (state, Some(message));
         Ok(())
@@ -162,7 +162,7 @@ impl Trainer {
 
     /// Steps and samples after which the model was what it is now.
     pub(crate) fn model_age(&self) -> (u64, u64) {
-        let last = (self.tracker.steps, self.tracker.samples);
+        let last = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
         self.model.chosen.map_or(last, |state| (state.step, state.samples))
     }
 

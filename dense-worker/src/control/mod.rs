@@ -1,5 +1,6 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
 
+mod apart;
 mod blocking;
 mod checkpoints;
 mod choice;
@@ -9,6 +10,7 @@ mod evaluate;
 mod peers;
 mod resume;
 mod saved_model;
+mod slow;
 mod splits;
 mod stop;
 mod stream;

@@ -29,6 +29,8 @@ pub(crate) struct Peers {
     pub(crate) world: u32,
     /// Workers push one after another, and nobody looks up before all have: the same bits in every run.
     in_turns: bool,
+    /// Each steps at its own pace.
+    pub(super) apart: bool,
 }
 
 impl Peers {
@@ -63,7 +65,12 @@ pub(crate) async fn form(
     let rendezvous = rendezvous.ok_or(WorkerError::Unreachable { workers })?;
     let patience = job.cluster.patience;
     let group = wait_for_group(control, membership, patience, shutdown).await?;
-    let peers = Peers { rank: group.rank, world: group.world, in_turns: job.train.mode == Mode::Sync };
+    let peers = Peers {
+        rank: group.rank,
+        world: group.world,
+        in_turns: job.train.mode == Mode::Sync,
+        apart: job.train.mode == Mode::Async,
+    };
     let (rank, world) = (group.rank as usize, group.world as usize);
     let place = Place { rank, world, generation: group.generation, store: group.store, patience };
     let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
@@ -185,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
-        let peers = |rank| Peers { rank, world: 3, in_turns: false };
+        let peers = |rank| Peers { rank, world: 3, in_turns: false, apart: false };
         assert_eq!([0, 1, 2].map(|rank| peers(rank).leads()), [true, false, false]);
         assert_eq!(seed(11, 0), 11);
         let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| seed(11, rank)));

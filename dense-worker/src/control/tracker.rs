@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::Progress;
 
+use super::apart::Account;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{Overall, Predicted, Recent, Smoothed, Speed};
 use crate::summary::Staleness;
@@ -28,6 +29,7 @@ pub(crate) struct Tracker {
     speed: Speed,
     staleness_max: u32,
     staleness_sum: u64,
+    others: Account,
     /// Of training alone.
     time: Duration,
     running_since: Option<Instant>,
@@ -79,6 +81,7 @@ impl Tracker {
             speed: Speed::over(SPEED_WINDOW),
             staleness_max: 0,
             staleness_sum: 0,
+            others: Account::default(),
             time: Duration::ZERO,
             running_since: None,
             pass: 0,
@@ -179,10 +182,13 @@ impl Tracker {
         self.skipped
     }
 
-    /// Of training alone, seconds.
+    /// Of training alone, seconds; of workers that step apart, the longest.
     pub(crate) fn seconds(&self) -> f64 {
-        let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
-        (self.time + running).as_secs_f64()
+        self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
+    }
+
+    fn own_time(&self) -> Duration {
+        self.time + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     pub(crate) fn loss(&self) -> f64 {
@@ -190,10 +196,38 @@ impl Tracker {
     }
 
     pub(crate) fn staleness(&self) -> Staleness {
+        let all = self.account().and(self.others);
         Staleness {
-            max: self.staleness_max,
-            mean: self.staleness_sum as f64 / (self.steps - self.skipped).max(1) as f64,
+            max: u32::try_from(all.staleness_max).unwrap_or(u32::MAX),
+            mean: all.staleness_sum as f64 / (all.steps - all.skipped).max(1) as f64,
         }
+    }
+
+    /// What workers that step apart tell each other when they meet.
+    pub(crate) fn account(&self) -> Account {
+        Account {
+            steps: self.steps,
+            skipped: self.skipped,
+            samples: self.samples,
+            staleness_max: u64::from(self.staleness_max),
+            staleness_sum: self.staleness_sum,
+            micros: self.own_time().as_micros() as u64,
+        }
+    }
+
+    /// What the others have done so far.
+    pub(crate) fn met(&mut self, others: Account) {
+        self.others = others;
+    }
+
+    /// Made by this worker and those it met; of workers that step together, each step once.
+    pub(crate) fn steps_of_all(&self) -> u64 {
+        self.steps + self.others.steps
+    }
+
+    /// Trained on by this worker and those it met.
+    pub(crate) fn samples_of_all(&self) -> u64 {
+        self.samples + self.others.samples
     }
 
     fn pass_fraction(&self) -> f64 {

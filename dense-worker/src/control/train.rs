@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use zagros_embedding_client::{EmbeddingClient, Permit, Window};
+use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
 use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStart, StreamStats};
 use zagros_job::{Job, Mode, NonFinite};
 use zagros_plumbing::Deadline;
@@ -49,6 +49,8 @@ pub(crate) struct Trainer {
     pub(crate) tracker: Tracker,
     /// The other workers of a run of several.
     pub(crate) peers: Option<Peers>,
+    /// Rows that hold the dense network's weights, in mode `async`.
+    pub(crate) weights: Option<TableIds>,
     pub(crate) window: Window,
     pub(crate) pushes: Pushes,
     pub(crate) completer: Completer,
@@ -124,6 +126,7 @@ impl Trainer {
                 self.place = None;
                 return Ok(Outcome::Interrupted);
             }
+            self.meet().await?;
             self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
                 let outcome = interrupted_or(error)?;
@@ -151,7 +154,7 @@ impl Trainer {
     }
 
     fn pass_ended(&mut self, pass: u32) {
-        let (step, training) = (self.tracker.steps, self.tracker.of_pass());
+        let (step, training) = (self.tracker.steps_of_all(), self.tracker.of_pass());
         self.of_passes.push(training);
         self.observer.on(&Event::PassEnded { step, pass, training });
     }
@@ -182,7 +185,7 @@ impl Trainer {
                 }
                 Ok(Assigned::Rest(begun)) => begun,
                 // The others step, and so must this one, until none has a batch left: then the pass is over.
-                Ok(_) | Err(WorkerError::Interrupted) if self.peers.is_some() => {
+                Ok(_) | Err(WorkerError::Interrupted) if self.in_step().is_some() => {
                     match self.round_together(pass, None).await? {
                         Some(end) => return Ok(end),
                         None => continue,
@@ -199,7 +202,7 @@ impl Trainer {
                 Err(error) => return Err(error),
             };
             let open = Some(self.open(pass, begun));
-            let end = if self.peers.is_some() {
+            let end = if self.in_step().is_some() {
                 self.round_together(pass, open).await?
             } else {
                 Some(self.round(pass, open).await?).filter(|end| *end != End::Data)
@@ -253,7 +256,7 @@ impl Trainer {
     }
 
     fn start(&self, open: Open) -> Result<(Reader, Prefetch), WorkerError> {
-        let preparer = Preparer::new(&self.job, Access::Train);
+        let preparer = Preparer::new(&self.job, Access::Train).beside(self.weights.clone());
         let (reader, incoming) = Reader::start(open, preparer, self.metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), self.window.clone());
         let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
@@ -266,7 +269,7 @@ impl Trainer {
                 return Ok(End::Steps);
             }
             let next = self.next(pass, prefetch).await?;
-            let made = match (self.peers, next) {
+            let made = match (self.in_step(), next) {
                 (Some(peers), next) => self.step_together(pass, peers, next).await?,
                 (None, Next::Batch(fetched)) => self.step(pass, *fetched).await?,
                 (None, Next::Dry) => Made::End(if self.stopping { End::Interrupted } else { End::Data }),
@@ -360,7 +363,7 @@ impl Trainer {
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
         self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
-        let (labels, bytes) = (&prepared.batch.labels, prepared.batch.bytes);
+        let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(made)
     }
@@ -376,7 +379,7 @@ impl Trainer {
     /// A batch that changes nothing: neither the dense network, which refused it, nor any row. It counts as a step,
     /// or a run of `max_steps` would want more batches than were fetched for it. Answers the splits that are complete.
     fn skip(&mut self, seq: u64, what: &'static str, mut batch: Batch) -> Vec<u64> {
-        let skipped = self.tracker.skipped(batch.bytes);
+        let skipped = self.tracker.skipped(self.bytes_of_all(batch.bytes));
         self.metrics.steps.inc();
         self.metrics.skipped_steps.inc();
         // The first of many say enough.
@@ -394,6 +397,9 @@ impl Trainer {
         self.metrics.samples.inc_by(step.labels.len() as u64);
         self.metrics.loss.set(report.loss);
         self.metrics.staleness.set(i64::from(report.staleness));
+        let so_far = self.tracker.staleness();
+        self.metrics.staleness_max.set(i64::from(so_far.max));
+        self.metrics.staleness_mean.set(so_far.mean);
         self.membership.set_progress(progress(&report, self.cutter.newest()));
         self.observer.on(&Event::Step(report));
     }
@@ -401,7 +407,7 @@ impl Trainer {
     /// Scores the held-out part, unless that was done after this very step. Everything pushed is acknowledged, so
     /// that the scores are of one consistent state.
     async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
-        let step = self.tracker.steps;
+        let step = self.tracker.steps_of_all();
         let Some(held_out) = self.held_out.during.clone() else { return Ok(()) };
         if self.evaluated.is_some_and(|(at, _)| at == step) {
             return Ok(());
@@ -420,6 +426,7 @@ impl Trainer {
             // The others' gradients are acknowledged too.
             self.dense.call(Dense::barrier).await??;
         }
+        self.pull_weights().await?;
         let scorer = Scorer {
             peers: self.peers,
             job: Arc::clone(&self.job),

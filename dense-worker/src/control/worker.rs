@@ -11,7 +11,7 @@ use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_ingest::{Batch, FileInfo, IngestError, Part, fit_numeric};
-use zagros_job::{Job, Standardise, Wire};
+use zagros_job::{DENSE_TABLE, Job, Standardise, Wire};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::process::{Machine, peak_memory};
 use zagros_protocol::PROTOCOL_VERSION;
@@ -25,11 +25,13 @@ use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::peers::{self, Peers};
 use super::resume::{Cutter, FileSize, ResumePoint};
 use super::saved_model::{Trained, save};
+use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
 use super::stream::StreamPlace;
 use super::tracker::Tracker;
 use super::train::{Trainer, paths};
+use crate::datapath::apart::Apart;
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
 use crate::error::{ExitClass, WorkerError};
@@ -196,7 +198,11 @@ impl Worker {
         let peers = self.meet_workers(&membership, &dense).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
-        let mut trainer = Trainer { peers, ..self.trainer(data, metrics, dense, membership, client) };
+        let weights = dense.call(|dense| dense.apart.as_ref().map(Apart::rows)).await?;
+        let (window, places) = (Window::new(self.job.staleness()), self.job.staleness() + 1);
+        let observer = Arc::clone(&self.observer);
+        let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
+        let mut trainer = Trainer { peers, weights, window, ..self.trainer(data, metrics, dense, membership, client) };
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
@@ -211,7 +217,10 @@ impl Worker {
             Err(error) => return Err(trainer.explained(error).await),
         };
         // What was measured is kept even where the model cannot be.
-        let saved = self.save(&trainer, outcome).await;
+        let saved = match trainer.pull_weights().await {
+            Ok(()) => self.save(&trainer, outcome).await,
+            lost => lost,
+        };
         let summary = summarise(&trainer, outcome).await;
         let written = match &summary {
             Ok(summary) => self.write(summary).await,
@@ -275,7 +284,8 @@ impl Worker {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
             peers: None,
-            window: Window::new(job.train.staleness),
+            weights: None,
+            window: Window::new(job.staleness()),
             completer: Completer::start(Arc::clone(&self.control), patience),
             held_out: data.held_out,
             observer: Arc::clone(&self.observer),
@@ -316,11 +326,11 @@ async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, Worke
     let recent = tracker.recent();
     Ok(Summary {
         outcome,
-        steps: tracker.steps,
+        steps: tracker.steps_of_all(),
         skipped_steps: tracker.skipped_steps(),
-        samples: tracker.samples,
+        samples: tracker.samples_of_all(),
         seconds,
-        samples_per_second: if seconds > 0.0 { tracker.samples as f64 / seconds } else { 0.0 },
+        samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
         loss: tracker.loss(),
         train_auc: recent.auc,
         evaluation,
@@ -347,7 +357,9 @@ async fn describe(trainer: &Trainer) -> Result<(u64, u64), WorkerError> {
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
         server.describe(DescribeRequest {}).await.map_err(refused)
     }));
-    let tables: Vec<_> = described.await?.into_iter().flat_map(|server| server.tables).collect();
+    let mut tables: Vec<_> = described.await?.into_iter().flat_map(|server| server.tables).collect();
+    // The dense network is none of the rows that a user asks about.
+    tables.retain(|table| trainer.weights.is_none() || table.name != DENSE_TABLE);
     Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))
 }
 

@@ -8,6 +8,7 @@ use tracing::warn;
 use zagros_embedding_client::Rows;
 use zagros_job::{Job, Precision};
 
+use super::apart::Apart;
 use super::group::Together;
 use super::kernels::{Columns, gather, scatter_add};
 use super::prepared::Prepared;
@@ -34,6 +35,8 @@ pub(crate) struct Dense {
     pub(super) metrics: Metrics,
     /// With the other workers of a run of several.
     pub(super) together: Option<Together>,
+    /// Its weights live on the servers.
+    pub(crate) apart: Option<Apart>,
 }
 
 /// What a step gives.
@@ -93,10 +96,12 @@ impl Dense {
         if job.train.precision == Precision::Bf16 && !has_bf16_units() {
             warn!("this processor has no bf16 units: train.precision = \"bf16\" is slower than \"f32\" on it");
         }
-        Ok(Self { model: DenseModel::new(job)?, columns: Columns::of(job), input: Vec::new(), metrics, together: None })
+        let model = DenseModel::new(job)?;
+        let apart = Apart::of(job, &model)?;
+        Ok(Self { model, columns: Columns::of(job), input: Vec::new(), metrics, together: None, apart })
     }
 
-    /// One training step. `rows` must fit `prepared` ([`super::prepared::fits`]); their memory comes back as the
+    /// One training step, or in mode `async` all of it but the update of the weights. `rows` must fit `prepared` ([`super::prepared::fits`]); their memory comes back as the
     /// gradients'.
     ///
     /// # Errors
@@ -104,12 +109,18 @@ impl Dense {
     pub(crate) fn step(&mut self, prepared: &Prepared, mut rows: Rows) -> Result<Stepped, ModelError> {
         let timer = self.metrics.step_seconds.start_timer();
         let started = Instant::now();
+        self.take_weights(&rows)?;
         self.gather(prepared, &rows);
         self.metrics.spent(Stage::Gather, started.elapsed());
         let started = Instant::now();
-        let output = self.model.step(&prepared.batch.numeric, &self.input, &prepared.batch.labels)?;
+        let (numeric, labels) = (&prepared.batch.numeric, &prepared.batch.labels);
+        let output = match self.apart {
+            None => self.model.step(numeric, &self.input, labels)?,
+            Some(_) => self.model.gradients_of(numeric, &self.input, labels)?,
+        };
         self.metrics.spent(Stage::Dense, started.elapsed());
         self.scatter(prepared, &output.gradients, &mut rows);
+        self.give_gradients(&mut rows)?;
         timer.observe_duration();
         Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows })
     }

@@ -4,6 +4,7 @@
 
 pub mod kernels;
 
+pub(crate) mod apart;
 pub(crate) mod dense;
 pub(crate) mod group;
 pub(crate) mod ledger;

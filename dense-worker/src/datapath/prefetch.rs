@@ -86,3 +86,66 @@ impl Lookups {
         Ok(Fetched { seq, prepared, rows, permit })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use zagros_embedding_client::{ClientConfig, Shard};
+    use zagros_job::Model;
+    use zagros_protocol::datapath::Encoding;
+
+    use super::*;
+    use crate::datapath::prepared::Preparer;
+    use crate::datapath::read::{Open, Reader};
+    use crate::testing::{FakeControl, FakeShard, Scripted, batch, job};
+
+    /// Stages that hand over one batch each, and what is between two of them.
+    const BETWEEN: usize = 5;
+
+    /// Batches that leave an endless source before a server has answered anything.
+    async fn read_ahead(staleness: usize) -> usize {
+        let job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        let metrics = Metrics::new(&prometheus::Registry::new());
+        let read = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&read);
+        let open: Open = Box::new(move |_| {
+            let batches = std::iter::repeat_with(move || {
+                count.fetch_add(1, Ordering::AcqRel);
+                Ok(batch(2, &[&[1, 2]]))
+            });
+            Ok(Box::new(Scripted::new(batches)))
+        });
+        let shard: Arc<dyn Shard> = Arc::new(FakeShard::default().hanging());
+        let config = ClientConfig { writer: 1, epoch: 1, wire: Encoding::F32, patience: Duration::from_secs(60) };
+        let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
+        let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControl::default()), connect));
+        let window = Window::new(staleness);
+        let (_reader, incoming) = Reader::start(open, Preparer::new(&job, Access::Train), metrics.clone()).unwrap();
+        let lookups = Lookups { client: Arc::clone(&client), access: Access::Train, window: window.clone(), metrics };
+        let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
+        let waits = async {
+            while client.waiting().first().is_none_or(|waiting| waiting.lookups <= staleness) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            _ = prefetch.next() => panic!("a batch came without its rows"),
+            () = waits => {}
+        }
+        // Time to read on, for a source that nothing stops.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!((window.inside(), client.waiting()[0].lookups), (staleness + 1, staleness + 1));
+        read.load(Ordering::Acquire)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_is_slow_makes_the_source_wait_and_not_the_memory_grow() {
+        // As many as are looked up at once; more are in the step or being pushed.
+        for staleness in [0, 2] {
+            let read = tokio::time::timeout(Duration::from_secs(60), read_ahead(staleness)).await.expect("it hangs");
+            assert!((staleness + 1..=staleness + 1 + BETWEEN).contains(&read), "τ = {staleness}: {read} batches");
+        }
+    }
+}

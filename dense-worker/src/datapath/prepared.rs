@@ -1,6 +1,6 @@
 //! A batch with its unique ids, checked: behind this door every length is right.
 
-use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, Rows, UniqueIds};
+use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, Rows, TableIds, UniqueIds};
 use zagros_ingest::{Batch, Ids};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
@@ -29,6 +29,7 @@ pub(crate) struct Preparer {
     numeric: usize,
     plan: PoolPlan,
     deduplicator: Deduplicator,
+    beside: Option<TableIds>,
 }
 
 /// A batch with the rows of its ids.
@@ -50,7 +51,13 @@ impl Preparer {
             numeric: job.features.numeric.len(),
             plan: PoolPlan::of(job, access),
             deduplicator: Deduplicator::new(),
+            beside: None,
         }
+    }
+
+    /// With these rows behind those of the features, in each batch that has samples.
+    pub(crate) fn beside(self, rows: Option<TableIds>) -> Self {
+        Self { beside: rows, ..self }
     }
 
     /// Finds the unique ids of a batch, and which of its bags are summed at the servers.
@@ -65,6 +72,7 @@ impl Preparer {
         let slots = slots.ok_or("a feature's table has no unique ids")?;
         let columns = pooling::Columns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
         let sums = self.plan.choose(&columns, &mut unique);
+        unique.tables.extend(self.beside.clone().filter(|_| batch.size > 0));
         Ok(Prepared { batch, unique, inverse, slots, sums })
     }
 

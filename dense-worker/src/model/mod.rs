@@ -5,6 +5,7 @@
 mod dcnv2;
 mod deepfm;
 mod dlrm;
+mod elsewhere;
 mod error;
 mod ffnn;
 mod flat;
@@ -317,7 +318,7 @@ fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
 }
 
-fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
+pub(crate) fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
     if expected == found { Ok(()) } else { Err(ModelError::Length { what, expected, found }) }
 }
 

@@ -66,6 +66,14 @@ impl Updater {
         Self { rule, lr, updates, state: State { applied: 0, vectors } }
     }
 
+    /// Clips the gradients, which are finite, as [`Self::apply`] does before the rule.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(super) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
+        clip(gradients, &self.updates)
+    }
+
     /// Clips the gradients, which are finite, and applies them at the rate of `step`, counted from 0.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
+mod apart;
 mod counting;
 mod pooling;
 mod resume;

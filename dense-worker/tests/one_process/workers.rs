@@ -6,24 +6,27 @@ use zagros_collective::{InProcess, Rendezvous};
 use super::*;
 
 /// What each worker of a run is given.
-struct Part {
+pub(super) struct Part {
     input: Input,
     shutdown: Shutdown,
     observer: Arc<dyn Observer>,
 }
 
 impl Part {
-    fn of_files() -> Self {
+    pub(super) fn of_files() -> Self {
         Self { input: Input::Files, shutdown: Shutdown::new(), observer: Arc::new(Silent) }
     }
 
-    fn of_batches(batches: Vec<Batch>) -> Self {
+    pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
         Self { input: Input::Preloaded(Arc::new(batches)), ..Self::of_files() }
     }
 }
 
 /// Trains in a fresh cluster, a worker per part: how each ended, the first one's steps, and its run folder.
-async fn train_parts(job: Job, parts: Vec<Part>) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
+pub(super) async fn train_parts(
+    job: Job,
+    parts: Vec<Part>,
+) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
     assert_eq!(job.cluster.workers as usize, parts.len());
     let cluster = Cluster::start(&job).await;
     let meeting = Arc::new(InProcess::default());
@@ -74,7 +77,7 @@ async fn train_with(workers: u32, mut job: Job) -> (Summary, Arc<Recording>, Run
 }
 
 /// Samples `start .. start + size` of an endless data set.
-fn samples(start: u64, size: u64) -> Batch {
+pub(super) fn samples(start: u64, size: u64) -> Batch {
     let mixed = |sample: u64| sample.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let all = start..start + size;
     let bag = Ids {

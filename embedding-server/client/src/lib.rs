@@ -12,7 +12,7 @@ mod testing;
 
 pub use datapath::{
     Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds,
-    UniqueIds, Window, bag_bytes,
+    UniqueIds, Waiting, Window, bag_bytes,
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;

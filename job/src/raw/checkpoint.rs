@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a run leaves behind while it trains, for `zagros train` or `zagros up` to go on from when it was interrupted.
+/// Several workers in mode `async` make none.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Checkpoint {

@@ -18,9 +18,14 @@ pub(crate) struct Train {
     /// Consistency between embeddings and the dense network.
     pub(crate) mode: Mode,
     /// τ, in batches: how many may have gradients that are not yet acknowledged when another batch's rows are
-    /// looked up. 0 is strictly sequential. Default: 4 in mode `hybrid`, 0 in mode `sync`, which allows no other.
+    /// looked up. 0 is strictly sequential. Default: 4 in modes `hybrid` and `async`, 0 in mode `sync`, which allows no
+    /// other.
     #[schemars(range(max = 1024))]
     pub(crate) staleness: Option<usize>,
+    /// The same over all workers together, in batches: each of n workers gets τ = (this + 1) / n − 1, rounded down, where
+    /// that is less than `staleness`. At least n − 1: every worker has a batch of its own. Default: none.
+    #[schemars(range(max = 1_048_576))]
+    pub(crate) staleness_total: Option<usize>,
     /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub(crate) seed: u64,
@@ -92,6 +97,7 @@ impl Default for Train {
             epochs: 1,
             mode: Mode::Hybrid,
             staleness: None,
+            staleness_total: None,
             seed: 1,
             threads: 0,
             precision: Precision::F32,
@@ -124,6 +130,10 @@ pub(crate) enum Mode {
     Hybrid,
     /// Every gradient is acknowledged before the next lookup: bit-exact from run to run, slower.
     Sync,
+    /// As `hybrid`, and the dense network is not summed over workers either: each pushes the gradients of its own
+    /// batches to the embedding servers, which hold the network's weights, and waits for nobody. `optimizer.kind = "adamw"`
+    /// needs `weight_decay = 0`; several workers need `max_steps` and `evaluate_every` unset.
+    Async,
 }
 
 /// Numbers in matrix products.

@@ -47,7 +47,7 @@ impl Resolver<'_> {
 
     /// What several workers cannot do together yet.
     pub(super) fn workers_fit(&mut self, workers: u32, train: &raw::Train) {
-        if workers > 1 && train.non_finite == raw::NonFiniteStep::Skip {
+        if workers > 1 && train.mode != raw::Mode::Async && train.non_finite == raw::NonFiniteStep::Skip {
             let message = format!("`train.non_finite` is \"skip\" with {workers} dense workers");
             let help = "several workers stop together at a batch that is not finite: leave it at \"refuse\", or train \
                         with one worker";

@@ -139,6 +139,11 @@ impl Resolver<'_> {
 
     pub(super) fn train(&mut self, raw: &raw::Train) -> Train {
         let sync = raw.mode == raw::Mode::Sync;
+        let mode = match raw.mode {
+            raw::Mode::Hybrid => Mode::Hybrid,
+            raw::Mode::Sync => Mode::Sync,
+            raw::Mode::Async => Mode::Async,
+        };
         if sync && raw.staleness.is_some_and(|staleness| staleness > 0) {
             let help = "set it to 0 or remove it, or use mode = \"hybrid\"";
             self.problem("train.staleness", "mode \"sync\" allows no staleness", "must be 0", help);
@@ -147,8 +152,9 @@ impl Resolver<'_> {
         Train {
             batch_size: raw.batch_size,
             epochs: raw.epochs,
-            mode: if sync { Mode::Sync } else { Mode::Hybrid },
+            mode,
             staleness: raw.staleness.unwrap_or(if sync { 0 } else { HYBRID_STALENESS }),
+            staleness_total: raw.staleness_total,
             seed: raw.seed,
             threads: if raw.threads == 0 { planned } else { raw.threads },
             precision: match raw.precision {

@@ -13,6 +13,7 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 
 use super::dedup::UniqueIds;
 use super::route::{Part, split};
+use super::waiting::{Requests, Waiting};
 use crate::Shard;
 use crate::directory::Directory;
 use crate::errors::ClientError;
@@ -67,6 +68,7 @@ pub struct EmbeddingClient {
     metrics: ClientMetrics,
     /// Memory for gradients on their way.
     buffers: Arc<Buffers>,
+    requests: Requests,
 }
 
 impl From<u64> for Batch {
@@ -99,6 +101,7 @@ impl EmbeddingClient {
             directory: Directory::new(control, connect, config.patience),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
+            requests: Requests::default(),
         }
     }
 
@@ -168,6 +171,12 @@ impl EmbeddingClient {
         self.directory.servers()
     }
 
+    /// The servers that have not answered something yet, by index.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.requests.waiting()
+    }
+
     async fn split(&self, unique: &UniqueIds) -> Result<Vec<Part>, ClientError> {
         let placement = self.directory.current().await?;
         Ok(split(unique, placement.map(), placement.shards().len()))
@@ -222,6 +231,7 @@ impl EmbeddingClient {
         metrics: &CallMetrics,
     ) -> Result<(String, C::Answer), ClientError> {
         let deadline = Deadline::after(self.config.patience);
+        let _under_way = self.requests.begin(server, C::PUSHES);
         let mut tries = 0;
         loop {
             let placement = self.directory.current().await?;
@@ -255,12 +265,14 @@ impl EmbeddingClient {
 trait Call: Sync {
     type Answer: Send;
     const WHAT: &'static str;
+    const PUSHES: bool;
     fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
 }
 
 impl Call for LookupRequest {
     type Answer = LookupResponse;
     const WHAT: &'static str = "look up rows at";
+    const PUSHES: bool = false;
     fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
         // Payloads are shared, not copied.
         shard.lookup(Self { generation: at.0, ..self.clone() })
@@ -270,6 +282,7 @@ impl Call for LookupRequest {
 impl Call for PushRequest {
     type Answer = PushResponse;
     const WHAT: &'static str = "push gradients to";
+    const PUSHES: bool = true;
     fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<PushResponse, Refusal>> {
         shard.push(Self { generation: at.0, ..self.clone() })
     }

@@ -5,10 +5,12 @@ mod bags;
 mod client;
 mod dedup;
 mod route;
+mod waiting;
 mod window;
 
 pub use bags::{Bags, bag_bytes};
 pub use client::{Batch, ClientConfig, EmbeddingClient, PushReport, Rows};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
 pub(crate) use route::Part;
+pub use waiting::Waiting;
 pub use window::{Permit, Window};

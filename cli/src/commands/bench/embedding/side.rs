@@ -55,7 +55,7 @@ impl Side {
         let job_file = folder.path().join("job.toml");
         std::fs::write(&job_file, text).or_internal()?;
         let patience = job.cluster.patience;
-        let plan = Plan { job_file: &job_file, sets: &[], folder: folder.path(), patience, quiet: true };
+        let plan = Plan { job_file: &job_file, sets: &[], folder: folder.path(), patience, quiet: true, silent: false };
         let mut supervisor = Supervisor::new(patience);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;
         let control = GrpcControlPlane::connect(&coordinator, patience).or_internal()?;

@@ -1,0 +1,65 @@
+//! `zagros bench modes`: sync, hybrid and async side by side, as processes with a network between them.
+//!
+//! Between workers and servers stands a proxy that adds a delay, and a rate if asked for. Workers reach each other across
+//! plain loopback: libtorch's Gloo makes its own connections.
+
+mod cluster;
+mod figures;
+mod link;
+mod page;
+mod proxy;
+mod workload;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use zagros_plumbing::durable;
+
+use self::figures::{Case, Figures};
+use self::link::Line;
+use self::workload::{SERVERS, Setting, WORKERS};
+use crate::args::BenchModesArgs;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::print::{answer, err};
+
+/// Staleness of mode async where hybrid's own is not given: the default of both.
+const USUAL: usize = 4;
+
+/// Runs every mode with every seed, and prints.
+pub(crate) async fn modes(args: BenchModesArgs) -> Result<Exit, Failure> {
+    let data = TempDir::new().or_internal()?;
+    let job = workload::job(&args, data.path())?;
+    let (staleness, seeds) = if args.quick { (vec![USUAL], 1) } else { (args.staleness.clone(), args.seeds) };
+    let settings = Setting::all(&staleness, USUAL);
+    let rate = args.rate.map(|megabits| megabits * 1e6 / 8.0);
+    let line = Line { delay: Duration::from_secs_f64(args.delay / 1e3), rate };
+    let mut cases: Vec<Case> = settings.iter().copied().map(Case::new).collect();
+    for seed in 0..seeds {
+        // Mode after mode with one seed, so that what else the machine does strikes pairs alike.
+        for (case, setting) in cases.iter_mut().zip(&settings) {
+            err!("seed {} of {seeds}: {} with staleness {}", seed + 1, case.mode, case.staleness);
+            case.runs.push(cluster::run(&setting.apply(&job, job.train.seed + seed), line).await?);
+        }
+    }
+    let means = cases.iter().map(|case| case.means(&cases[0])).collect();
+    let batch_per_worker = (job.train.batch_size / WORKERS as usize).max(1);
+    let (delay_ms, rate_mbit, workers, servers, job) = (args.delay, args.rate, WORKERS, SERVERS, job.name);
+    let figures = Figures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means };
+    if let Some(path) = &args.page {
+        write_page(path, &figures)?;
+    }
+    if args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        figures.print();
+    }
+    Ok(Exit::Success)
+}
+
+fn write_page(path: &Path, figures: &Figures) -> Result<(), Failure> {
+    durable::write(path, page::page(figures).as_bytes()).map_err(|error| {
+        let what = format!("cannot write {}: {error}", path.display());
+        Failure::with_help(Exit::Internal, what, "check the disk and who may write there")
+    })
+}

@@ -1,0 +1,132 @@
+//! Names embedding servers that let training wait.
+//!
+//! A server that does not answer fills the window, and then all stands still until it answers or patience ends. Long
+//! before that a warning says which one it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::{GaugeVec, Opts, Registry};
+use tokio_util::task::AbortOnDropHandle;
+use zagros_embedding_client::{EmbeddingClient, Waiting, Window};
+use zagros_plumbing::metrics::register;
+
+use crate::event::{Event, Observer};
+
+/// A wait of which a server is told to be slow; again when it has doubled.
+const SLOW: Duration = Duration::from_secs(3);
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Looks while it lives.
+#[derive(Debug)]
+pub(crate) struct SlowServers {
+    _looking: AbortOnDropHandle<()>,
+}
+
+impl SlowServers {
+    /// Tells of the servers of `client`, whose batches are in `window` of `places`.
+    pub(crate) fn watch(
+        client: Arc<EmbeddingClient>,
+        window: Window,
+        places: usize,
+        registry: &Registry,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
+        let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
+        let gauge = register(registry, gauge);
+        let looking = tokio::spawn(async move {
+            let mut told = Told::default();
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let waiting = client.waiting();
+                gauge.reset();
+                for server in &waiting {
+                    let name = server.server.to_string();
+                    gauge.with_label_values(&[name.as_str()]).set(server.oldest.as_secs_f64());
+                }
+                for news in told.news(&waiting) {
+                    tell(&news, &client, (window.inside(), places), &*observer);
+                }
+            }
+        });
+        Self { _looking: AbortOnDropHandle::new(looking) }
+    }
+}
+
+/// Something to tell of a server.
+#[derive(Clone, Debug, PartialEq)]
+enum News {
+    Slow(Waiting),
+    /// It answers again.
+    Back(u32),
+}
+
+/// What was told: by server, the wait from which on it is told again.
+#[derive(Debug, Default)]
+struct Told {
+    again_at: BTreeMap<u32, Duration>,
+}
+
+impl Told {
+    fn news(&mut self, waiting: &[Waiting]) -> Vec<News> {
+        let is_slow = |server: u32| waiting.iter().any(|other| other.server == server && other.oldest >= SLOW);
+        let back: Vec<u32> = self.again_at.keys().copied().filter(|server| !is_slow(*server)).collect();
+        self.again_at.retain(|server, _| is_slow(*server));
+        let mut news: Vec<News> = back.into_iter().map(News::Back).collect();
+        for server in waiting.iter().filter(|server| server.oldest >= SLOW) {
+            let again_at = self.again_at.entry(server.server).or_insert(SLOW);
+            if server.oldest >= *again_at {
+                *again_at = server.oldest * 2;
+                news.push(News::Slow(server.clone()));
+            }
+        }
+        news
+    }
+}
+
+fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize), observer: &dyn Observer) {
+    let name = |server: u32| {
+        let servers = client.servers();
+        servers
+            .get(server as usize)
+            .map_or_else(|| format!("embedding server {server}"), |shard| shard.name().to_owned())
+    };
+    match news {
+        News::Slow(Waiting { server, lookups, pushes, oldest }) => {
+            let server = name(*server);
+            let seconds = oldest.as_secs_f64();
+            let full = if inside >= places { ", and the window is full: training waits for it" } else { "" };
+            tracing::warn!(
+                "{server} is slow: its oldest request has waited {seconds:.1} s; {pushes} pushes and {lookups} lookups wait \
+                 for it, {inside} of {places} batches are under way{full}"
+            );
+            observer.on(&Event::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
+        }
+        News::Back(server) => tracing::warn!("{} answers again", name(*server)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(server: u32, seconds: u64) -> Waiting {
+        Waiting { server, lookups: 1, pushes: 2, oldest: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn a_slow_server_is_told_once_and_again_when_its_wait_has_doubled() {
+        let mut told = Told::default();
+        assert!(told.news(&[waiting(0, 0), waiting(1, 2)]).is_empty());
+        assert_eq!(told.news(&[waiting(0, 1), waiting(1, 4)]), [News::Slow(waiting(1, 4))]);
+        assert!(told.news(&[waiting(1, 5)]).is_empty() && told.news(&[waiting(1, 7)]).is_empty());
+        assert_eq!(told.news(&[waiting(1, 8)]), [News::Slow(waiting(1, 8))]);
+        // Its oldest request was answered; a younger one waits.
+        assert_eq!(told.news(&[waiting(1, 1)]), [News::Back(1)]);
+        assert!(told.news(&[]).is_empty());
+        assert_eq!(told.news(&[waiting(1, 3)]), [News::Slow(waiting(1, 3))]);
+    }
+}

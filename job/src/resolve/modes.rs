@@ -1,0 +1,109 @@
+//! What the modes of training allow.
+
+use std::time::Duration;
+
+use super::Resolver;
+use crate::raw;
+use crate::spec::{Checkpoint, DENSE_TABLE, Table};
+
+impl Resolver<'_> {
+    /// Keys that contradict the mode or the number of workers.
+    pub(super) fn mode_fits(&mut self, workers: u32, train: &raw::Train, optimizer: &raw::DenseOptimizer) {
+        if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
+            let message = format!("{workers} workers cannot miss as few as {total} batches together");
+            let help =
+                format!("each has a batch of its own under way: set it to {} or more, or remove it", workers - 1);
+            self.problem("train.staleness_total", message, "too low", help);
+        }
+        if train.mode != raw::Mode::Async {
+            return;
+        }
+        if let raw::DenseOptimizer::AdamW { weight_decay, .. } = optimizer
+            && *weight_decay > 0.0
+        {
+            let help = "set optimizer.weight_decay = 0, or use kind = \"adam\", whose decay is part of the gradient";
+            let message = "mode \"async\" cannot decay weights beside their gradients, as AdamW does";
+            self.problem("optimizer.weight_decay", message, "must be 0", help);
+        }
+        // Steps are each worker's own: nobody knows which one is the last, or the one to evaluate after.
+        let asked = [("max_steps", train.max_steps), ("evaluate_every", train.evaluate_every)];
+        for (key, _) in asked.into_iter().filter(|(_, asked)| asked.is_some() && workers > 1) {
+            let message =
+                format!("`train.{key}` counts steps that {workers} workers make together, and mode \"async\" has none");
+            let help =
+                "remove it: passes end and are evaluated together; or train with one worker, or in mode \"hybrid\"";
+            self.problem(format!("train.{key}").as_str(), message, "with one worker only", help);
+        }
+    }
+
+    /// Several workers in mode `async` make no checkpoints: they have no step after which all could be cut.
+    pub(super) fn checkpoint(&mut self, raw: &raw::Checkpoint, mode: raw::Mode, workers: u32) -> Checkpoint {
+        let apart = mode == raw::Mode::Async && workers > 1;
+        if apart && raw.every_steps.is_some() {
+            let message =
+                format!("{workers} workers make no steps together in mode \"async\", to cut a checkpoint after");
+            let help = "remove it: the model is saved in the end; or train with one worker, or in mode \"hybrid\"";
+            self.problem("checkpoint.every_steps", message, "with one worker only", help);
+        }
+        let every = Duration::from_secs_f64(raw.every_seconds);
+        let keep = if apart { 0 } else { raw.keep as usize };
+        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps: raw.every_steps, keep }
+    }
+
+    /// The dense network's table is the job's own.
+    pub(super) fn names_are_free(&mut self, mode: raw::Mode, tables: &[Table]) {
+        if mode == raw::Mode::Async && tables.iter().any(|table| table.name == DENSE_TABLE) {
+            let message = format!("a table is named \"{DENSE_TABLE}\", as that of the dense network in mode \"async\"");
+            self.problem("features.categorical", message, "name taken", "give the feature another `table`");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+
+    #[test]
+    fn async_workers_have_no_steps_in_common() {
+        let several = "[cluster]\nworkers = 2\n[train]\nmode = 'async'\n";
+        let found = problems(CRITEO, &format!("{several}max_steps = 5\nevaluate_every = 5\n"));
+        assert_eq!(found.len(), 2);
+        assert!(found[0].starts_with("`train.max_steps` counts steps that 2 workers make together"), "{found:?}");
+        assert_eq!(job(CRITEO, "[train]\nmode = 'async'\nmax_steps = 5\n").train.max_steps, Some(5));
+        // Each leaves out its own.
+        job(CRITEO, &format!("{several}non_finite = 'skip'\n"));
+    }
+
+    #[test]
+    fn async_workers_make_no_checkpoints() {
+        let with = |workers: u32| format!("[train]\nmode = 'async'\n[cluster]\nworkers = {workers}\n");
+        assert_eq!([1, 2].map(|workers| job(CRITEO, &with(workers)).checkpoint.keep), [2, 0]);
+        let found = problems(CRITEO, &format!("{}[checkpoint]\nevery_steps = 5\n", with(2)));
+        assert_eq!(found, ["2 workers make no steps together in mode \"async\", to cut a checkpoint after"]);
+    }
+
+    #[test]
+    fn async_refuses_a_decay_that_it_cannot_make() {
+        let with = |optimizer: &str| format!("[train]\nmode = 'async'\n[optimizer]\n{optimizer}\n");
+        let found = problems(CRITEO, &with("kind = 'adamw'"));
+        assert_eq!(found, ["mode \"async\" cannot decay weights beside their gradients, as AdamW does"]);
+        job(CRITEO, &with("kind = 'adamw'\nweight_decay = 0"));
+        job(CRITEO, &with("kind = 'adam'\nweight_decay = 0.01"));
+    }
+
+    #[test]
+    fn a_total_below_one_batch_a_worker_is_refused() {
+        let found = problems(CRITEO, "[train]\nstaleness_total = 1\n[cluster]\nworkers = 3\n");
+        assert_eq!(found, ["3 workers cannot miss as few as 1 batches together"]);
+        job(CRITEO, "[train]\nstaleness_total = 2\n[cluster]\nworkers = 3\n");
+    }
+
+    #[test]
+    fn the_name_of_the_dense_table_is_taken_in_mode_async_only() {
+        let features =
+            "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', table = '(dense)' }]\n[tables.'(dense)']\n";
+        job(DELIMITED, features);
+        let found = problems(DELIMITED, &format!("{features}[train]\nmode = 'async'\n"));
+        assert_eq!(found, ["a table is named \"(dense)\", as that of the dense network in mode \"async\""]);
+    }
+}

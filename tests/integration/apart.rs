@@ -1,0 +1,63 @@
+//! Mode `async` and slow servers, with every role a process of its own.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_tests::signal_process;
+
+use crate::fixture::Fixture;
+use crate::workers::{Roles, pid};
+
+const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
+
+#[test]
+fn workers_apart_learn_what_one_learns_and_the_model_scores_as_told() {
+    let fixture = Fixture::new(20_000);
+    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let epochs = ["--set", "train.epochs=2"];
+    fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
+    let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
+    fixture.zagros(TWO.into_iter().chain(epochs).chain(["--set", "train.mode=async"])).expect(0);
+    let apart = auc();
+    println!("test AUC {alone:.4} of one worker, {apart:.4} of two in mode async");
+    assert!((alone - apart).abs() < 0.03, "AUC {alone} of one worker, {apart} of two in mode async");
+    let summary = fixture.summary();
+    assert_eq!(summary["samples"], samples);
+    assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
+    let folder = fixture.run_folder().display().to_string();
+    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
+    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = scored["auc"].as_f64().expect("an AUC");
+    assert!((scored - apart).abs() < 1e-5, "{scored} scored again, {apart} then");
+    // The table of the dense network is called what it is.
+    let shown = fixture.zagros(["inspect", &folder]).expect(0);
+    assert!(shown.stdout.contains("(dense)"), "{}", shown.stdout);
+}
+
+#[test]
+fn a_worker_apart_that_is_killed_is_named_by_the_other() {
+    let fixture = Fixture::new(4_000);
+    let sets = ["train.epochs=1000", "train.mode=async", "cluster.patience_seconds=5"];
+    let (roles, [mut first, _second]) = Roles::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    signal_process(roles.worker(1), Signal::KILL);
+    first.finish().expect(4).says(&["dense worker 1"]);
+}
+
+#[test]
+fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
+    let fixture = Fixture::new(4_000);
+    let sets = ["train.epochs=100", "train.staleness=2"];
+    let (_roles, [mut first, second]) = Roles::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    let server = pid(&fixture, "roles/server-1.json");
+    signal_process(server, Signal::STOP);
+    let told = first.wait_for_line("is slow");
+    assert!(told.contains("embedding server 1 (127.0.0.1:"), "{told}");
+    assert!(told.contains("of 3 batches are under way"), "{told}");
+    signal_process(server, Signal::CONT);
+    first.wait_for_line("embedding server 1 (127.0.0.1:");
+    first.finish().expect(0);
+    second.finish().expect(0);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["staleness"]["max"]), (&"finished".into(), &2.into()));
+}
