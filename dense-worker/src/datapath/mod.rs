@@ -4,6 +4,7 @@
 
 pub mod kernels;
 
+mod buckets;
 pub(crate) mod dense;
 pub(crate) mod group;
 pub(crate) mod ledger;
