@@ -10,11 +10,11 @@ use zagros_collective::{Collective, CollectiveError, Pending};
 
 /// Gradients in a bucket, 1 MiB: small enough that the last one, for which nothing is left to do meanwhile, is soon
 /// done; large enough that what each costs besides is small.
-pub(super) const BUCKET: usize = 1 << 18;
+pub const BUCKET: usize = 1 << 18;
 
 /// The buckets of one step after another.
 #[derive(Debug)]
-pub(super) struct Buckets {
+pub struct Buckets {
     size: usize,
     /// Of the network.
     weights: usize,
@@ -32,7 +32,8 @@ pub(super) struct Buckets {
 
 impl Buckets {
     /// For buckets of so many gradients.
-    pub(super) fn new(size: usize) -> Self {
+    #[must_use]
+    pub fn new(size: usize) -> Self {
         Self {
             size: size.max(1),
             weights: 0,
@@ -45,7 +46,7 @@ impl Buckets {
     }
 
     /// A step begins, to which each value of this worker counts `share`. What an earlier one left is given up.
-    pub(super) fn begin(&mut self, weights: usize, share: f32) {
+    pub fn begin(&mut self, weights: usize, share: f32) {
         self.under_way.clear();
         self.failed = None;
         (self.weights, self.left, self.share) = (weights, weights, share);
@@ -53,7 +54,7 @@ impl Buckets {
 
     /// The gradients of all weights from `from` on are final: sends the buckets that are full, but for the one of the
     /// first weights.
-    pub(super) fn ready(&mut self, group: &mut dyn Collective, from: usize, gradients: &[f32]) {
+    pub fn ready(&mut self, group: &mut dyn Collective, from: usize, gradients: &[f32]) {
         while self.left > self.size && self.left - self.size >= from && self.failed.is_none() {
             let bucket = self.left - self.size..self.left;
             self.send(group, bucket.clone(), &gradients[bucket.start - from..bucket.end - from], &[]);
@@ -62,7 +63,7 @@ impl Buckets {
 
     /// Sends the rest of `gradients`, which are all of the network's, and as many values besides on every worker, which
     /// are summed as they are.
-    pub(super) fn close(&mut self, group: &mut dyn Collective, gradients: &[f32], besides: &[f32]) {
+    pub fn close(&mut self, group: &mut dyn Collective, gradients: &[f32], besides: &[f32]) {
         self.ready(group, 0, gradients);
         if self.failed.is_none() {
             self.send(group, 0..self.left, &gradients[..self.left], besides);
@@ -85,7 +86,7 @@ impl Buckets {
     ///
     /// # Errors
     /// When a worker does not take part, or `put` fails.
-    pub(super) fn finish<E: From<CollectiveError>>(
+    pub fn finish<E: From<CollectiveError>>(
         &mut self,
         group: &mut dyn Collective,
         mut put: impl FnMut(usize, &[f32]) -> Result<(), E>,

@@ -2,9 +2,9 @@
 //!
 //! Performance-critical: no I/O besides the calls themselves, no info log, no allocation per row.
 
+pub mod buckets;
 pub mod kernels;
 
-mod buckets;
 pub(crate) mod dense;
 pub(crate) mod group;
 pub(crate) mod ledger;

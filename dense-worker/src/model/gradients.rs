@@ -8,7 +8,7 @@ use super::{ModelError, int};
 
 /// Told, as a pass goes back, from which weight on all gradients are final, and these gradients. They come sooner or
 /// later, in steps of any size; what is not told of is final when the pass is over.
-pub(super) type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
+pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 /// One buffer that every variable's gradient is a view of, in the variables' order: what checks it or sends it
 /// elsewhere walks it once. It stays where it is: gradients are set to zero, never dropped.

@@ -25,7 +25,8 @@ use deepfm::DeepFm;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
-use gradients::{Final, Gradients};
+pub use gradients::Final;
+use gradients::Gradients;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 use pass::{Share, Team};
@@ -157,7 +158,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// As [`Self::backward`].
-    pub(crate) fn backward_in_parts(
+    pub fn backward_in_parts(
         &mut self,
         (numeric, embeddings, labels): (&[f32], &[f32], &[f32]),
         ready: Final<'_>,

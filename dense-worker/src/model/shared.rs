@@ -20,7 +20,8 @@ impl DenseModel {
     }
 
     /// Those of the last backward pass, in the order of the weights.
-    pub(crate) fn gradients(&self) -> &[f32] {
+    #[must_use]
+    pub fn gradients(&self) -> &[f32] {
         self.gradients.values()
     }
 
@@ -28,7 +29,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When there are not so many weights.
-    pub(crate) fn replace_gradients(&mut self, from: usize, by: &[f32]) -> Result<(), ModelError> {
+    pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> Result<(), ModelError> {
         let weights = self.gradients.values().len();
         let place = self.gradients.values_mut().get_mut(from..from + by.len());
         place
@@ -41,7 +42,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When one is not finite (nothing is applied then), or libtorch fails.
-    pub(crate) fn apply(&mut self) -> Result<(), ModelError> {
+    pub fn apply(&mut self) -> Result<(), ModelError> {
         if !super::all_finite(self.gradients.values()) {
             return Err(ModelError::NotFinite { what: "a gradient of the dense network, summed over all workers," });
         }
