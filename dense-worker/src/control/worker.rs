@@ -266,6 +266,7 @@ impl Worker {
             observer: Arc::clone(&self.observer),
             next_seq: 0,
             evaluated: None,
+            untrained_rows: 0,
             of_passes: Vec::new(),
             model: ModelChoice::new(&job, self.folder.as_ref().map(RunFolder::checkpoints)),
             job,
