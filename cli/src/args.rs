@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use bench::{BenchCommand, BenchEmbeddingArgs, BenchModel, BenchTrainArgs};
+pub(crate) use bench::{BenchCommand, BenchEmbeddingArgs, BenchModel, BenchScalingArgs, BenchTrainArgs};
 
 const EXAMPLES: &str = "\
 Examples:

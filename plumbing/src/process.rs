@@ -24,10 +24,23 @@ pub fn cpu_time() -> Duration {
 /// included; `None` when there is no such process, or the kernel does not tell (`/proc` is Linux's).
 #[must_use]
 pub fn cpu_time_of(process: Pid) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
-    // The second field is the program's name in parentheses, which may hold anything; `utime` and `stime` are the 14th
-    // and the 15th.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    // `utime` and `stime`.
+    ticks(&process.as_raw_nonzero().to_string(), 14)
+}
+
+/// User and system time of the processes that this one started and waited for, and of theirs, in steps of the kernel's
+/// tick; `None` where the kernel does not tell.
+#[must_use]
+pub fn cpu_time_of_children() -> Option<Duration> {
+    // `cutime` and `cstime`.
+    ticks("self", 16)
+}
+
+/// The sum of two fields that follow each other in a process's `stat`, counted from 1.
+fn ticks(process: &str, field: usize) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field is the program's name in parentheses, which may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(field - 3);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     let ticks = ticks()? + ticks()?;
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
@@ -87,6 +100,15 @@ mod tests {
         let grown = |before: Duration, after: Duration| after >= before + Duration::from_millis(30);
         let seen = before_seen.zip(cpu_time_of(getpid()));
         assert!(seen.is_none_or(|(before, after)| grown(before, after)), "{seen:?}");
+    }
+
+    #[test]
+    fn the_work_of_a_child_counts_once_it_was_waited_for() {
+        let Some(before) = cpu_time_of_children() else { return };
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let ended = std::process::Command::new("sh").args(["-c", script]).status().unwrap();
+        assert!(ended.success());
+        assert!(cpu_time_of_children().unwrap() > before);
     }
 
     #[test]

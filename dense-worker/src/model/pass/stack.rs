@@ -50,7 +50,7 @@ impl Stack {
             let (Some(d_weight), Some(d_bias)) = (gradients.next(), gradients.next()) else { return Err(missing) };
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
-                products: Products::new(weight, rows, mlp.precision() == Precision::Bf16)?,
+                products: Products::new(weight, rows, mlp.precision_of(activate) == Precision::Bf16)?,
                 bias: bias.f_detach()?,
                 d_weight,
                 d_bias,
