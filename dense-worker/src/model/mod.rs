@@ -7,11 +7,12 @@ mod deepfm;
 mod dlrm;
 mod error;
 mod ffnn;
-mod gradients;
+mod flat;
 mod mlp;
 mod optimizer;
 mod pass;
 mod shared;
+mod state;
 mod torchscript;
 mod weights;
 mod wide_deep;
@@ -25,11 +26,11 @@ use deepfm::DeepFm;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
-pub use gradients::Final;
-use gradients::Gradients;
+use flat::Flat;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 use pass::{Share, Team};
+pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 
@@ -84,7 +85,8 @@ pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
     network: Network,
-    gradients: Gradients,
+    weights: Flat,
+    gradients: Flat,
     /// The step without autograd, for networks that have one.
     team: Option<Team>,
     updater: Updater,
@@ -116,12 +118,14 @@ impl DenseModel {
         let shape = InputShape::of(job);
         let variables = VarStore::new(Device::Cpu);
         let network = Network::build(job, &shape, &variables)?;
-        let updater = Updater::new(&job.dense_optimizer, job.train.updates, &variables)?;
-        let gradients = Gradients::attach(&variables)?;
+        // Before anything looks at the variables' memory.
+        let weights = Flat::weights(&variables)?;
+        let gradients = Flat::gradients(&variables)?;
+        let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
         let team = Team::of(&network, &shape, &gradients, job.train.threads, dropout)?;
         let (dropout, threads) = (dropout(0), job.train.threads);
-        Ok(Self { shape, variables, network, gradients, team, updater, steps: 0, dropout, threads })
+        Ok(Self { shape, variables, network, weights, gradients, team, updater, steps: 0, dropout, threads })
     }
 
     /// What the network reads of one sample.
@@ -141,7 +145,7 @@ impl DenseModel {
         // A step that is left out counts for the schedule, too.
         self.steps += 1;
         self.check_finite(&output)?;
-        self.updater.apply(self.steps - 1, &self.variables)?;
+        self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())?;
         Ok(output)
     }
 
@@ -164,6 +168,7 @@ impl DenseModel {
         ready: Final<'_>,
     ) -> Result<StepOutput, ModelError> {
         self.check_lengths(numeric, embeddings, labels.len())?;
+        self.draw_for(self.steps);
         match &mut self.team {
             Some(team) => {
                 let (mut logits, mut gradients) = (vec![0.0; labels.len()], vec![0.0; embeddings.len()]);
@@ -172,6 +177,17 @@ impl DenseModel {
                 Ok(StepOutput { loss, logits, gradients })
             }
             None => self.autograd(numeric, embeddings, labels),
+        }
+    }
+
+    /// From now on, dropout draws as it does in this step, whatever was before.
+    fn draw_for(&mut self, step: u64) {
+        self.dropout.draw_for(step);
+        if let Some(team) = &mut self.team {
+            team.draw_for(step);
+        }
+        if let Network::TorchScript(module) = &self.network {
+            module.draw_for(step);
         }
     }
 
@@ -211,7 +227,7 @@ impl DenseModel {
         weights::encode(&self.variables)
     }
 
-    /// Takes weights that [`Self::to_safetensors`] wrote; the optimiser starts anew.
+    /// Takes weights that [`Self::to_safetensors`] wrote; the optimiser's state stays.
     ///
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.

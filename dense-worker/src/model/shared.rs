@@ -4,6 +4,10 @@
 use super::mlp::Dropout;
 use super::{DenseModel, ModelError};
 
+/// Told, as a pass goes back, from which weight on all gradients are final, and these gradients. They come sooner or
+/// later, in steps of any size; what is not told of is final when the pass is over.
+pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
+
 impl DenseModel {
     /// Weights, and so gradients.
     #[must_use]
@@ -47,7 +51,7 @@ impl DenseModel {
             return Err(ModelError::NotFinite { what: "a gradient of the dense network, summed over all workers," });
         }
         self.steps += 1;
-        self.updater.apply(self.steps - 1, &self.variables)
+        self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())
     }
 
     /// From now on, dropout draws from this seed: the units that another worker drops are others.

@@ -1,7 +1,8 @@
 //! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
 
 use super::{CHUNK, Pass, Share};
-use crate::model::gradients::{Final, Gradients};
+use crate::model::Final;
+use crate::model::flat::Flat;
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
 
@@ -11,7 +12,7 @@ use crate::model::{InputShape, ModelError, Network};
 pub(in crate::model) struct Team {
     lead: Member,
     /// Each with the gradients that its pass writes.
-    others: Vec<(Member, Gradients)>,
+    others: Vec<(Member, Flat)>,
 }
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl Team {
     pub(in crate::model) fn of(
         network: &Network,
         shape: &InputShape,
-        gradients: &Gradients,
+        gradients: &Flat,
         threads: usize,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
@@ -48,12 +49,18 @@ impl Team {
         }
     }
 
+    /// Dropout draws as it does in this step.
+    pub(in crate::model) fn draw_for(&mut self, step: u64) {
+        self.lead.dropout.draw_for(step);
+        self.others.iter_mut().for_each(|(member, _)| member.dropout.draw_for(step));
+    }
+
     /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given. Where
     /// one thread makes the step, `ready` is told of the last layers' gradients while the first ones' are yet to come.
     pub(in crate::model) fn run(
         &mut self,
         mut batch: Share<'_>,
-        gradients: &mut Gradients,
+        gradients: &mut Flat,
         ready: Final<'_>,
     ) -> Result<f32, ModelError> {
         let samples = batch.labels.len();
