@@ -60,11 +60,14 @@ pub(crate) async fn scaling(args: BenchScalingArgs) -> Result<Exit, Failure> {
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
     generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let cores = zagros_job::threads::cores();
+    let job_file = folder.path().join("job.toml");
     let mut figures = Figures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
     for workers in args.workers {
         let workers = u32::try_from(workers).or_internal()?;
-        std::fs::write(folder.path().join("job.toml"), job(args.servers, workers, batch)).or_internal()?;
-        let run = run(folder.path(), workers, figures.runs.first()).await?;
+        // A folder of its own, so that no run goes on with what another one has left.
+        let runs = format!("runs-{}", figures.runs.len());
+        std::fs::write(&job_file, job(args.servers, workers, batch, &runs)).or_internal()?;
+        let run = run(&job_file, &folder.path().join(runs), workers, figures.runs.first()).await?;
         err!("{workers} worker(s): {:.0} samples/s", run.samples_per_second);
         figures.runs.push(run);
     }
@@ -77,7 +80,7 @@ pub(crate) async fn scaling(args: BenchScalingArgs) -> Result<Exit, Failure> {
 }
 
 /// One parser and one thread of the network a worker.
-fn job(servers: u32, workers: u32, batch: usize) -> String {
+fn job(servers: u32, workers: u32, batch: usize, runs: &str) -> String {
     let (each, (dense, rows)) = (batch.div_ceil(workers as usize), RATES);
     format!(
         r#"
@@ -105,19 +108,19 @@ fn job(servers: u32, workers: u32, batch: usize) -> String {
         servers = {servers}
         workers = {workers}
         [output]
-        folder = "runs-{workers}"
+        folder = "{runs}"
         save_model = false
         tensorboard = false
         "#
     )
 }
 
-/// `zagros up` on the folder's job.
-async fn run(folder: &Path, workers: u32, first: Option<&Run>) -> Result<Run, Failure> {
+/// `zagros up` on the job, which writes to the folder `runs`.
+async fn run(job: &Path, runs: &Path, workers: u32, first: Option<&Run>) -> Result<Run, Failure> {
     let before = cpu_time_of_children();
     let binary = std::env::current_exe().or_internal()?;
     let mut up = Command::new(binary);
-    up.args(["up", "job.toml"]).current_dir(folder).kill_on_drop(true);
+    up.arg("up").arg(job).kill_on_drop(true);
     let ended = up.stdin(Stdio::null()).output();
     let what = format!("training with {workers} dense worker(s)");
     let ended = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| {
@@ -129,7 +132,7 @@ async fn run(folder: &Path, workers: u32, first: Option<&Run>) -> Result<Run, Fa
         return Err(Failure::with_help(Exit::Cluster, format!("{what} failed: {}\n{said}", ended.status), "see above"));
     }
     let cpu = before.zip(cpu_time_of_children()).map(|(before, after)| after.saturating_sub(before));
-    let summary = summary(&folder.join(format!("runs-{workers}")))?;
+    let summary = summary(runs)?;
     Ok(figures(workers, &summary, cpu.unwrap_or_default(), first))
 }
 
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn the_batch_of_all_workers_stays_what_it_is() {
         for (workers, each) in [(1, 4096), (2, 2048), (3, 1366), (4, 1024)] {
-            let text = job(2, workers, 4096);
+            let text = job(2, workers, 4096, "runs");
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             assert_eq!((job.train.batch_size, job.train.threads, job.cluster.workers), (each, 1, workers));
             assert_eq!(job.cluster.servers, 2);
