@@ -27,7 +27,10 @@ impl Start {
             let lock = folder.lock().or_internal()?;
             return Ok(Self { folder, point: None, _lock: lock });
         };
-        check(job, &point)?;
+        let changed = check(job, &point)?;
+        if !changed.is_empty() {
+            err!("changed since step {}:{}", point.step(), list(&changed));
+        }
         Ok(Self { folder, point: Some(point), _lock: Some(lock) })
     }
 
@@ -44,11 +47,10 @@ impl Start {
     }
 }
 
-/// Tells what has changed since, and refuses what may not.
-fn check(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
+/// What has changed since and may; refuses what may not.
+fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
     let (allowed, refused): (Vec<Change>, Vec<Change>) =
         point.changes(job).into_iter().partition(|change| change.allowed);
-    let list = |changes: &[Change]| changes.iter().map(|change| format!("\n  {change}")).collect::<String>();
     if !refused.is_empty() {
         let what = format!(
             "the job has changed since step {} of the run that it would go on with ({}):{}",
@@ -59,10 +61,11 @@ fn check(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
         let help = "what was learned means something else now: start over with --fresh, or set these keys back";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
-    if !allowed.is_empty() {
-        err!("changed since step {}:{}", point.step(), list(&allowed));
-    }
-    Ok(())
+    Ok(allowed)
+}
+
+fn list(changes: &[Change]) -> String {
+    changes.iter().map(|change| format!("\n  {change}")).collect()
 }
 
 fn damaged(error: zagros_dense_worker::WorkerError) -> Failure {

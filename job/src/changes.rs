@@ -85,6 +85,10 @@ fn keys(job: &Job) -> BTreeMap<String, String> {
     for feature in job.features.numeric.iter_mut().filter(|feature| feature.standardise != Standardise::No) {
         feature.standardise = Standardise::Fit;
     }
+    // Where roles listen is different in every run of `zagros up`.
+    let cluster = &mut job.cluster;
+    [&mut cluster.coordinator, &mut cluster.worker_address, &mut cluster.admin].into_iter().for_each(String::clear);
+    cluster.server_addresses.clear();
     let resolved = job.to_toml().parse::<toml::Table>().unwrap_or_default();
     flatten("", &Value::Table(resolved), &mut found);
     found
