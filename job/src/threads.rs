@@ -37,7 +37,7 @@ impl Machine {
         let (workers, rows) = (self.workers.max(1), self.for_rows());
         let parse = if self.cores / workers <= 4 { 1 } else { 2 };
         let torch = (self.cores.saturating_sub(rows) / workers).saturating_sub(parse).max(1);
-        let server = if self.servers == 0 { self.cores } else { rows / self.servers };
+        let server = rows.checked_div(self.servers).unwrap_or(self.cores);
         ThreadPlan { parse, torch, server: server.max(1) }
     }
 
