@@ -38,7 +38,9 @@ bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-cold --bench cold
 	cargo bench --quiet -p zagros-cold --bench rows
 	cargo bench --quiet -p zagros-embedding-server --bench save
+	cargo bench --quiet -p zagros-dense-worker --bench overlap
 	$(ZAGROS) bench train --workload crit-zipf
+	$(ZAGROS) bench scaling
 	$(ZAGROS) bench embedding
 	$(ZAGROS) bench embedding --dim 64
 	$(ZAGROS) bench modes --page target/bench-modes.html
@@ -50,7 +52,9 @@ bench-smoke: build
 	cargo bench --quiet -p zagros-cold --bench cold -- --quick
 	cargo bench --quiet -p zagros-cold --bench rows -- --quick
 	cargo bench --quiet -p zagros-embedding-server --bench save -- --quick
+	cargo bench --quiet -p zagros-dense-worker --bench overlap -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
+	$(ZAGROS) bench scaling --quick --workers 1,2
 	$(ZAGROS) bench embedding --quick
 	$(ZAGROS) bench embedding --quick --servers 2 --clients 1
 	$(ZAGROS) bench modes --quick

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Train the benchmark's workload with Zagros and with a peer in turn, and print the ratios.
+"""Train the benchmark's workload with Zagros and with its peers in turn, and print the ratios to the better peer.
 
-A pair is one run of each, one after the other, so that what else the machine does meets both; the median over the
-pairs is the figure to quote. The peer's script must take `--data`, `--model`, `--threads`, `--steps` and print one
-line of JSON with `cpu_us_per_sample` and `samples_s`; what follows `--` on the command line goes to it as it is.
+A round is one run of each, one after the other, so that what else the machine does meets all; the median over the
+rounds is the figure to quote. A peer's script must take `--data`, `--model`, `--threads`, `--steps` and print one
+line of JSON with `cpu_us_per_sample` and `samples_s`; what follows it within the quotes goes to it as it is. A peer
+whose packages are not installed is left out, and said to be.
 
-    python3 scripts/bench_peers.py --data FOLDER --peer torch_train.py --python VENV/bin/python -- --tables stacked
+    python3 scripts/bench_peers.py --data FOLDER --python VENV/bin/python \
+        --peer "torch_train.py --tables stacked" --peer "torchrec_train.py --path tbe --opt adagrad"
 """
 
 import argparse
 import json
+import shlex
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 DEADLINE_SECONDS = 600
 
@@ -20,15 +24,19 @@ DEADLINE_SECONDS = 600
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder of the workload's files, as the peer's generator wrote them")
-    parser.add_argument("--peer", required=True, help="the peer's script")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has what the peer needs")
+    parser.add_argument("--peer", required=True, action="append", help="a peer's script with its own arguments, in quotes")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has what the peers need")
     parser.add_argument("--zagros", default="target/release/zagros", help="the zagros binary")
     parser.add_argument("--models", nargs="+", default=["dlrm", "ffnn"], choices=["dlrm", "ffnn"])
     parser.add_argument("--threads", type=int, default=1, help="threads of the dense network, in both")
     parser.add_argument("--steps", type=int, default=40, help="counted steps of a run")
-    parser.add_argument("--pairs", type=int, default=5, help="runs of each, in turn")
-    parser.add_argument("rest", nargs="*", help="for the peer alone, after --")
+    parser.add_argument("--rounds", "--pairs", type=int, default=5, help="runs of each, in turn")
+    parser.add_argument("rest", nargs="*", help="for every peer, after --")
     return parser.parse_args()
+
+
+class Missing(Exception):
+    """A peer's packages are not there."""
 
 
 def last_json(command):
@@ -38,9 +46,12 @@ def last_json(command):
     except FileNotFoundError:
         sys.exit(f"{command[0]}: no such program; see --zagros and --python")
     except subprocess.TimeoutExpired:
-        sys.exit(f"{command[0]}: no end after {DEADLINE_SECONDS} s; ask for fewer --steps")
+        sys.exit(f"{shlex.join(command)}: no end after {DEADLINE_SECONDS} s; ask for fewer --steps")
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        if reason.startswith(("ModuleNotFoundError", "ImportError", "OSError: Could not load this library")):
+            raise Missing(reason)
+        sys.exit(f"{shlex.join(command)}\nended with {done.returncode}:\n{done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -50,36 +61,67 @@ def ours(args, model):
     return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_per_second"], "split": found["split_us_per_sample"]}
 
 
-def peer(args, model):
-    command = [args.python, args.peer, "--data", args.data, "--model", model]
-    found = last_json([*command, "--steps", str(args.steps), "--threads", str(args.threads), *args.rest])
-    return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_s"]}
+def run_of(peer):
+    """How a peer is run."""
+    script, *own = shlex.split(peer)
+
+    def run(args, model):
+        command = [args.python, script, "--data", args.data, "--model", model]
+        found = last_json([*command, "--steps", str(args.steps), "--threads", str(args.threads), *own, *args.rest])
+        return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_s"]}
+
+    return run
 
 
-def compare(args, model):
-    """One line a pair, then the medians."""
-    runs = {peer: [], ours: []}
+def present(args):
+    """The peers that can be run, by name, each tried with a step or two."""
+    found = {}
+    for peer in args.peer:
+        name = Path(shlex.split(peer)[0]).stem
+        tried = argparse.Namespace(**{**vars(args), "steps": 2})
+        try:
+            run_of(peer)(tried, args.models[0])
+        except Missing as missing:
+            print(f"left out: {name} cannot run under {args.python}: {missing}")
+        else:
+            found[name] = run_of(peer)
+    if not found:
+        sys.exit("no peer can be run; install the packages of one, or name another Python with --python")
+    return found
+
+
+def ratios(runs, peers, figure, better):
+    """Of each round, ours over that of the peer that was better in it."""
+    ours_, theirs = runs["zagros"], zip(*(runs[name] for name in peers), strict=True)
+    return [us[figure] / better(them[figure] for them in each) for us, each in zip(ours_, theirs, strict=True)]
+
+
+def compare(args, model, peers):
+    """One line a round, then the medians."""
+    everyone = {**peers, "zagros": ours}
+    runs = {name: [] for name in everyone}
     print(f"{model}, {args.threads} thread(s), {args.steps} steps: µs of CPU a sample (samples/s)")
-    print(f"{'pair':>6} {'peer':>18} {'zagros':>18} {'ratio of CPU':>13}")
-    for pair in range(args.pairs):
-        # Who goes first changes, so that a machine that gets slower or faster favours neither.
-        for run in (peer, ours) if pair % 2 == 0 else (ours, peer):
-            runs[run].append(run(args, model))
-        them, us = runs[peer][-1], runs[ours][-1]
-        cells = [f"{found['cpu']:.1f} ({found['rate']:,.0f})" for found in (them, us)]
-        print(f"{pair + 1:>6} {cells[0]:>18} {cells[1]:>18} {us['cpu'] / them['cpu']:>13.2f}", flush=True)
-    ratios = [us["cpu"] / them["cpu"] for us, them in zip(runs[ours], runs[peer], strict=True)]
-    rates = [us["rate"] / them["rate"] for us, them in zip(runs[ours], runs[peer], strict=True)]
-    print(f"median of the pairs' ratios: CPU {statistics.median(ratios):.3f}, samples/s {statistics.median(rates):.3f}")
-    stages = runs[ours][0]["split"]
-    split = {stage: statistics.median(run["split"][stage] for run in runs[ours]) for stage in stages}
+    print(f"{'round':>6} " + " ".join(f"{name:>18}" for name in everyone) + f" {'CPU / better peer':>18}")
+    for round_ in range(args.rounds):
+        # Who goes first changes, so that a machine that gets slower or faster favours nobody.
+        order = list(everyone) if round_ % 2 == 0 else list(everyone)[::-1]
+        for name in order:
+            runs[name].append(everyone[name](args, model))
+        cells = [f"{runs[name][-1]['cpu']:.1f} ({runs[name][-1]['rate']:,.0f})" for name in everyone]
+        ratio = ratios(runs, peers, "cpu", min)[-1]
+        print(f"{round_ + 1:>6} " + " ".join(f"{cell:>18}" for cell in cells) + f" {ratio:>18.2f}", flush=True)
+    cpu, rate = ratios(runs, peers, "cpu", min), ratios(runs, peers, "rate", max)
+    print(f"median of the rounds, beside the better peer: CPU {statistics.median(cpu):.3f}, samples/s {statistics.median(rate):.3f}")
+    stages = runs["zagros"][0]["split"]
+    split = {stage: statistics.median(run["split"][stage] for run in runs["zagros"]) for stage in stages}
     print("zagros, µs a sample: " + ", ".join(f"{stage} {time:.2f}" for stage, time in split.items()) + "\n")
 
 
 def main():
     args = arguments()
+    peers = present(args)
     for model in args.models:
-        compare(args, model)
+        compare(args, model, peers)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use bench::{BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchTrainArgs};
+pub(crate) use bench::{
+    BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchScalingArgs, BenchTrainArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,10 +3,12 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
+use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
 
 use crate::exit::{Exit, Failure};
 use crate::print::out;
+use crate::start::describe_threads;
 
 /// Of the index, per row: twelve bytes an entry, at 64 to 80 % of its places taken, and room left in the last block.
 const INDEX_BYTES: usize = 24;
@@ -25,7 +27,7 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     row("model", model(job));
     row("training", training(job));
     row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
-    row("threads", format!("{} for torch, {} for parsing", job.train.threads, job.data.threads));
+    row("threads", describe_threads(job, &Machine::this()));
     out!("\n{}", "memory".bold());
     match &job.model {
         Model::TorchScript { .. } => row("dense network", "as the module has it"),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use zagros_job::threads::{Machine, ThreadPlan};
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 
@@ -9,8 +10,19 @@ use crate::exit::{Exit, Failure, OrInternal};
 
 /// Reads and checks a job file with overrides from the command line and the environment.
 pub(crate) fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
+    load_job_for(path, sets, &Machine::this())
+}
+
+/// As [`load_job`], with threads planned for a machine.
+pub(crate) fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
-    Job::load(path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
+    Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))
+}
+
+/// Who has how many threads of the machine.
+pub(crate) fn describe_threads(job: &Job, machine: &Machine) -> String {
+    let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
+    machine.describe(&ThreadPlan { torch, parse, server })
 }
 
 /// Pulls `shutdown` at Ctrl-C and SIGTERM; a second Ctrl-C ends the process at once.

@@ -137,6 +137,7 @@ fn table(index: usize, dim: usize) -> Table {
 
 fn cluster() -> Cluster {
     Cluster {
+        server_threads: 1,
         servers: 1,
         workers: 1,
         buckets: 16,

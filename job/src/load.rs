@@ -10,7 +10,8 @@ use crate::error::{JobErrors, Problem, Source};
 use crate::overrides::Overrides;
 use crate::resolve::{self, Context};
 use crate::spec::Job;
-use crate::{check, raw, shape, threads};
+use crate::threads::Machine;
+use crate::{check, raw, shape};
 
 /// Far above any job file; a data file given by mistake is refused, not read into memory.
 const MAX_BYTES: u64 = 4 << 20;
@@ -22,8 +23,17 @@ impl Job {
     /// # Errors
     /// Everything that is wrong, each with its place.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
-        let text = read(path).map_err(|problem| JobErrors::new(path.display().to_string(), vec![problem]))?;
-        Self::parse(&text, path, overrides)
+        Self::load_for(path, overrides, &Machine::this())
+    }
+
+    /// As [`Self::load`], with the threads that are not given planned for `machine`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_for(path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Self, JobErrors> {
+        let name = path.display().to_string();
+        let text = read(path).map_err(|problem| JobErrors::new(name.clone(), vec![problem]))?;
+        parse(&text, path, overrides, machine).map_err(|problems| JobErrors::new(name, problems))
     }
 
     /// As [`Self::load`], from text; `path` is for messages, the default name and relative data paths.
@@ -31,21 +41,21 @@ impl Job {
     /// # Errors
     /// As [`Self::load`].
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
-        let name = path.display().to_string();
-        parse(text, path, &name, overrides).map_err(|problems| JobErrors::new(name, problems))
+        let parsed = parse(text, path, overrides, &Machine::this());
+        parsed.map_err(|problems| JobErrors::new(path.display().to_string(), problems))
     }
 }
 
 /// Parse → override → check against the schema → deserialise → check across keys. Each step needs the one before.
-fn parse(text: &str, path: &Path, name: &str, overrides: &Overrides) -> Result<Job, Vec<Problem>> {
-    let mut document = Node::parse(&Source::file(name, text))?;
+fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
+    let mut document = Node::parse(&Source::file(&path.display().to_string(), text))?;
     overrides.apply(&mut document)?;
     let problems = check::check(&mut document, &shape::job());
     if !problems.is_empty() {
         return Err(problems);
     }
     let raw = raw::Job::deserialize(document.to_json()).map_err(|error| vec![Problem::new(error.to_string())])?;
-    resolve::resolve(raw, &Context { document: &document, file: path, cores: threads::cores() })
+    resolve::resolve(raw, &Context { document: &document, file: path, threads: machine.plan() })
 }
 
 fn read(path: &Path) -> Result<String, Problem> {
@@ -78,6 +88,20 @@ mod tests {
         let job = Job::load(&path, &overrides).unwrap();
         assert_eq!(job, Job::parse(CRITEO, &path, &overrides).unwrap());
         assert_eq!((job.train.seed, job.data.train[0].clone()), (9, folder.path().join("a.txt")));
+    }
+
+    #[test]
+    fn threads_that_are_not_given_are_planned_for_the_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ads.toml");
+        fs::write(&path, CRITEO).unwrap();
+        let threads = |sets: &[&str], machine: Machine| {
+            let job = Job::load_for(&path, &Overrides::sets(sets.iter().copied()), &machine).unwrap();
+            [job.train.threads, job.data.threads, job.cluster.server_threads]
+        };
+        let shared = Machine { cores: 64, workers: 4, servers: 4 };
+        assert_eq!(threads(&[], shared), [12, 2, 2]);
+        assert_eq!(threads(&["train.threads=3", "cluster.server_threads=7"], shared), [3, 2, 7]);
     }
 
     /// Malformed settings would leave a document that says something else.

@@ -16,6 +16,7 @@ use crate::document::{Node, Path};
 use crate::error::Problem;
 use crate::raw;
 use crate::spec::{Job, Output};
+use crate::threads::ThreadPlan;
 
 /// What resolving depends on besides the file's values.
 pub(crate) struct Context<'a> {
@@ -23,8 +24,8 @@ pub(crate) struct Context<'a> {
     pub(crate) document: &'a Node,
     /// The job file.
     pub(crate) file: &'a FilePath,
-    /// Cores of the machine.
-    pub(crate) cores: usize,
+    /// For the keys that leave them to the machine.
+    pub(crate) threads: ThreadPlan,
 }
 
 /// Makes the job.

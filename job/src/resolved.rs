@@ -262,6 +262,7 @@ fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
             Wire::F16 => raw::Wire::F16,
             Wire::Bf16 => raw::Wire::Bf16,
         },
+        server_threads: cluster.server_threads,
         memory: cluster.memory.map(size),
         cold_folder: cluster.cold_folder.as_deref().map(text),
     }
@@ -304,6 +305,7 @@ mod tests {
         let same = [
             "train.threads=7",
             "data.threads=9",
+            "cluster.server_threads=3",
             "data.train=elsewhere",
             "cluster.coordinator=far:1",
             "cluster.admin='0.0.0.0:9'",

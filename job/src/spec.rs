@@ -436,6 +436,8 @@ pub struct Cluster {
     pub lease: Duration,
     /// Values of rows and gradients on the wire.
     pub wire: Wire,
+    /// Threads of one server that serve requests.
+    pub server_threads: usize,
     /// Bytes that the rows of one server may take; `None` for no limit.
     pub memory: Option<u64>,
     /// Where a server keeps rows that its memory does not hold; `None` for a folder below the output folder.

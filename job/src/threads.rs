@@ -1,21 +1,76 @@
 //! How a machine's cores are shared when the job does not say.
 
-/// Threads of the two parts of a dense worker that burn CPU.
+/// What is to share a machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadPlan {
-    /// Parser threads.
-    pub parse: usize,
-    /// Threads of the dense network inside a step.
-    pub torch: usize,
+pub struct Machine {
+    /// Cores of the machine.
+    pub cores: usize,
+    /// Dense workers on it, each a process.
+    pub workers: usize,
+    /// Embedding servers on it, each a process; 0 when they are embedded in a worker's, or alone on their machine.
+    pub servers: usize,
 }
 
-/// Shares `cores`: one parser on small machines, two on larger ones, a core for embedding rows and the network
-/// traffic from three cores on, the rest to the dense network. At least one thread each.
-#[must_use]
-pub fn plan(cores: usize) -> ThreadPlan {
-    let parse = if cores <= 4 { 1 } else { 2 };
-    let rows = usize::from(cores > 2);
-    ThreadPlan { parse, torch: cores.saturating_sub(parse + rows).max(1) }
+/// Threads of the parts that burn CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadPlan {
+    /// Parser threads of one dense worker.
+    pub parse: usize,
+    /// Threads of the dense network inside a step of one dense worker.
+    pub torch: usize,
+    /// Threads of one embedding server that serve requests.
+    pub server: usize,
+}
+
+impl Machine {
+    /// This machine, all of it for one process.
+    #[must_use]
+    pub fn this() -> Self {
+        Self { cores: cores(), workers: 1, servers: 0 }
+    }
+
+    /// Shares the cores. Each worker parses with one thread, with two where it has more than four cores; a core is
+    /// for embedding rows and the network traffic from three cores on, and an eighth of the cores where servers are
+    /// processes of their own, which share it; the rest is for the dense network. At least one thread each.
+    #[must_use]
+    pub fn plan(&self) -> ThreadPlan {
+        let (workers, rows) = (self.workers.max(1), self.for_rows());
+        let parse = if self.cores / workers <= 4 { 1 } else { 2 };
+        let torch = (self.cores.saturating_sub(rows) / workers).saturating_sub(parse).max(1);
+        let server = rows.checked_div(self.servers).unwrap_or(self.cores);
+        ThreadPlan { parse, torch, server: server.max(1) }
+    }
+
+    fn for_rows(&self) -> usize {
+        match self.servers {
+            _ if self.cores <= 2 => 0,
+            0 => 1,
+            // The workers' two threads each come first.
+            _ => (self.cores / 8).clamp(1, self.cores.saturating_sub(2 * self.workers).max(1)),
+        }
+    }
+
+    /// Who has how many threads, in a line for people; of servers, the cores that theirs share.
+    #[must_use]
+    pub fn describe(&self, plan: &ThreadPlan) -> String {
+        let workers = self.workers.max(1);
+        let rows = (self.servers * plan.server).min(self.for_rows().max(plan.server));
+        let mut line = format!("{} dense + {} parse", plan.torch, plan.parse);
+        if workers > 1 {
+            line = format!("{workers} workers × ({line})");
+        }
+        line += &match self.servers {
+            0 => String::new(),
+            1 => format!(" + {rows} server"),
+            servers => format!(" + {rows} for {servers} servers"),
+        };
+        let threads = workers * (plan.torch + plan.parse) + rows;
+        line += &format!(" of {} core{}", self.cores, if self.cores == 1 { "" } else { "s" });
+        if threads > self.cores {
+            line += &format!("; {threads} threads share them, which slows each");
+        }
+        line
+    }
 }
 
 /// Cores that this process may use; 1 when the system does not tell.
@@ -28,19 +83,62 @@ pub fn cores() -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn small_machines_keep_one_parser() {
-        let torch: Vec<usize> = (0..=4).map(|cores| plan(cores).torch).collect();
-        assert_eq!(torch, [1, 1, 1, 1, 2]);
-        assert!((0..=4).all(|cores| plan(cores).parse == 1));
+    fn plan(cores: usize, workers: usize, servers: usize) -> [usize; 3] {
+        let ThreadPlan { torch, parse, server } = Machine { cores, workers, servers }.plan();
+        [torch, parse, server]
     }
 
     #[test]
-    fn no_core_is_given_twice_on_larger_machines() {
-        for cores in 3..512 {
-            let ThreadPlan { parse, torch } = plan(cores);
-            assert!(parse >= 1 && torch >= 1 && parse + torch < cores.max(3), "{cores}: {parse} + {torch}");
+    fn one_process_keeps_a_core_for_rows_from_three_on() {
+        let torch: Vec<usize> = (0..=4).map(|cores| plan(cores, 1, 0)[0]).collect();
+        assert_eq!(torch, [1, 1, 1, 1, 2]);
+        assert!((0..=4).all(|cores| plan(cores, 1, 0)[1] == 1));
+        // A server that is alone on its machine has all of it.
+        assert_eq!(plan(64, 1, 0), [61, 2, 64]);
+    }
+
+    #[test]
+    fn processes_of_one_machine_share_it() {
+        assert_eq!(plan(4, 1, 1), [2, 1, 1]);
+        assert_eq!(plan(4, 1, 2), [2, 1, 1]);
+        assert_eq!(plan(4, 2, 1), [1, 1, 1]);
+        assert_eq!(plan(16, 2, 2), [5, 2, 1]);
+        assert_eq!(plan(64, 4, 4), [12, 2, 2]);
+        assert_eq!(plan(1, 3, 5), [1, 1, 1]);
+    }
+
+    #[test]
+    fn everyone_has_a_thread_and_no_core_is_given_twice_where_there_are_enough() {
+        for cores in 0..300 {
+            for (workers, servers) in (1..9).flat_map(|workers| (0..9).map(move |servers| (workers, servers))) {
+                let machine = Machine { cores, workers, servers };
+                let [torch, parse, server] = plan(cores, workers, servers);
+                assert!(torch >= 1 && parse >= 1 && server >= 1, "{machine:?}");
+                let given = workers * (torch + parse) + machine.for_rows();
+                // A worker needs two threads and the rows one.
+                assert!(given <= cores.max(2 * workers + 1), "{machine:?}: {given}");
+                assert!(servers == 0 || server * servers <= machine.for_rows().max(servers), "{machine:?}");
+            }
         }
-        assert_eq!(plan(64), ThreadPlan { parse: 2, torch: 61 });
+    }
+
+    #[test]
+    fn the_line_says_who_has_what_and_when_it_is_too_much() {
+        let told = |cores, workers, servers| {
+            let machine = Machine { cores, workers, servers };
+            machine.describe(&machine.plan())
+        };
+        assert_eq!(told(4, 1, 1), "2 dense + 1 parse + 1 server of 4 cores");
+        assert_eq!(told(3, 1, 0), "1 dense + 1 parse of 3 cores");
+        assert_eq!(told(64, 4, 4), "4 workers × (12 dense + 2 parse) + 8 for 4 servers of 64 cores");
+        assert_eq!(
+            told(4, 2, 2),
+            "2 workers × (1 dense + 1 parse) + 1 for 2 servers of 4 cores; 5 threads share them, which slows each"
+        );
+        let asked = ThreadPlan { torch: 9, parse: 1, server: 1 };
+        let machine = Machine { cores: 4, workers: 1, servers: 0 };
+        assert!(
+            machine.describe(&asked).ends_with("9 dense + 1 parse of 4 cores; 10 threads share them, which slows each")
+        );
     }
 }

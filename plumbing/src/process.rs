@@ -25,21 +25,22 @@ pub fn cpu_time() -> Duration {
 #[must_use]
 pub fn cpu_time_of(process: Pid) -> Option<Duration> {
     // `utime` and `stime`.
-    two_times(&format!("/proc/{}/stat", process.as_raw_nonzero()), 14)
+    ticks(&process.as_raw_nonzero().to_string(), 14)
 }
 
-/// User and system time of all children of this process that have ended and were waited for, and of theirs.
+/// User and system time of the processes that this one started and waited for, and of theirs, in steps of the kernel's
+/// tick; `None` where the kernel does not tell.
 #[must_use]
 pub fn cpu_time_of_children() -> Option<Duration> {
     // `cutime` and `cstime`.
-    two_times("/proc/self/stat", 16)
+    ticks("self", 16)
 }
 
-/// The sum of two fields of a `stat` file, which are counted from 1.
-fn two_times(path: &str, first: usize) -> Option<Duration> {
-    let stat = std::fs::read_to_string(path).ok()?;
+/// The sum of two fields that follow each other in a process's `stat`, counted from 1.
+fn ticks(process: &str, field: usize) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The second field is the program's name in parentheses, which may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(first - 3);
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(field - 3);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     let ticks = ticks()? + ticks()?;
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
@@ -99,6 +100,15 @@ mod tests {
         let grown = |before: Duration, after: Duration| after >= before + Duration::from_millis(30);
         let seen = before_seen.zip(cpu_time_of(getpid()));
         assert!(seen.is_none_or(|(before, after)| grown(before, after)), "{seen:?}");
+    }
+
+    #[test]
+    fn the_work_of_a_child_counts_once_it_was_waited_for() {
+        let Some(before) = cpu_time_of_children() else { return };
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let ended = std::process::Command::new("sh").args(["-c", script]).status().unwrap();
+        assert!(ended.success());
+        assert!(cpu_time_of_children().unwrap() > before);
     }
 
     #[test]

@@ -20,6 +20,22 @@ fn the_training_benchmark_prints_where_time_goes() {
 }
 
 #[test]
+fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
+    let run = zagros(["bench", "scaling", "--quick", "--workers", "1,2", "--json"]);
+    let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
+    let runs = figures["runs"].as_array().expect("runs");
+    let told: Vec<_> = runs.iter().map(|run| run["workers"].as_u64()).collect();
+    assert_eq!(told, [Some(1), Some(2)]);
+    let auc = |run: usize| runs[run]["auc"].as_f64().expect("an AUC");
+    assert!(auc(0) > 0.6 && (auc(0) - auc(1)).abs() < 0.05, "{figures}");
+    for run in runs {
+        for figure in ["samples_per_second", "ratio", "cpu_us_per_sample"] {
+            assert!(run[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {run}");
+        }
+    }
+}
+
+#[test]
 fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
     // It fails when servers in other processes hold other rows than embedded ones.
     let run = zagros(["bench", "embedding", "--quick", "--servers", "2", "--clients", "1", "--dim", "8", "--json"]);

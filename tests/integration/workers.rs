@@ -76,6 +76,51 @@ fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
     assert!((scored - together).abs() < 1e-5, "{scored} scored again, {together} then");
 }
 
+/// A file that cannot be cut goes to one worker: five times as many rows to one as to the other, which runs dry.
+fn uneven() -> (Fixture, Vec<&'static str>) {
+    let fixture = Fixture::new(5_000);
+    for name in ["train.txt", "test.txt"] {
+        let gzip = std::process::Command::new("gzip").arg("--keep").arg(fixture.path(name)).status();
+        assert!(gzip.expect("gzip runs").success());
+    }
+    let sets = ["up", "job.toml", "--workers", "2", "--set", "data.train=[\"train.txt.gz\", \"test.txt.gz\"]"];
+    (fixture, sets.to_vec())
+}
+
+#[test]
+fn a_worker_that_runs_dry_steps_along_and_every_row_is_trained_once() {
+    let (fixture, arguments) = uneven();
+    let run = fixture.zagros(arguments.into_iter().chain(["--set", "train.epochs=2"])).expect(0);
+    assert_eq!(fixture.summary()["samples"], 2 * 6_000);
+    // The worker with 5,000 rows makes 20 steps of 256 a pass, the other one its 4 beside them.
+    assert_eq!(fixture.summary()["steps"], 2 * 20, "{}", run.stderr);
+    assert!(fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC") > 0.6);
+}
+
+#[test]
+fn a_batch_of_one_worker_that_is_no_number_ends_all_and_names_it() {
+    let (fixture, arguments) = uneven();
+    let small = fixture.read("test.txt");
+    let row = small.lines().nth(600).expect("a row");
+    let wrong: Vec<&str> = row.split('\t').enumerate().map(|(at, text)| if at == 1 { "3e38" } else { text }).collect();
+    fixture.write("test.txt", small.replacen(row, &wrong.join("\t"), 1));
+    let gzip = std::process::Command::new("gzip").args(["--keep", "--force"]).arg(fixture.path("test.txt")).status();
+    assert!(gzip.expect("gzip runs").success());
+    // Cross layers multiply what they read with itself.
+    let sets = ["--set", "features.numeric=[{column=\"I1\", log=false}]", "--set", "model={kind=\"dcnv2\"}"];
+    let run = fixture.zagros(arguments.into_iter().chain(sets)).expect(5);
+    // Of 256 rows a batch, the third of one worker has it; that worker says so, and the other one names it.
+    run.says(&["step 3: loss or gradients of dense worker", "step 3: the loss is not finite"]);
+}
+
+#[test]
+fn workers_without_a_row_among_them_say_so() {
+    let fixture = Fixture::new(100);
+    fixture.write("train.txt", "\n\n");
+    let run = fixture.zagros(["up", "job.toml", "--workers", "2"]).expect(3);
+    run.says(&["train.txt", "no rows", "data.train"]);
+}
+
 #[test]
 fn synchronous_workers_write_the_same_losses_in_every_run() {
     let fixture = Fixture::new(8_000);

@@ -15,6 +15,30 @@ pub(crate) enum BenchCommand {
     Embedding(BenchEmbeddingArgs),
     /// Train in modes sync, hybrid and async, two workers and two servers as processes with a slower network between.
     Modes(BenchModesArgs),
+    /// Train with one dense worker, then with several, each a process with one thread for its network.
+    Scaling(BenchScalingArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchScalingArgs {
+    /// How many dense workers; one run for each number.
+    #[arg(long, default_values_t = [1, 2, 4], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
+    pub(crate) workers: Vec<u64>,
+    /// Embedding servers.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) servers: u32,
+    /// Training rows, generated in a temporary folder; a quarter as many are held out.
+    #[arg(long, default_value_t = 400_000, value_parser = at_least_one())]
+    pub(crate) rows: u64,
+    /// Samples a step, of all workers together.
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) batch: usize,
+    /// A tiny run that only shows that it works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

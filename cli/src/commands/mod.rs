@@ -31,7 +31,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Up(args) => block_on(up::run(args)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::Coordinator(args) => block_on(roles::coordinator(args)),
-        Command::EmbeddingServer(args) => block_on(roles::embedding_server(args)),
+        Command::EmbeddingServer(args) => {
+            let threads = roles::server_threads(&args)?;
+            block_on_threads(Some(threads), roles::embedding_server(args))
+        }
         Command::DenseWorker(args) => block_on(roles::dense_worker(args)),
         Command::Report(args) => report::run(&args),
         Command::Inspect(args) => inspect::run(&args),
@@ -42,6 +45,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Bench(BenchCommand::Train(args)) => block_on(bench::train(args)),
         Command::Bench(BenchCommand::Embedding(args)) => block_on(bench::embedding(args)),
         Command::Bench(BenchCommand::Modes(args)) => block_on(bench::modes(args)),
+        Command::Bench(BenchCommand::Scaling(args)) => block_on(bench::scaling(args)),
         Command::Schema => print_schema(),
         Command::Completions { shell } => print_completions(shell),
     }
@@ -56,7 +60,16 @@ fn log_level(command: &Command) -> &'static str {
 }
 
 fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().or_internal()?;
+    block_on_threads(None, command)
+}
+
+fn block_on_threads(
+    threads: Option<usize>,
+    command: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    threads.map(|threads| runtime.worker_threads(threads));
+    let runtime = runtime.enable_all().build().or_internal()?;
     let ended = runtime.block_on(command);
     // A blocking read of a parser thread must not keep the process: all that matters is written.
     runtime.shutdown_background();

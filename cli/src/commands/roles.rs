@@ -97,6 +97,11 @@ pub(crate) async fn coordinator(args: CoordinatorArgs) -> Result<Exit, Failure> 
     }
 }
 
+/// How many threads serve requests, which must be known before anything runs on them.
+pub(crate) fn server_threads(args: &ServerArgs) -> Result<usize, Failure> {
+    Ok(load_job(&args.config.config, &args.config.sets)?.cluster.server_threads)
+}
+
 /// Serves the data path of one shard until told to stop.
 pub(crate) async fn embedding_server(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;

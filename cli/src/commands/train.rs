@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Silent, Worker};
 use zagros_job::Job;
+use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
@@ -12,9 +13,10 @@ use crate::args::TrainArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure};
 use crate::plan;
+use crate::print::err;
 use crate::report;
 use crate::resume::Start;
-use crate::start::{load_job, watch_signals};
+use crate::start::{describe_threads, load_job, watch_signals};
 use crate::terminal::Terminal;
 
 /// Trains and prints the report.
@@ -31,6 +33,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         let help = "start them with `zagros up`, or take one: --set cluster.workers=1";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
+    err!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let start = Start::of(&job, args.fresh)?;

@@ -14,13 +14,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
+use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
 
 use crate::args::UpArgs;
 use crate::exit::{Exit, Failure};
 use crate::print::err;
 use crate::resume::Start;
-use crate::start::{load_job, watch_signals};
+use crate::start::{describe_threads, load_job, load_job_for, watch_signals};
 use child::Child;
 pub(crate) use child::RoleName;
 pub(crate) use supervise::Supervisor;
@@ -37,7 +38,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
 
     let patience = job.cluster.patience;
-    let sets = share_cores(&job, sets, zagros_job::threads::cores());
+    let (job, sets) = share_cores(&args.job.job, &job, sets, zagros_job::threads::cores())?;
     let folder = start.folder.path();
     let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, silent: false };
     plan.print(&job);
@@ -63,14 +64,16 @@ fn overrides(args: &UpArgs) -> Vec<String> {
     sets
 }
 
-/// Several workers on one machine divide its cores among them: threads that spin for each other make a step take a
-/// hundred times as long when they have no core each.
-fn share_cores(job: &Job, mut sets: Vec<String>, cores: usize) -> Vec<String> {
-    let workers = job.cluster.workers as usize;
-    if workers > 1 && job.train.threads * workers > cores {
-        sets.push(format!("train.threads={}", (cores / workers).max(1)));
-    }
-    sets
+/// The processes of one machine divide its cores among them: threads that spin for each other make a step take a
+/// hundred times as long when they have no core each. The job as it is then, and what its children are told.
+fn share_cores(file: &Path, job: &Job, mut sets: Vec<String>, cores: usize) -> Result<(Job, Vec<String>), Failure> {
+    let machine = Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize };
+    let job = load_job_for(file, &sets, &machine)?;
+    err!("threads: {}", describe_threads(&job, &machine));
+    sets.push(format!("train.threads={}", job.train.threads));
+    sets.push(format!("data.threads={}", job.data.threads));
+    sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
+    Ok((job, sets))
 }
 
 /// What every child is told.
@@ -153,23 +156,21 @@ impl Plan<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use zagros_job::Overrides;
-
     use super::*;
 
     #[test]
-    fn workers_of_one_machine_share_its_cores() {
-        let sets = |workers: u32, threads: u32, cores| {
-            let text = format!(
-                "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\nworkers = {workers}\n[train]\nthreads = {threads}\n"
-            );
-            let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
-            share_cores(&job, Vec::new(), cores)
+    fn processes_of_one_machine_share_its_cores_unless_told_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.toml");
+        let sets = |cluster: &str, sets: &[&str], cores| {
+            std::fs::write(&file, format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\n{cluster}\n")).unwrap();
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            let job = load_job(&file, &sets).unwrap();
+            share_cores(&file, &job, sets, cores).unwrap().1
         };
-        assert_eq!(sets(2, 4, 4), ["train.threads=2"]);
-        assert_eq!(sets(3, 2, 2), ["train.threads=1"]);
-        assert!(sets(2, 2, 4).is_empty() && sets(1, 4, 1).is_empty());
+        let shared = sets("workers = 2\nservers = 2", &[], 16);
+        assert_eq!(shared, ["train.threads=5", "data.threads=2", "cluster.server_threads=1"]);
+        let asked = sets("workers = 2", &["train.threads=4"], 4);
+        assert_eq!(asked, ["train.threads=4", "train.threads=4", "data.threads=1", "cluster.server_threads=1"]);
     }
 }

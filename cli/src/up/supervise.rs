@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
 
 use super::child::{Child, RoleName};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::print::err;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
@@ -45,9 +45,9 @@ impl Supervisor {
             let left = asked.map_or(Duration::MAX, |deadline| deadline.left());
             tokio::select! {
                 index = next_to_end(&mut self.children) => {
-                    let child = &mut self.children[index];
-                    if !is_success(child.ended) {
-                        return Err(child.obituary().await);
+                    if !is_success(self.children[index].ended) {
+                        let cause = self.cause(index).await;
+                        return Err(self.children[cause].obituary().await);
                     }
                 }
                 () = shutdown.requested(), if asked.is_none() => {
@@ -58,6 +58,25 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
+    /// it, sometimes before the worker whose failure it was.
+    async fn cause(&mut self, first: usize) -> usize {
+        let relays = |child: &Child| {
+            let code = child.ended.and_then(|status| status.code());
+            child.role == RoleName::Coordinator && code == Some(i32::from(Exit::Cluster.code()))
+        };
+        if !relays(&self.children[first]) {
+            return first;
+        }
+        let deadline = Deadline::after(self.patience.min(GRACE));
+        while let Ok(next) = tokio::time::timeout(deadline.left(), next_to_end(&mut self.children)).await {
+            if !is_success(self.children[next].ended) {
+                return next;
+            }
+        }
+        first
     }
 
     /// Ends what still runs: told by the coordinator, then asked, then killed, each with a deadline.
@@ -158,6 +177,27 @@ mod tests {
             let ended = supervisor.watch(&Shutdown::new()).await;
             assert_eq!(ended.is_ok(), is_good, "{server}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_that_ends_with_a_failure_is_not_its_cause_unless_it_was_killed() {
+        for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
+            supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
+            let told = format!("{:?}", supervisor.watch(&Shutdown::new()).await.unwrap_err());
+            assert!(
+                told.contains(&format!("{named} "))
+                    && told.contains("ended with exit code 3") == (named != "coordinator"),
+                "{told}"
+            );
+        }
+        let mut supervisor = Supervisor::new(Duration::from_millis(10));
+        supervisor.add(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
+        supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
+        let told = format!("{:?}", supervisor.watch(&Shutdown::new()).await.unwrap_err());
+        assert!(told.contains("coordinator ended with exit code 4"), "{told}");
+        supervisor.stop_all().await;
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // The few calls of c10d that the crate makes, as C functions. No exception leaves this file: each call answers 0, or 1
-// with the reason in `why`. Buffers are the caller's; a call that has returned touches them no more.
+// with the reason in `why`. Buffers are the caller's; a call that has returned touches them no more, but for one that
+// is only started: that touches them until it is waited for.
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,10 @@ struct ZagrosStore {
 
 struct ZagrosGroup {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+};
+
+struct ZagrosWork {
+  c10::intrusive_ptr<c10d::Work> work;
 };
 
 namespace {
@@ -109,19 +114,39 @@ int zagros_group_form(
   return guarded(why, room, [&] {
     auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(patience_ms));
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host));
-    // One call at a time is under way.
+    // One call at a time is under way: those that are started early wait for their turn, in order.
     options->threads = 1;
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>(prefix, store->store);
     *out = new ZagrosGroup{c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, world, std::move(options))};
   });
 }
 
-int zagros_group_all_reduce(ZagrosGroup* group, float* values, size_t length, char* why, size_t room) {
+// Returns at once; `values` must stay where they are until the work is done.
+int zagros_group_start_all_reduce(
+    ZagrosGroup* group,
+    float* values,
+    size_t length,
+    ZagrosWork** out,
+    char* why,
+    size_t room) {
   return guarded(why, room, [&] {
     std::vector<at::Tensor> tensors{floats(values, length)};
-    // Without a timeout of its own: the group's ends the work, after which nothing touches the buffer.
-    group->group->allreduce(tensors)->wait();
+    *out = new ZagrosWork{group->group->allreduce(tensors)};
   });
+}
+
+// Without a timeout of its own: the group's ends the work, after which nothing touches the buffer.
+int zagros_work_wait(ZagrosWork* work, char* why, size_t room) {
+  return guarded(why, room, [&] { work->work->wait(); });
+}
+
+// Whether it has ended, in whatever way.
+bool zagros_work_is_done(ZagrosWork* work) {
+  return work->work->isCompleted();
+}
+
+void zagros_work_free(ZagrosWork* work) {
+  delete work;
 }
 
 int zagros_group_broadcast(ZagrosGroup* group, int root, float* values, size_t length, char* why, size_t room) {

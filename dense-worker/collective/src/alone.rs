@@ -1,6 +1,6 @@
 //! A world of one: every call is done at once.
 
-use crate::{Collective, CollectiveError};
+use crate::{Collective, CollectiveError, Pending, Sum};
 
 /// The only rank. Costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +17,15 @@ impl Collective for Alone {
 
     fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
         Ok(())
+    }
+
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+        Ok(Pending(Sum::Done(values)))
+    }
+
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+        let Pending(Sum::Done(values)) = pending else { return Err(CollectiveError::foreign()) };
+        Ok(values)
     }
 
     fn broadcast(&mut self, _: usize, _: &mut [f32]) -> Result<(), CollectiveError> {
@@ -39,6 +48,8 @@ mod tests {
         Alone.broadcast(0, &mut values).unwrap();
         assert!(values[0] == 1.5 && values[1].is_nan());
         assert_eq!(Alone.all_gather(b"all").unwrap(), [b"all"]);
+        let pending = Alone.start_all_reduce_sum(vec![2.5]).unwrap();
+        assert_eq!(Alone.wait(pending).unwrap(), [2.5]);
         Alone.barrier().unwrap();
     }
 }

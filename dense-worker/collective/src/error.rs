@@ -45,6 +45,12 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
+    /// A sum that was started by another group than waits for it.
+    pub(crate) fn foreign() -> Self {
+        let reason = "it was started by another group".to_owned();
+        Self::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason }
+    }
+
     /// The ranks that did not take part, where that is known.
     #[must_use]
     pub fn missing(&self) -> &[usize] {

@@ -12,13 +12,16 @@ use parking_lot::Mutex;
 
 use crate::guard::within;
 use crate::sys::{Group, Store};
-use crate::{Alone, Collective, CollectiveError, Place, Rendezvous};
+use crate::{Alone, Collective, CollectiveError, Pending, Place, Rendezvous, Sum};
 
 /// How often the keys of others are looked for.
 const POLL: Duration = Duration::from_millis(5);
 /// How long the others have to say that they are still there, once a call has failed. Their own call fails at the same
 /// time: the group's connections are closed by then.
 const ROLL_CALL: Duration = Duration::from_secs(2);
+
+/// The call that a step waits in.
+const SUM: &str = "an all-reduce";
 
 /// How a worker of its own process meets the others.
 #[derive(Debug)]
@@ -161,14 +164,17 @@ struct Gloo {
 }
 
 impl Gloo {
-    fn run(
+    fn run<T>(
         &mut self,
         call: &'static str,
-        work: impl FnOnce(&mut Group) -> Result<(), String>,
-    ) -> Result<(), CollectiveError> {
+        work: impl FnOnce(&mut Group) -> Result<T, String>,
+    ) -> Result<T, CollectiveError> {
         let started = Instant::now();
         let Some(group) = &mut self.group else { return Err(self.failed_before()) };
-        let Err(reason) = work(group) else { return Ok(()) };
+        let reason = match work(group) {
+            Ok(done) => return Ok(done),
+            Err(reason) => reason,
+        };
         // Closes every connection, so that whoever still waits in this call learns of it at once.
         self.group = None;
         let error = self.roll.post_mortem(call, started, reason);
@@ -204,11 +210,19 @@ impl Collective for Gloo {
         self.roll.world
     }
 
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
         if values.is_empty() {
-            return Ok(());
+            return Ok(Pending(Sum::Done(values)));
         }
-        self.run("an all-reduce", |group| group.all_reduce(values))
+        Ok(Pending(Sum::Work(self.run(SUM, |group| group.start_all_reduce(values))?)))
+    }
+
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+        match pending.0 {
+            Sum::Done(values) => Ok(values),
+            Sum::Work(work) => self.run(SUM, |_| work.wait()),
+            Sum::Call(..) => Err(CollectiveError::foreign()),
+        }
     }
 
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
@@ -293,6 +307,31 @@ mod tests {
             next.all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(after, vec![vec![vec![0], vec![1], vec![2]]; 3]);
+    }
+
+    #[test]
+    fn sums_under_way_end_with_the_group_and_their_memory_is_left_alone() {
+        let ends = [end(), end()];
+        let store = ends[0].address().to_owned();
+        testing::ranks(2, |rank| {
+            let short = Place { patience: Duration::from_millis(500), ..place(rank, 2, &store) };
+            let mut group = ends[rank].meet(&short).unwrap();
+            if rank == 1 {
+                group.barrier().unwrap();
+                return;
+            }
+            let barrier = group.start_all_reduce_sum(vec![0.0]).unwrap();
+            let sums: Vec<_> = (0..4).map(|_| group.start_all_reduce_sum(vec![1.0; 100_000]).unwrap()).collect();
+            assert_eq!(group.wait(barrier).unwrap(), [0.0]);
+            let mut sums = sums.into_iter();
+            // Given up; the next ones have failed.
+            drop(sums.next());
+            let error = group.wait(sums.next().unwrap()).unwrap_err();
+            assert!(matches!(error, CollectiveError::Broken { .. } | CollectiveError::Missing { .. }), "{error}");
+            let again = group.wait(sums.next().unwrap()).unwrap_err();
+            assert!(again.to_string().contains("has failed before"), "{again}");
+            assert!(group.start_all_reduce_sum(vec![1.0]).is_err());
+        });
     }
 
     #[test]

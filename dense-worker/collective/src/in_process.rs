@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Collective, CollectiveError, Place, Rendezvous};
+use crate::{Collective, CollectiveError, Pending, Place, Rendezvous, Sum};
 
 /// Where the workers of one process meet. Clones are the same place.
 #[derive(Clone, Debug, Default)]
@@ -61,15 +61,27 @@ struct Seat {
 impl Seat {
     /// Brings `mine` to this rank's next call and waits for what the others bring, in the order of the ranks.
     fn exchange(&mut self, call: &'static str, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
-        let started = Instant::now();
+        let number = self.bring(mine);
+        self.all(call, number)
+    }
+
+    /// Brings `mine` to this rank's next call, whose number is answered.
+    fn bring(&mut self, mine: Vec<u8>) -> u64 {
         self.calls += 1;
         let mut state = self.table.state.lock();
         state.calls.entry(self.calls).or_default().brought.insert(self.rank, Arc::new(mine));
         self.table.changed.notify_all();
+        self.calls
+    }
+
+    /// Waits for what all ranks bring to a call.
+    fn all(&self, call: &'static str, number: u64) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
+        let started = Instant::now();
+        let mut state = self.table.state.lock();
         loop {
-            let brought = &state.calls.entry(self.calls).or_default().brought;
+            let brought = &state.calls.entry(number).or_default().brought;
             if brought.len() == self.world {
-                return Ok(self.take(&mut state));
+                return Ok(self.take(&mut state, number));
             }
             let missing: Vec<usize> = (0..self.world).filter(|rank| !brought.contains_key(rank)).collect();
             let gone: Vec<usize> = missing.iter().copied().filter(|rank| state.left.contains(rank)).collect();
@@ -87,12 +99,12 @@ impl Seat {
     }
 
     /// The last to take clears the table.
-    fn take(&self, state: &mut State) -> Vec<Arc<Vec<u8>>> {
-        let Some(call) = state.calls.get_mut(&self.calls) else { return Vec::new() };
+    fn take(&self, state: &mut State, number: u64) -> Vec<Arc<Vec<u8>>> {
+        let Some(call) = state.calls.get_mut(&number) else { return Vec::new() };
         call.taken += 1;
         let all = call.brought.values().cloned().collect();
         if call.taken == self.world {
-            state.calls.remove(&self.calls);
+            state.calls.remove(&number);
         }
         all
     }
@@ -114,15 +126,19 @@ impl Collective for Seat {
         self.world
     }
 
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        let all = self.exchange("an all-reduce", bytemuck::cast_slice(values).to_vec())?;
-        values.fill(0.0);
-        for brought in &all {
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+        Ok(Pending(Sum::Call(self.bring(bytemuck::cast_slice(&values).to_vec()), values.len())))
+    }
+
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+        let Pending(Sum::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
+        let mut values = vec![0.0; length];
+        for brought in self.all("an all-reduce", number)? {
             for (value, word) in values.iter_mut().zip(brought.as_chunks::<4>().0) {
                 *value += f32::from_ne_bytes(*word);
             }
         }
-        Ok(())
+        Ok(values)
     }
 
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {

@@ -33,7 +33,24 @@ pub trait Collective: Send {
     ///
     /// # Errors
     /// When a rank does not take part.
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError>;
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let pending = self.start_all_reduce_sum(values.to_vec())?;
+        values.copy_from_slice(&self.wait(pending)?);
+        Ok(())
+    }
+
+    /// As [`Self::all_reduce_sum`], but returns at once: the sum is made while this worker does something else. Any
+    /// number may be under way; they are made one after another, as they were started.
+    ///
+    /// # Errors
+    /// When the group is of no more use.
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError>;
+
+    /// Waits for a sum of this group that was started, and gives it.
+    ///
+    /// # Errors
+    /// When a rank does not take part.
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError>;
 
     /// Replaces the values by those of rank `root`.
     ///
@@ -54,6 +71,21 @@ pub trait Collective: Send {
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.all_reduce_sum(&mut [0.0])
     }
+}
+
+/// A sum that was started and not waited for, with its values. Dropping it gives up the sum, not the group's order: the
+/// other ranks still get theirs.
+#[derive(Debug)]
+#[must_use = "a sum is to be waited for"]
+pub struct Pending(Sum);
+
+#[derive(Debug)]
+enum Sum {
+    /// Nothing to wait for.
+    Done(Vec<f32>),
+    /// The number of the call among threads, and how many values it has.
+    Call(u64, usize),
+    Work(sys::Work),
 }
 
 /// One worker's end of how workers meet.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls the shim over libtorch's c10d")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::mem::ManuallyDrop;
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
 use std::ptr::{self, NonNull};
@@ -17,6 +18,11 @@ struct RawStore {
 
 #[repr(C)]
 struct RawGroup {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct RawWork {
     _opaque: [u8; 0],
 }
 
@@ -50,13 +56,17 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zagros_group_all_reduce(
+    fn zagros_group_start_all_reduce(
         group: *mut RawGroup,
         values: *mut f32,
         length: usize,
+        out: *mut *mut RawWork,
         why: *mut c_char,
         room: usize,
     ) -> c_int;
+    fn zagros_work_wait(work: *mut RawWork, why: *mut c_char, room: usize) -> c_int;
+    fn zagros_work_is_done(work: *mut RawWork) -> bool;
+    fn zagros_work_free(work: *mut RawWork);
     fn zagros_group_broadcast(
         group: *mut RawGroup,
         root: c_int,
@@ -157,10 +167,16 @@ impl Group {
         NonNull::new(out).map(Self).ok_or_else(|| "no group was made".to_owned())
     }
 
-    pub(crate) fn all_reduce(&mut self, values: &mut [f32]) -> Result<(), String> {
-        let (group, length) = (self.0.as_ptr(), values.len());
-        // SAFETY: the slice is ours for the call, after which the shim touches it no more.
-        call(|why, room| unsafe { zagros_group_all_reduce(group, values.as_mut_ptr(), length, why, room) })
+    /// Starts a sum, which owns the values until it is waited for. Works are done in the order of their starts.
+    pub(crate) fn start_all_reduce(&mut self, values: Vec<f32>) -> Result<Work, String> {
+        let mut values = ManuallyDrop::new(values);
+        let (group, start, length, capacity) = (self.0.as_ptr(), values.as_mut_ptr(), values.len(), values.capacity());
+        let mut out = ptr::null_mut();
+        // SAFETY: the values stay where they are until the work is done, as Work sees to; a work that did not start
+        // touches none, and then they are never freed.
+        call(|why, room| unsafe { zagros_group_start_all_reduce(group, start, length, &raw mut out, why, room) })?;
+        let raw = NonNull::new(out).ok_or_else(|| "no work was started".to_owned())?;
+        Ok(Work { raw, values: Some((start, length, capacity)) })
     }
 
     pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), String> {
@@ -183,6 +199,45 @@ impl Drop for Group {
     fn drop(&mut self) {
         // SAFETY: made by the shim, and left once.
         unsafe { zagros_group_leave(self.0.as_ptr()) }
+    }
+}
+
+/// A sum under way, with the values that libtorch reads and writes until it is done. One that is dropped before leaves
+/// them to it: they are never freed.
+#[derive(Debug)]
+pub(crate) struct Work {
+    raw: NonNull<RawWork>,
+    /// Start, length and capacity of a vector. None once it was taken back.
+    values: Option<(*mut f32, usize, usize)>,
+}
+
+// SAFETY: a work is bound to no thread, and the values are reached only through it.
+unsafe impl Send for Work {}
+
+impl Work {
+    /// Waits until it is done, for the group's patience at most, and gives the sums.
+    pub(crate) fn wait(mut self) -> Result<Vec<f32>, String> {
+        let raw = self.raw.as_ptr();
+        // SAFETY: the work lives as long as self.
+        call(|why, room| unsafe { zagros_work_wait(raw, why, room) })?;
+        Ok(self.take_back())
+    }
+
+    /// Empty when the work is not done.
+    fn take_back(&mut self) -> Vec<f32> {
+        // SAFETY: the work lives as long as self.
+        let done = unsafe { zagros_work_is_done(self.raw.as_ptr()) };
+        let Some((start, length, capacity)) = self.values.take_if(|_| done) else { return Vec::new() };
+        // SAFETY: the parts of a vector that nobody freed, taken back once; a work that is done touches them no more.
+        unsafe { Vec::from_raw_parts(start, length, capacity) }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        drop(self.take_back());
+        // SAFETY: made by the shim, and freed once; libtorch keeps a work of its own until it is done.
+        unsafe { zagros_work_free(self.raw.as_ptr()) }
     }
 }
 

@@ -60,6 +60,13 @@ fn check(group: &mut dyn Collective, length: usize) {
     let plain: Vec<f32> = values((1..=world).sum::<usize>() - 1, length);
     assert_eq!(sums, plain, "rank {rank} of {world}, {length} values");
 
+    // Several at once, waited for in another order than they were started in.
+    let started: Vec<_> =
+        (1..=3).map(|part| group.start_all_reduce_sum(values(rank, length / part)).unwrap()).collect();
+    for (part, pending) in [1, 2, 3].into_iter().zip(started).rev() {
+        assert_eq!(group.wait(pending).unwrap(), plain[..length / part], "rank {rank} of {world}, {length} / {part}");
+    }
+
     let mut told = values(rank, length);
     group.broadcast(world - 1, &mut told).unwrap();
     assert_eq!(told, values(world - 1, length));

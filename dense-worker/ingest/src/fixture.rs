@@ -150,6 +150,7 @@ fn train() -> Train {
 
 fn cluster() -> Cluster {
     Cluster {
+        server_threads: 1,
         servers: 1,
         workers: 1,
         buckets: 16,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use zagros_collective::{Place, Rendezvous};
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_group};
+use zagros_ingest::IngestError;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::Shutdown;
 
@@ -19,6 +20,9 @@ use crate::error::WorkerError;
 
 /// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
 const ACCOUNT: Duration = Duration::from_secs(2);
+
+/// Files that a message names.
+const NAMED: usize = 3;
 
 /// This worker among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +176,23 @@ impl Trainer {
             self.dense.call(Dense::barrier).await??;
         }
         Ok(())
+    }
+
+    /// Whether any worker had a row to train on: as one worker without one is refused, so are several.
+    ///
+    /// # Errors
+    /// [`IngestError::NoRows`], the same on all workers.
+    pub(super) async fn rows_somewhere(&mut self) -> Result<(), WorkerError> {
+        if self.peers.is_none() || self.tracker.steps > 0 {
+            return Ok(());
+        }
+        let mine = self.untrained_rows.to_le_bytes();
+        let all = self.dense.call(move |dense| dense.all_gather(&mine)).await??;
+        let rows = all.iter().filter_map(|rows| rows.as_slice().try_into().ok().map(u64::from_le_bytes)).sum();
+        let named = self.splits.files.iter().take(NAMED).map(|path| path.display().to_string());
+        let more = (self.splits.files.len() > NAMED).then(|| "…".to_owned());
+        let files = named.chain(more).collect::<Vec<_>>().join(", ");
+        Err(IngestError::NoRows { files, rows, part: "train" }.into())
     }
 
     /// Where another worker is lost, the cause is what that worker told the coordinator, if it still could.

@@ -64,6 +64,8 @@ pub(crate) struct Trainer {
     pub(crate) stopping: bool,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
+    /// Rows of the streams that had none to train on.
+    pub(crate) untrained_rows: u64,
     /// Measures of the training rows of each pass.
     pub(crate) of_passes: Vec<Evaluation>,
     /// Which state becomes the model, and when training ends early.
@@ -127,6 +129,7 @@ impl Trainer {
                 return Ok(Outcome::Interrupted);
             }
             self.meet().await?;
+            self.rows_somewhere().await?;
             self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
                 let outcome = interrupted_or(error)?;
@@ -333,9 +336,12 @@ impl Trainer {
     }
 
     /// Splits without a training row are nothing to stop for, once some had rows.
-    fn rows_or_end(&self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
+    fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
         match fetched.transpose() {
-            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
+            Err(WorkerError::Ingest(IngestError::NoRows { rows, .. })) if self.may_be_without_rows() => {
+                self.untrained_rows += rows;
+                Ok(None)
+            }
             fetched => fetched,
         }
     }

@@ -295,6 +295,7 @@ impl Worker {
             stopping: false,
             cutter: Cutter::new(&job, self.folder.as_ref().map(RunFolder::checkpoints), sizes(&data.files)),
             evaluated: None,
+            untrained_rows: 0,
             of_passes: Vec::new(),
             model: ModelChoice::new(&job, self.folder.as_ref().map(RunFolder::checkpoints)),
             job,

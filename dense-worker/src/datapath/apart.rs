@@ -68,7 +68,8 @@ impl Dense {
     pub(super) fn give_gradients(&self, rows: &mut Rows) -> Result<(), ModelError> {
         let (Some(apart), Some(gradients)) = (&self.apart, rows.tables.last_mut()) else { return Ok(()) };
         let gradients = &mut gradients[..apart.first.len()];
-        self.model.copy_gradients(gradients)?;
+        crate::model::expect("dense gradients", gradients.len(), self.model.gradients().len())?;
+        gradients.copy_from_slice(self.model.gradients());
         if apart.decay > 0.0 {
             let decayed = gradients.iter_mut().zip(&apart.weights);
             decayed.for_each(|(gradient, weight)| *gradient += apart.decay * weight);

@@ -9,19 +9,20 @@ use std::time::Instant;
 use zagros_collective::Collective;
 use zagros_embedding_client::Rows;
 
+use super::buckets::{BUCKET, Buckets};
 use super::dense::{Dense, Stepped};
 use super::prepared::Prepared;
 use crate::error::WorkerError;
 use crate::metrics::Stage;
-use crate::model::{ModelError, StepOutput};
+use crate::model::{DenseModel, ModelError, StepOutput};
 
 /// Numbers in a [`Turn`].
 const TURN: usize = 4;
 
-/// The group, and the buffer that gradients are summed in.
+/// The group, and the gradients that are summed in it.
 pub(crate) struct Together {
     group: Box<dyn Collective>,
-    buffer: Vec<f32>,
+    buckets: Buckets,
 }
 
 impl std::fmt::Debug for Together {
@@ -91,7 +92,7 @@ impl Dense {
     /// # Errors
     /// [`WorkerError::Unequal`] names the workers whose weights or `like` are not rank 0's.
     pub(crate) fn join(&mut self, group: Box<dyn Collective>, seed: u64, like: &[u8]) -> Result<(), WorkerError> {
-        let mut together = Together { group, buffer: Vec::new() };
+        let mut together = Together { group, buckets: Buckets::new(BUCKET) };
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.model.to_safetensors()?), like);
         let all = together.group.all_gather(&checksum.to_le_bytes())?;
         let workers: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] != all[0]).collect();
@@ -138,33 +139,49 @@ impl Dense {
         share: f32,
         step: u64,
     ) -> Result<Stepped, WorkerError> {
+        let Some(mut together) = self.together.take() else { return Err(no_group()) };
+        let stepped = self.step_in(&mut together, batch, share, step);
+        self.together = Some(together);
+        stepped
+    }
+
+    fn step_in(
+        &mut self,
+        together: &mut Together,
+        batch: Option<(&Prepared, Rows)>,
+        share: f32,
+        step: u64,
+    ) -> Result<Stepped, WorkerError> {
         let timer = self.metrics.step_seconds.start_timer();
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
-        let local = self.local(prepared, rows.as_ref());
-        let local = match local {
-            Ok(output) => Ok(output),
-            Err(error @ ModelError::NotFinite { .. }) => Err(error),
-            Err(error) => return Err(failed(error)),
+        together.buckets.begin(self.model.weights(), share);
+        let mut local = match self.local(together, prepared, rows.as_ref()) {
+            Err(error) if !matches!(error, ModelError::NotFinite { .. }) => return Err(failed(error)),
+            local => local,
         };
         let started = Instant::now();
-        let reduced = self.reduce(local.as_ref().ok().and_then(Option::as_ref), share, local.is_err())?;
+        let loss = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
+        together.send_rest(self.model.gradients(), loss, local.is_err());
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        let output = local.map_err(failed)?;
+        // The rows' gradients are gathered while the others' are summed.
+        let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default() };
+        if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
+            output.gradients.iter_mut().for_each(|gradient| *gradient *= share);
+            self.scatter(prepared, &output.gradients, &mut stepped.gradients);
+            stepped.logits = std::mem::take(&mut output.logits);
+        }
+        let started = Instant::now();
+        let reduced = together.finish(&mut self.model, step)?;
+        self.metrics.spent(Stage::Reduce, started.elapsed());
+        local.map_err(failed)?;
         if !reduced.diverged.is_empty() {
             return Err(WorkerError::PeerDiverged { step, workers: reduced.diverged });
         }
         let started = Instant::now();
-        let weights = self.model.weights();
-        let gradients = self.together.as_ref().map(|together| &together.buffer[..weights]);
-        gradients.map_or(Ok(()), |gradients| self.model.apply(gradients)).map_err(failed)?;
+        self.model.apply().map_err(failed)?;
         self.metrics.spent(Stage::Dense, started.elapsed());
-        let mut stepped = Stepped { loss: reduced.loss, logits: Vec::new(), gradients: rows.unwrap_or_default() };
-        if let (Some(prepared), Some(mut output)) = (prepared, output) {
-            output.gradients.iter_mut().for_each(|gradient| *gradient *= share);
-            self.scatter(prepared, &output.gradients, &mut stepped.gradients);
-            stepped.logits = output.logits;
-        }
+        stepped.loss = reduced.loss;
         timer.observe_duration();
         Ok(stepped)
     }
@@ -208,8 +225,13 @@ impl Dense {
         Ok(said)
     }
 
-    /// Forward and backward over this worker's batch, if it has one.
-    fn local(&mut self, prepared: Option<&Prepared>, rows: Option<&Rows>) -> Result<Option<StepOutput>, ModelError> {
+    /// Forward and backward over this worker's batch, if it has one. Gradients that are final meanwhile leave.
+    fn local(
+        &mut self,
+        together: &mut Together,
+        prepared: Option<&Prepared>,
+        rows: Option<&Rows>,
+    ) -> Result<Option<StepOutput>, ModelError> {
         let (Some(prepared), Some(rows)) = (prepared, rows) else {
             self.model.clear_gradients()?;
             return Ok(None);
@@ -218,33 +240,40 @@ impl Dense {
         self.gather(prepared, rows);
         self.metrics.spent(Stage::Gather, started.elapsed());
         let started = Instant::now();
-        let output = self.model.backward(&prepared.batch.numeric, &self.input, &prepared.batch.labels)?;
+        let samples = (&prepared.batch.numeric[..], &self.input[..], &prepared.batch.labels[..]);
+        let Together { group, buckets } = together;
+        let ready = &mut |from: usize, gradients: &[f32]| buckets.ready(group.as_mut(), from, gradients);
+        let output = self.model.backward_in_parts(samples, ready)?;
         self.metrics.spent(Stage::Dense, started.elapsed());
         self.model.check_finite(&output)?;
         Ok(Some(output))
     }
+}
 
-    /// Sums what all workers have: dense gradients, loss, and who has what is no number, in one buffer.
-    fn reduce(&mut self, output: Option<&StepOutput>, share: f32, diverged: bool) -> Result<Reduced, WorkerError> {
-        let weights = self.model.weights();
-        let Some(Together { group, buffer }) = &mut self.together else {
-            return Err(WorkerError::Thread { thread: "dense", reason: "has no group".to_owned() });
-        };
-        buffer.clear();
-        buffer.resize(weights + 1 + group.world(), 0.0);
-        if let Some(output) = output {
-            self.model.copy_gradients(&mut buffer[..weights])?;
-            buffer[weights] = output.loss;
-            buffer[..=weights].iter_mut().for_each(|value| *value *= share);
-        }
-        buffer[weights + 1 + group.rank()] = f32::from(diverged);
-        group.all_reduce_sum(buffer)?;
-        let flags = buffer[weights + 1..].iter().enumerate();
+impl Together {
+    /// Sends the gradients that have not left, and besides the loss and who has what is no number.
+    fn send_rest(&mut self, gradients: &[f32], loss: f32, diverged: bool) {
+        let mut besides = vec![0.0; 1 + self.group.world()];
+        besides[0] = loss;
+        besides[1 + self.group.rank()] = f32::from(diverged);
+        self.buckets.close(self.group.as_mut(), gradients, &besides);
+    }
+
+    /// Waits for the sums; the model's gradients are then those of all workers.
+    fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<Reduced, WorkerError> {
+        let failed = |source| WorkerError::Step { step, source };
+        let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
+        let besides = self.buckets.finish(self.group.as_mut(), put)?;
+        let flags = besides.iter().skip(1).enumerate();
         Ok(Reduced {
-            loss: buffer[weights],
+            loss: besides.first().copied().unwrap_or_default(),
             diverged: flags.filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
         })
     }
+}
+
+fn no_group() -> WorkerError {
+    WorkerError::Thread { thread: "dense", reason: "has no group".to_owned() }
 }
 
 /// The part of a sum that is no gradient.

@@ -2,6 +2,7 @@
 //!
 //! Performance-critical: no I/O besides the calls themselves, no info log, no allocation per row.
 
+pub mod buckets;
 pub mod kernels;
 
 pub(crate) mod apart;

@@ -116,9 +116,10 @@ impl Mlp {
         self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
     }
 
-    /// Of the products.
-    pub(super) fn precision(&self) -> Precision {
-        self.precision
+    /// Of a layer's products. The layer without an activation gives the logit, which stays f32: of the eight bits of a
+    /// bf16, samples that should differ would get one score. It is one column, so it costs next to nothing.
+    pub(super) fn precision_of(&self, activate: bool) -> Precision {
+        if activate { self.precision } else { Precision::F32 }
     }
 
     /// Weight, bias and whether ReLU (and dropout) follow, layer after layer.
@@ -131,7 +132,7 @@ impl Mlp {
     pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
         for (weight, bias, activate) in self.parts() {
-            x = linear(&x, weight, bias, self.precision)?;
+            x = linear(&x, weight, bias, self.precision_of(activate))?;
             if activate {
                 x = x.f_relu()?;
                 if let Some(dropout) = dropout.as_deref_mut() {

@@ -31,6 +31,7 @@ use flat::Flat;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 use pass::{Share, Team};
+pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
 
@@ -154,10 +155,28 @@ impl DenseModel {
     /// # Errors
     /// When lengths disagree or libtorch fails.
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+        self.backward_in_parts((numeric, embeddings, labels), &mut |_, _| ())
+    }
+
+    /// As [`Self::backward`], which tells `ready` of gradients that are final before all are: from which weight on, and
+    /// these. A network that goes back by autograd tells of none.
+    ///
+    /// # Errors
+    /// As [`Self::backward`].
+    pub fn backward_in_parts(
+        &mut self,
+        (numeric, embeddings, labels): (&[f32], &[f32], &[f32]),
+        ready: Final<'_>,
+    ) -> Result<StepOutput, ModelError> {
         self.check_lengths(numeric, embeddings, labels.len())?;
         self.draw_for(self.steps);
         match &mut self.team {
-            Some(team) => team_step(team, &mut self.gradients, numeric, embeddings, labels),
+            Some(team) => {
+                let (mut logits, mut gradients) = (vec![0.0; labels.len()], vec![0.0; embeddings.len()]);
+                let batch = Share { numeric, embeddings, labels, logits: &mut logits, gradients: &mut gradients };
+                let loss = team.run(batch, &mut self.gradients, ready)?;
+                Ok(StepOutput { loss, logits, gradients })
+            }
             None => self.autograd(numeric, embeddings, labels),
         }
     }
@@ -280,20 +299,6 @@ impl Network {
         };
         Ok(logits.f_squeeze_dim(1)?)
     }
-}
-
-/// Loss and gradients, by loops of our own.
-fn team_step(
-    team: &mut Team,
-    variables: &mut Flat,
-    numeric: &[f32],
-    embeddings: &[f32],
-    labels: &[f32],
-) -> Result<StepOutput, ModelError> {
-    let (mut logits, mut gradients) = (vec![0.0; labels.len()], vec![0.0; embeddings.len()]);
-    let batch = Share { numeric, embeddings, labels, logits: &mut logits, gradients: &mut gradients };
-    let loss = team.run(batch, variables)?;
-    Ok(StepOutput { loss, logits, gradients })
 }
 
 fn dropout_of(model: &Model) -> f64 {

@@ -2,10 +2,14 @@
 //! weights, which is the same on every worker.
 
 use super::mlp::Dropout;
-use super::{DenseModel, ModelError, expect};
+use super::{DenseModel, ModelError};
+
+/// Told, as a pass goes back, from which weight on all gradients are final, and these gradients. They come sooner or
+/// later, in steps of any size; what is not told of is final when the pass is over.
+pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
-    /// Weights, and so values of [`Self::copy_gradients`].
+    /// Weights, and so gradients.
     #[must_use]
     pub fn weights(&self) -> usize {
         self.gradients.values().len()
@@ -19,26 +23,33 @@ impl DenseModel {
         self.gradients.zero()
     }
 
-    /// Copies the gradients of the last backward pass.
+    /// Those of the last backward pass, in the order of the weights.
+    #[must_use]
+    pub fn gradients(&self) -> &[f32] {
+        self.gradients.values()
+    }
+
+    /// Puts others in the place of these, from weight `from` on.
     ///
     /// # Errors
-    /// When `into` has another length than [`Self::weights`].
-    pub fn copy_gradients(&self, into: &mut [f32]) -> Result<(), ModelError> {
-        expect("dense gradients", self.weights(), into.len())?;
-        into.copy_from_slice(self.gradients.values());
+    /// When there are not so many weights.
+    pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> Result<(), ModelError> {
+        let weights = self.gradients.values().len();
+        let place = self.gradients.values_mut().get_mut(from..from + by.len());
+        place
+            .ok_or(ModelError::Length { what: "dense gradients", expected: weights, found: from + by.len() })?
+            .copy_from_slice(by);
         Ok(())
     }
 
-    /// One optimiser step with these gradients instead of those of the last backward pass.
+    /// One optimiser step with the gradients as they are now.
     ///
     /// # Errors
-    /// When their length is not [`Self::weights`] or one is not finite (nothing is applied then), or libtorch fails.
-    pub fn apply(&mut self, gradients: &[f32]) -> Result<(), ModelError> {
-        expect("dense gradients", self.weights(), gradients.len())?;
-        if !super::all_finite(gradients) {
+    /// When one is not finite (nothing is applied then), or libtorch fails.
+    pub fn apply(&mut self) -> Result<(), ModelError> {
+        if !super::all_finite(self.gradients.values()) {
             return Err(ModelError::NotFinite { what: "a gradient of the dense network, summed over all workers," });
         }
-        self.gradients.values_mut().copy_from_slice(gradients);
         self.steps += 1;
         self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())
     }
@@ -75,9 +86,12 @@ mod tests {
         for _ in 0..3 {
             let whole = at_once.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
             assert_eq!(in_parts.backward(BATCH.0, BATCH.1, BATCH.2).unwrap(), whole);
-            let mut gradients = vec![0.0; in_parts.weights()];
-            in_parts.copy_gradients(&mut gradients).unwrap();
-            in_parts.apply(&gradients).unwrap();
+            let gradients = in_parts.gradients().to_vec();
+            in_parts.clear_gradients().unwrap();
+            let (head, tail) = gradients.split_at(5);
+            in_parts.replace_gradients(5, tail).unwrap();
+            in_parts.replace_gradients(0, head).unwrap();
+            in_parts.apply().unwrap();
             assert_eq!(in_parts.to_safetensors().unwrap(), at_once.to_safetensors().unwrap());
         }
     }
@@ -86,13 +100,11 @@ mod tests {
     fn a_worker_without_samples_makes_the_others_step() {
         let (mut busy, mut idle) = (model(), model());
         busy.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-        let mut gradients = vec![1.0; busy.weights()];
+        idle.replace_gradients(0, &vec![1.0; busy.weights()]).unwrap();
         idle.clear_gradients().unwrap();
-        idle.copy_gradients(&mut gradients).unwrap();
-        assert!(gradients.iter().all(|gradient| *gradient == 0.0));
-        let mut sum = vec![0.0; busy.weights()];
-        busy.copy_gradients(&mut sum).unwrap();
-        idle.apply(&sum).unwrap();
+        assert!(idle.gradients().iter().all(|gradient| *gradient == 0.0));
+        idle.replace_gradients(0, busy.gradients()).unwrap();
+        idle.apply().unwrap();
         assert_eq!(idle.to_safetensors().unwrap(), busy.to_safetensors().unwrap());
     }
 
@@ -101,10 +113,11 @@ mod tests {
         let mut model = model();
         let before = model.to_safetensors().unwrap();
         model.clear_gradients().unwrap();
-        let mut gradients = vec![0.0; model.weights()];
-        assert!(model.apply(&gradients[1..]).is_err() && model.copy_gradients(&mut gradients[1..]).is_err());
-        gradients[0] = f32::INFINITY;
-        assert!(matches!(model.apply(&gradients), Err(ModelError::NotFinite { .. })));
+        let weights = model.weights();
+        let refused = model.replace_gradients(weights - 1, &[0.0; 2]).unwrap_err();
+        assert!(matches!(refused, ModelError::Length { .. }), "{refused}");
+        model.replace_gradients(weights - 1, &[f32::INFINITY]).unwrap();
+        assert!(matches!(model.apply(), Err(ModelError::NotFinite { .. })));
         assert_eq!(model.to_safetensors().unwrap(), before);
     }
 }

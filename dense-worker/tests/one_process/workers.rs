@@ -192,6 +192,27 @@ async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn workers_without_a_row_among_them_are_refused_as_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let head = rows(0);
+    for (text, sets, told) in [
+        (head, vec![], "no rows, at most empty lines"),
+        (rows(3), vec!["data.test_fraction=0.999999"], "3 rows read, none in the train part"),
+    ] {
+        for workers in [1, 2] {
+            let mut job = job_over(text.clone(), folder.path(), &sets);
+            job.cluster.workers = workers;
+            job.features.numeric.iter_mut().for_each(|column| column.standardise = Standardise::No);
+            let (ended, ..) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
+            for error in ended.into_iter().map(Result::unwrap_err) {
+                assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
+                assert!(error.to_string().contains(told) && error.to_string().contains("train.csv"), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_data_of_one_worker_is_told_by_all() {
     let folder = tempfile::tempdir().unwrap();
     // The second of three splits is worker 1's alone.

@@ -35,6 +35,10 @@ pub(crate) struct Cluster {
     pub(crate) lease_seconds: f64,
     /// Form of rows and gradients on the wire between processes.
     pub(crate) wire: Wire,
+    /// Threads of one embedding server's process that serve requests; 0 plans them: all cores of its machine, or its
+    /// part of them under `zagros up`.
+    #[schemars(range(max = 1024))]
+    pub(crate) server_threads: usize,
     /// Memory that the rows of one embedding server may take, a number with a unit such as `"2GiB"` or `"500 MB"`;
     /// at least 64 KiB. Rows beyond it leave as `embedding.evict` and `embedding.victims` say. Buffers of the store that
     /// they leave for come on top: an eighth of it, 4 MiB at least and 512 MiB at most. Default: no limit.
@@ -58,6 +62,7 @@ impl Default for Cluster {
             patience_seconds: 30.0,
             lease_seconds: 10.0,
             wire: Wire::F32,
+            server_threads: 0,
             memory: None,
             cold_folder: None,
         }

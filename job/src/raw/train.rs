@@ -29,10 +29,12 @@ pub(crate) struct Train {
     /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub(crate) seed: u64,
-    /// Threads of the dense network inside a step; 0 plans them from the machine's cores, less those that parse.
+    /// Threads of the dense network inside a step; 0 plans them from the machine's cores, less
+    /// those that parse or serve rows; `zagros up` divides the cores among its workers.
     #[schemars(range(max = 1024))]
     pub(crate) threads: usize,
-    /// Numbers that the dense network's matrix products are made of; weights, sums of gradients and loss stay f32.
+    /// Numbers that the dense network's matrix products are made of; weights, sums of gradients, logits and loss
+    /// stay f32.
     pub(crate) precision: Precision,
     /// Stop after this many steps. Default: none, all epochs are trained.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]

@@ -40,6 +40,10 @@ impl Resolver<'_> {
                 raw::Wire::F16 => Wire::F16,
                 raw::Wire::Bf16 => Wire::Bf16,
             },
+            server_threads: match raw.server_threads {
+                0 => self.context.threads.server,
+                threads => threads,
+            },
             memory,
             cold_folder: raw.cold_folder.map(PathBuf::from),
         }

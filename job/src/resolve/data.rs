@@ -7,7 +7,6 @@ use super::Resolver;
 use crate::document::Path;
 use crate::raw;
 use crate::spec::{Data, Delimited, Format, TestPart, ValidationPart};
-use crate::threads;
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -33,7 +32,7 @@ impl Resolver<'_> {
             validation: self.validation(raw),
             max_bad_rows: raw.max_bad_rows,
             max_line_bytes: raw.max_line_bytes,
-            threads: if raw.threads == 0 { threads::plan(self.context.cores).parse } else { raw.threads },
+            threads: if raw.threads == 0 { self.context.threads.parse } else { raw.threads },
             shuffle_rows: raw.shuffle_rows,
         }
     }

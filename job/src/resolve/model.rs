@@ -6,7 +6,6 @@ use super::{Resolver, eval, rows};
 use crate::document::Path;
 use crate::raw;
 use crate::spec::{DenseOptimizer, DenseUpdates, Features, Mode, Model, NonFinite, Precision, Structure, Table, Train};
-use crate::threads;
 
 /// Batches in flight when the job does not say: enough to hide a lookup behind the steps before it.
 const HYBRID_STALENESS: usize = 4;
@@ -148,7 +147,6 @@ impl Resolver<'_> {
             let help = "set it to 0 or remove it, or use mode = \"hybrid\"";
             self.problem("train.staleness", "mode \"sync\" allows no staleness", "must be 0", help);
         }
-        let planned = threads::plan(self.context.cores).torch;
         Train {
             batch_size: raw.batch_size,
             epochs: raw.epochs,
@@ -156,7 +154,7 @@ impl Resolver<'_> {
             staleness: raw.staleness.unwrap_or(if sync { 0 } else { HYBRID_STALENESS }),
             staleness_total: raw.staleness_total,
             seed: raw.seed,
-            threads: if raw.threads == 0 { planned } else { raw.threads },
+            threads: if raw.threads == 0 { self.context.threads.torch } else { raw.threads },
             precision: match raw.precision {
                 raw::Precision::F32 => Precision::F32,
                 raw::Precision::Bf16 => Precision::Bf16,
@@ -201,7 +199,7 @@ mod tests {
 
     #[test]
     fn threads_are_planned_unless_given() {
-        let planned = threads::plan(threads::cores());
+        let planned = crate::threads::Machine::this().plan();
         let automatic = job(CRITEO, "");
         assert_eq!((automatic.data.threads, automatic.train.threads), (planned.parse, planned.torch));
         let given = job(CRITEO, "threads = 5\n[train]\nthreads = 6\n");

@@ -3,9 +3,11 @@
 
 mod embedding;
 mod modes;
+mod scaling;
 mod train;
 mod workload;
 
 pub(crate) use embedding::embedding;
 pub(crate) use modes::modes;
+pub(crate) use scaling::scaling;
 pub(crate) use train::train;

@@ -84,6 +84,40 @@ fn workers_make_the_step_that_one_makes_with_all_their_samples() {
     assert!(together.iter().all(|(_, weights)| *weights == together[0].1), "weights differ");
 }
 
+/// The weights of a worker's network after steps with buckets of this size.
+fn weights_after(bucket: usize, model: &Model, worlds_samples: &[&[f32]]) -> Vec<Vec<u8>> {
+    let job = |_| Job { model: model.clone(), ..job_of(1) };
+    let jobs: Vec<Job> = worlds_samples.iter().map(job).collect();
+    let weights = ranks(&jobs, |rank, mut dense| {
+        dense.together.as_mut().unwrap().buckets = Buckets::new(bucket);
+        (0..4).for_each(|_| drop(step(&mut dense, worlds_samples[rank]).unwrap()));
+        dense.model.to_safetensors().unwrap()
+    });
+    weights.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
+    let many: Vec<f32> = (0..1500).map(|sample| (sample as f32 * 0.7).sin()).collect();
+    let dcnv2 = Model::Dcnv2 {
+        cross_layers: 1,
+        rank: None,
+        structure: zagros_job::Structure::Parallel,
+        hidden: vec![3],
+        dropout: 0.0,
+    };
+    // By our own pass in one chunk and in two, by autograd, and of a worker without samples.
+    for model in [Model::Ffnn { hidden: vec![5, 3], dropout: 0.0 }, dcnv2] {
+        for samples in [[&many[..3], &many[3..7]], [&many, &many[..9]], [&many[..4], &[]]] {
+            let whole = weights_after(usize::MAX, &model, &samples);
+            assert_eq!(whole[0], whole[1]);
+            for bucket in [1, 7] {
+                assert!(weights_after(bucket, &model, &samples) == whole, "{model:?} in buckets of {bucket}");
+            }
+        }
+    }
+}
+
 #[test]
 fn all_know_what_all_bring() {
     let turns = [(4, false), (0, true), (2, false)];

@@ -5,7 +5,7 @@ use tch::Tensor;
 use super::matrix::Matrix;
 use super::pairs::{Pairs, Place};
 use super::stack::Stack;
-use super::{CHUNK, Share};
+use super::{CHUNK, Course, Share};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
 use crate::model::mlp::Dropout;
@@ -55,8 +55,7 @@ impl DlrmPass {
     pub(super) fn chunk(
         &mut self,
         mut share: Share<'_>,
-        batch: usize,
-        earlier: bool,
+        course: &mut Course<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
@@ -67,10 +66,10 @@ impl DlrmPass {
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
-        let loss = top.through_loss((input, d_input), &mut share, batch, earlier, dropout)?;
+        let loss = top.through_loss((input, d_input), &mut share, course, dropout)?;
         let slopes = d_input.values(rows);
         match bottom {
-            Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), earlier)?,
+            Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), course)?,
             None => pairs.backward((&[], share.embeddings), (slopes, place), &mut [], share.gradients),
         }
         Ok(loss)
@@ -96,7 +95,7 @@ impl Bottom {
         pairs: &mut Pairs,
         (embeddings, gradients): (&[f32], &mut [f32]),
         (slopes, place): (&[f32], Place),
-        earlier: bool,
+        course: &mut Course<'_>,
     ) -> Result<(), ModelError> {
         let rows = slopes.len() / place.stride;
         let (dense, d_dense) = self.stack.ends(rows);
@@ -104,6 +103,6 @@ impl Bottom {
             into.copy_from_slice(&slopes[..self.dim]);
         }
         pairs.backward((dense, embeddings), (slopes, place), d_dense, gradients);
-        self.stack.backward(&self.numeric.rows(rows)?, rows, earlier, None)
+        self.stack.backward(&self.numeric.rows(rows)?, rows, course, None)
     }
 }

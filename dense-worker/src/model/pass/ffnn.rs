@@ -4,7 +4,7 @@ use tch::Tensor;
 
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{CHUNK, Share};
+use super::{CHUNK, Course, Share};
 use crate::model::ModelError;
 use crate::model::ffnn::Ffnn;
 use crate::model::mlp::Dropout;
@@ -39,8 +39,7 @@ impl FfnnPass {
     pub(super) fn chunk(
         &mut self,
         mut share: Share<'_>,
-        batch: usize,
-        earlier: bool,
+        course: &mut Course<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
@@ -51,7 +50,7 @@ impl FfnnPass {
             head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
             tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
         }
-        let loss = layers.through_loss((input, d_input), &mut share, batch, earlier, dropout)?;
+        let loss = layers.through_loss((input, d_input), &mut share, course, dropout)?;
         for (sample, slopes) in d_input.values(rows).chunks_exact(stride).enumerate() {
             share.gradients[sample * width..][..width].copy_from_slice(&slopes[numeric..][..width]);
         }

@@ -47,6 +47,26 @@ pub(super) struct Share<'a> {
     pub(super) gradients: &'a mut [f32],
 }
 
+/// Where a chunk stands in its batch.
+struct Course<'a> {
+    /// Samples of the batch, which the loss is the mean over.
+    batch: usize,
+    /// Whether chunks before this one left gradients.
+    earlier: bool,
+    /// Whether none comes after this one.
+    last: bool,
+    told: &'a mut dyn FnMut(usize),
+}
+
+impl Course<'_> {
+    /// A layer of so many weights has its gradients, of this chunk.
+    fn finished(&mut self, weights: usize) {
+        if self.last {
+            (self.told)(weights);
+        }
+    }
+}
+
 impl Pass {
     /// None for networks that have only autograd. `gradients` of the variables, in their order, are what steps write to.
     pub(super) fn of(
@@ -63,8 +83,15 @@ impl Pass {
     }
 
     /// Forward and backward of a share of a batch of `batch` samples. The gradients of the variables are then this
-    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats.
-    pub(super) fn run(&mut self, mut share: Share<'_>, batch: usize, dropout: &mut Dropout) -> Result<f64, ModelError> {
+    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats. `finished` is told of
+    /// each layer, from the last one back, how many weights it has, once their gradients are complete.
+    pub(super) fn run(
+        &mut self,
+        mut share: Share<'_>,
+        batch: usize,
+        dropout: &mut Dropout,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<f64, ModelError> {
         let _no_grad = tch::no_grad_guard();
         match self {
             Self::Dlrm(pass) => pass.refresh()?,
@@ -74,9 +101,10 @@ impl Pass {
         let mut earlier = false;
         while !share.labels.is_empty() {
             let chunk = share.split_off(CHUNK.min(share.labels.len()));
+            let mut course = Course { batch, earlier, last: share.labels.is_empty(), told: finished };
             loss += match self {
-                Self::Dlrm(pass) => pass.chunk(chunk, batch, earlier, dropout)?,
-                Self::Ffnn(pass) => pass.chunk(chunk, batch, earlier, dropout)?,
+                Self::Dlrm(pass) => pass.chunk(chunk, &mut course, dropout)?,
+                Self::Ffnn(pass) => pass.chunk(chunk, &mut course, dropout)?,
             };
             earlier = true;
         }

@@ -67,22 +67,17 @@ impl Products {
         Ok(())
     }
 
-    /// `d_weight` = slopesᵀ·input, added to what `earlier` chunks gave; and `d_input` = slopes·W where it is wanted.
-    /// `input` is that of the last [`Self::forward`].
-    pub(super) fn backward(
+    /// `sum` = slopesᵀ·input, added to what `earlier` chunks gave. `input` is that of the last [`Self::forward`].
+    pub(super) fn weight_gradient(
         &mut self,
         slopes: &Tensor,
         input: &Tensor,
-        d_weight: (&mut Tensor, bool),
-        d_input: Option<&mut Tensor>,
+        sum: &mut Tensor,
+        earlier: bool,
     ) -> Result<(), ModelError> {
-        let (sum, earlier) = d_weight;
         let Some(half) = &mut self.half else {
             let _ =
                 if earlier { sum.f_addmm_(&slopes.f_tr()?, input)? } else { slopes.f_tr()?.f_mm_out(sum, input)? };
-            if let Some(d_input) = d_input {
-                let _ = slopes.f_mm_out(d_input, &self.weight)?;
-            }
             return Ok(());
         };
         let rows = slopes.size()[0];
@@ -94,8 +89,16 @@ impl Products {
         } else {
             sum.f_copy_(&product)?;
         }
-        if let Some(d_input) = d_input {
-            d_input.f_copy_(&copy.f_mm(&half.weight)?)?;
+        Ok(())
+    }
+
+    /// `d_input` = slopes·W, for the slopes of the last [`Self::weight_gradient`].
+    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
+        match &self.half {
+            None => {
+                let _ = slopes.f_mm_out(d_input, &self.weight)?;
+            }
+            Some(half) => d_input.f_copy_(&half.slopes.f_narrow(0, 0, slopes.size()[0])?.f_mm(&half.weight)?)?,
         }
         Ok(())
     }

@@ -4,10 +4,10 @@ use tch::Tensor;
 use zagros_job::Precision;
 use zagros_table::wide::wide;
 
-use super::Share;
 use super::loss::cross_entropy;
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
+use super::{Course, Share};
 use crate::model::ModelError;
 use crate::model::mlp::{Dropout, Mlp};
 
@@ -50,7 +50,7 @@ impl Stack {
             let (Some(d_weight), Some(d_bias)) = (gradients.next(), gradients.next()) else { return Err(missing) };
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
-                products: Products::new(weight, rows, mlp.precision() == Precision::Bf16)?,
+                products: Products::new(weight, rows, mlp.precision_of(activate) == Precision::Bf16)?,
                 bias: bias.f_detach()?,
                 d_weight,
                 d_bias,
@@ -92,21 +92,20 @@ impl Stack {
     }
 
     /// From the network's last input to the loss and back to `d_input`: writes the logits of `share`, and gives the sum
-    /// of its losses as part of the mean over `batch` samples.
+    /// of its losses.
     pub(super) fn through_loss(
         &mut self,
         (input, d_input): (&Matrix, &Matrix),
         share: &mut Share<'_>,
-        batch: usize,
-        earlier: bool,
+        course: &mut Course<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let rows = share.labels.len();
         let input = input.rows(rows)?;
         self.forward(&input, rows, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
-        let loss = cross_entropy(share.logits, share.labels, batch, self.d_output(rows));
-        self.backward(&input, rows, earlier, Some(&d_input.rows(rows)?))?;
+        let loss = cross_entropy(share.logits, share.labels, course.batch, self.d_output(rows));
+        self.backward(&input, rows, course, Some(&d_input.rows(rows)?))?;
         Ok(loss)
     }
 
@@ -128,26 +127,30 @@ impl Stack {
         }
     }
 
-    /// After [`Self::forward`] on the same input: adds the gradients of weights and biases to what `earlier` chunks
+    /// After [`Self::forward`] on the same input: adds the gradients of weights and biases to what earlier chunks
     /// of this batch gave, and writes d loss / d input where it is wanted.
     pub(super) fn backward(
         &mut self,
         input: &Tensor,
         rows: usize,
-        earlier: bool,
+        course: &mut Course<'_>,
         d_input: Option<&Tensor>,
     ) -> Result<(), ModelError> {
         for index in (0..self.layers.len()).rev() {
             let (before, rest) = self.layers.split_at_mut(index);
             let layer = &mut rest[0];
-            layer.undo_activation(rows, earlier);
+            layer.undo_activation(rows, course.earlier);
             let slopes = layer.d_output.rows(rows)?;
             let input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
             let mut wanted = match before.last() {
                 Some(before) => Some(before.d_output.rows(rows)?),
                 None => d_input.map(Tensor::shallow_clone),
             };
-            layer.products.backward(&slopes, &input, (&mut layer.d_weight, earlier), wanted.as_mut())?;
+            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, course.earlier)?;
+            course.finished(layer.d_weight.numel() + layer.d_bias.numel());
+            if let Some(wanted) = &mut wanted {
+                layer.products.input_gradient(&slopes, wanted)?;
+            }
         }
         Ok(())
     }

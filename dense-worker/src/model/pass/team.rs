@@ -1,6 +1,7 @@
 //! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
 
 use super::{CHUNK, Pass, Share};
+use crate::model::Final;
 use crate::model::flat::Flat;
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
@@ -54,12 +55,25 @@ impl Team {
         self.others.iter_mut().for_each(|(member, _)| member.dropout.draw_for(step));
     }
 
-    /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given.
-    pub(in crate::model) fn run(&mut self, mut batch: Share<'_>, gradients: &mut Flat) -> Result<f32, ModelError> {
+    /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given. Where
+    /// one thread makes the step, `ready` is told of the last layers' gradients while the first ones' are yet to come.
+    pub(in crate::model) fn run(
+        &mut self,
+        mut batch: Share<'_>,
+        gradients: &mut Flat,
+        ready: Final<'_>,
+    ) -> Result<f32, ModelError> {
         let samples = batch.labels.len();
         let each = samples.div_ceil(self.others.len() + 1).next_multiple_of(CHUNK.min(samples.max(1)));
         let Self { lead, others } = self;
         let first = batch.split_off(each.min(samples));
+        let (alone, mut from) = (batch.labels.is_empty(), gradients.values().len());
+        let mut finished = |weights: usize| {
+            from -= weights;
+            if alone {
+                ready(from, &gradients.values()[from..]);
+            }
+        };
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
             for (member, _) in others.iter_mut() {
@@ -68,9 +82,9 @@ impl Team {
                     break;
                 }
                 let share = batch.split_off(each.min(batch.labels.len()));
-                running.push(scope.spawn(move || member.run(share, samples)));
+                running.push(scope.spawn(move || member.run(share, samples, &mut |_| ())));
             }
-            let mut sum = lead.run(first, samples)?;
+            let mut sum = lead.run(first, samples, &mut finished)?;
             let busy = running.len();
             for thread in running {
                 sum += thread.join().unwrap_or(Err(ModelError::Thread))?;
@@ -84,10 +98,10 @@ impl Team {
 }
 
 impl Member {
-    fn run(&mut self, share: Share<'_>, batch: usize) -> Result<f64, ModelError> {
+    fn run(&mut self, share: Share<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
         // The parallelism is between shares; libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
-        self.pass.run(share, batch, &mut self.dropout)
+        self.pass.run(share, batch, &mut self.dropout, finished)
     }
 }
 

@@ -123,6 +123,21 @@ fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
     }
 }
 
+/// A score of eight bits would be that of many samples.
+#[test]
+fn bf16_gives_logits_of_more_bits() {
+    let mut job = job(3, &[8, 8, 8], ffnn(0.0));
+    job.train.precision = Precision::Bf16;
+    let [numeric, embeddings, labels] = samples(&job, 1024, 1);
+    let mut model = DenseModel::new(&job).unwrap();
+    let predicted = model.predict(&numeric, &embeddings, 1024).unwrap();
+    let trained = model.step(&numeric, &embeddings, &labels).unwrap().logits;
+    for logits in [predicted, trained] {
+        let bits: std::collections::HashSet<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
+        assert!(bits.len() > 1000, "{} values among 1024 logits", bits.len());
+    }
+}
+
 #[test]
 fn a_step_is_the_same_bit_for_bit_on_every_run() {
     let mut job = job(3, &[8, 8], dlrm(0.2));
