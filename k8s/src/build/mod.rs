@@ -15,6 +15,8 @@ use crate::crd::HybridJob;
 use crate::names::{Attempt, Role, job_labels};
 use crate::validate::ValidJob;
 
+pub(crate) use gang::group_resource;
+
 /// Where the job file is mounted.
 pub const JOB_FILE: &str = "/etc/zagros/job.toml";
 /// Where run folders and models are written.

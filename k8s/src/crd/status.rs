@@ -148,6 +148,9 @@ pub struct AttemptFailure {
     /// Its exit code: docs/exit-codes.md.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// When it was seen; the next attempt waits from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
     /// In words.
     pub message: String,
 }
