@@ -109,6 +109,9 @@ pub(crate) struct TrainArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
+    /// Start over, where an interrupted run of this job would go on.
+    #[arg(long)]
+    pub(crate) fresh: bool,
 }
 
 #[derive(Debug, Args)]
@@ -124,6 +127,9 @@ pub(crate) struct UpArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
+    /// Start over, where an interrupted run of this job would go on.
+    #[arg(long)]
+    pub(crate) fresh: bool,
 }
 
 #[derive(Debug, Args)]
@@ -229,6 +235,9 @@ pub(crate) struct WorkerArgs {
     /// Run folder to write to (a new one below output.folder when not given); only worker 0 writes.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
+    /// Start over, where the run of the folder would go on from its last checkpoint.
+    #[arg(long)]
+    pub(crate) fresh: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ mod page;
 mod plan;
 mod print;
 mod report;
+mod resume;
 mod start;
 mod terminal;
 mod up;

@@ -173,6 +173,9 @@ impl Report<'_> {
         let Some(folder) = &self.folder else { return };
         let zagros = program();
         out!("\n{}", "next".bold());
+        if self.summary.outcome == Outcome::Interrupted && self.job.checkpoint.keep > 0 {
+            next("the same command again", "goes on from here (--fresh starts over)");
+        }
         if self.job.output.save_model {
             next(&format!("{zagros} eval {}", folder.display()), "score the test part again, from the saved model");
         }

@@ -101,6 +101,12 @@ impl Observer for Terminal {
                 self.line(&describe_evaluation(*step, *part, evaluation))
             }
             Event::Chosen { message, .. } => self.line(message),
+            Event::Resumed { step, folder } => {
+                self.line(&format!("going on after step {step}, from {} (--fresh starts over)", folder.display()));
+            }
+            Event::Checkpoint { step, seconds, .. } => {
+                self.line(&format!("checkpoint after step {step}, written in {seconds:.1} s"));
+            }
             _ => {}
         }
     }

@@ -15,7 +15,8 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
+    StatusResponse,
 };
 
 use crate::metrics::CoordinatorMetrics;
@@ -151,6 +152,10 @@ impl ControlPlane for LocalCoordinator {
 
     fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {
         self.answer(|core, now| core.assign(now, &request))
+    }
+
+    fn position(&self, request: PositionRequest) -> Answer<'_, PositionResponse> {
+        self.answer(|core, now| core.position(now, &request))
     }
 
     fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {

@@ -8,7 +8,8 @@ use zagros_protocol::control::coordinator_server::{Coordinator, CoordinatorServe
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
+    StatusResponse,
 };
 
 use crate::LocalCoordinator;
@@ -42,6 +43,7 @@ calls! {
     group(GroupRequest) -> GroupResponse,
     assign(AssignRequest) -> AssignResponse,
     complete(CompleteRequest) -> CompleteResponse,
+    position(PositionRequest) -> PositionResponse,
     report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
     status(StatusRequest) -> StatusResponse,
 }

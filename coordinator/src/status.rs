@@ -71,6 +71,8 @@ pub struct ProgressReport {
     pub loss: f64,
     /// Unacknowledged batches at the last lookup.
     pub staleness: u32,
+    /// Step of the newest checkpoint that is complete; 0 before the first.
+    pub checkpoint_step: u64,
 }
 
 /// What an embedding server holds.
@@ -150,8 +152,8 @@ impl From<MemberStatus> for MemberReport {
 
 impl From<Progress> for ProgressReport {
     fn from(progress: Progress) -> Self {
-        let Progress { step, pass, samples, samples_per_second, loss, staleness } = progress;
-        Self { step, pass, samples, samples_per_second, loss, staleness }
+        let Progress { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step } = progress;
+        Self { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step }
     }
 }
 
@@ -210,7 +212,7 @@ mod tests {
                     "name": "dense worker 0", "role": "dense worker", "index": 0, "address": "", "state": "alive",
                     "epoch": 1, "silent_seconds": 1.5, "splits_held": 2, "load": null,
                     "progress": {
-                        "step": 9, "pass": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0,
+                        "step": 9, "pass": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0, "checkpoint_step": 0,
                     },
                 },
             ],

@@ -72,6 +72,7 @@ impl Cluster {
             protocol_version: PROTOCOL_VERSION,
             release: "0.1.0".to_owned(),
             files: if is_worker { vec![file] } else { Vec::new() },
+            position: None,
         }
     }
 
@@ -100,13 +101,14 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, pass: u32) -> Vec
     let (member, epoch) = (worker.member(), worker.epoch());
     let mut read = Vec::new();
     loop {
-        match control.assign(AssignRequest { member, epoch, pass }).await.unwrap().work.unwrap() {
+        match control.assign(AssignRequest { member, epoch, pass, continuing: false }).await.unwrap().work.unwrap() {
             Work::Split(split) => {
                 read.push((split.start, split.end));
                 let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id] };
                 control.complete(complete).await.unwrap();
             }
             Work::PassDone(_) => return read,
+            Work::Rest(rest) => panic!("a run from the start has a rest: {rest:?}"),
             Work::Wait(wait) => panic!("the only worker was told to wait: {}", wait.reason),
         }
     }
@@ -195,7 +197,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     let cluster = Cluster::start(1.0).await;
     let control = &cluster.control;
     let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
-    let ask = AssignRequest { member: joined.member, epoch: joined.epoch, pass: 0 };
+    let ask = AssignRequest { member: joined.member, epoch: joined.epoch, pass: 0, continuing: false };
     let Some(Work::Split(held)) = control.assign(ask).await.unwrap().work else { panic!("no split") };
     // No heartbeat follows: another process may have the place once the lease is over, and not before.
     let successor = JoinRequest { incarnation: 99, ..cluster.request(Role::DenseWorker, 0) };
@@ -204,7 +206,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     assert!(refused.message.contains("dense worker 0 is held by another process"), "{refused}");
     let successor = Membership::join(Arc::clone(control), successor, PATIENCE, &Shutdown::new()).await.unwrap();
     assert_eq!(successor.epoch(), 2);
-    let ask = AssignRequest { member: successor.member(), epoch: 2, pass: 0 };
+    let ask = AssignRequest { member: successor.member(), epoch: 2, pass: 0, continuing: false };
     assert_eq!(control.assign(ask).await.unwrap().work, Some(Work::Split(held)));
     let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id] };
     assert_eq!(control.complete(late).await.unwrap_err().kind, RefusalKind::Fenced);

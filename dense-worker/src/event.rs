@@ -84,6 +84,24 @@ pub enum Event {
         /// Why training ended and why this state, in words.
         message: String,
     },
+    /// Training goes on from where an earlier process was.
+    Resumed {
+        /// Steps made before.
+        step: u64,
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+    /// A checkpoint is complete.
+    Checkpoint {
+        /// Steps made before it.
+        step: u64,
+        /// In it.
+        rows: u64,
+        /// For how long training stood still.
+        pause_seconds: f64,
+        /// From the cut to the end of writing.
+        seconds: f64,
+    },
     /// The trained model is in this folder.
     Saved {
         /// The folder with `manifest.json`.

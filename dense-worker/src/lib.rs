@@ -16,8 +16,8 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use control::{Evaluate, Input, Manifest, Worker};
+pub use control::{Evaluate, Input, LastRun, Manifest, ResumePoint, Worker};
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, Several, Silent, StepReport};
-pub use report::{Recorder, RunFolder};
+pub use report::{Recorder, RunFolder, RunLock};
 pub use summary::{Outcome, StageSeconds, Staleness, Summary};

@@ -8,6 +8,7 @@ use zagros_plumbing::metrics::{
 };
 
 use crate::event::{Evaluation, HeldOutPart};
+use crate::report::files::seconds_since_epoch;
 use crate::summary::StageSeconds;
 
 /// The worker's metrics. Also what [`StageSeconds`] is read from, so that the two agree.
@@ -29,6 +30,15 @@ pub struct Metrics {
     pub lookups_in_flight: IntGauge,
     /// Malformed rows skipped.
     pub bad_rows: IntCounter,
+    /// Checkpoints written.
+    pub checkpoints: IntCounter,
+    /// Checkpoints that could not be cut or written.
+    pub checkpoint_failures: IntCounter,
+    /// For how long training stood still for a checkpoint.
+    pub checkpoint_pause_seconds: Histogram,
+    /// When the newest checkpoint was complete.
+    checkpoint_time: Gauge,
+    checkpoint_step: IntGauge,
     /// Last measures of the validation part.
     validation: HeldOutGauges,
     /// Last measures of the test part.
@@ -116,6 +126,8 @@ impl Metrics {
         let opts = Opts::new("zagros_worker_stage_seconds_total", "Time spent in each stage; stages overlap.");
         let by_stage = register(registry, CounterVec::new(opts, &["stage"]));
         let step_seconds = HistogramOpts::new("zagros_worker_step_seconds", "Gather, dense network and scatter.");
+        let pause = "For how long training stood still for a checkpoint.";
+        let pause = HistogramOpts::new("zagros_worker_checkpoint_pause_seconds", pause);
         let gauge = |name, help| register(registry, Gauge::new(name, help));
         let counter = |name, help| register(registry, IntCounter::new(name, help));
         let whole = |name, help| register(registry, IntGauge::new(name, help));
@@ -128,6 +140,17 @@ impl Metrics {
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),
+            checkpoints: counter("zagros_worker_checkpoints_total", "Checkpoints written."),
+            checkpoint_failures: counter(
+                "zagros_worker_checkpoint_failures_total",
+                "Checkpoints that could not be cut or written; training went on.",
+            ),
+            checkpoint_pause_seconds: register(registry, Histogram::with_opts(pause.buckets(latency_buckets()))),
+            checkpoint_time: gauge(
+                "zagros_worker_checkpoint_timestamp_seconds",
+                "When the newest checkpoint was complete, seconds since 1970; 0 before the first.",
+            ),
+            checkpoint_step: whole("zagros_worker_checkpoint_step", "Step of the newest checkpoint."),
             validation: HeldOutGauges::new(registry, "validation"),
             test: HeldOutGauges::new(registry, "test"),
             stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
@@ -141,6 +164,13 @@ impl Metrics {
             HeldOutPart::Validation => &self.validation,
             HeldOutPart::Test => &self.test,
         }
+    }
+
+    /// A checkpoint is complete.
+    pub fn checkpoint_written(&self, step: u64) {
+        self.checkpoints.inc();
+        self.checkpoint_time.set(seconds_since_epoch());
+        self.checkpoint_step.set(step.cast_signed());
     }
 
     /// Adds time to a stage.

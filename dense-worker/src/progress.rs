@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use zagros_eval::{Evaluation, Sums};
 
 /// Exponential mean that is unbiased from the first value on (as Adam's moments are).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Smoothed {
     keep: f64,
     sum: f64,
@@ -37,7 +38,7 @@ impl Smoothed {
 const BINS: usize = 1 << 12;
 
 /// Predictions by class, counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Histogram {
     positives: Vec<u64>,
     negatives: Vec<u64>,
@@ -104,7 +105,7 @@ impl Predicted {
 }
 
 /// Measures over all predictions since it was made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overall {
     histogram: Histogram,
     sums: Sums,

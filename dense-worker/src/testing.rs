@@ -10,9 +10,9 @@ pub(crate) use control::FakeControl;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, DenseOptimizer, DenseUpdates, Element, Eval, Features, Format, Init, Job,
-    Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise, Table,
-    TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
+    Admission, Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Element, Eval, Features, Format,
+    Init, Job, Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise,
+    Table, TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -40,6 +40,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             updates: DenseUpdates::default(),
         },
         eval: Eval { group_by: None, group_samples: 1000 },
+        checkpoint: Checkpoint { every: None, every_steps: None, keep: 2 },
         cluster: cluster(),
         output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false, keep_best: 0 },
     }

@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use zagros_embedding_client::Shard;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
@@ -80,8 +80,14 @@ impl Shard for LocalShard {
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let serve = move |service: &EmbeddingService| service.metrics.save.observe(|| storage::save(service, &request));
-        self.offload(serve).boxed()
+        match request.stage() {
+            SaveStage::Whole => {
+                let save = move |service: &EmbeddingService| storage::save(service, &request, |_| ());
+                self.offload(move |service| service.metrics.save.observe(|| save(service))).boxed()
+            }
+            SaveStage::Cut => storage::Cuts::make(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Files => async move { storage::Cuts::files(&self.service, &request).await }.boxed(),
+        }
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {

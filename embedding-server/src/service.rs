@@ -14,7 +14,7 @@ use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 use crate::ServerError;
 use crate::datapath::{Owned, Windows};
 use crate::metrics::ServerMetrics;
-use crate::storage::Turns;
+use crate::storage::{Cuts, Turns};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, Tending, Tier};
 
@@ -29,6 +29,7 @@ pub struct EmbeddingService {
     /// What each table was made from, in their order.
     pub(crate) configs: Box<[TableConfig]>,
     pub(crate) storage: Turns,
+    pub(crate) cuts: Cuts,
     pub(crate) windows: Windows,
     pub(crate) metrics: ServerMetrics,
     /// Memory for rows and gradients.
@@ -63,6 +64,7 @@ impl EmbeddingService {
             names,
             configs: configs.into(),
             storage: Turns::default(),
+            cuts: Cuts::default(),
             windows: Windows::default(),
             metrics,
             buffers: Arc::default(),

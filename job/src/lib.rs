@@ -4,6 +4,7 @@
 //! default and range: the reference page and the did-you-mean come from it. [`spec`] holds the
 //! validated types, which only [`Job::load`] makes: what the rest of the code sees is right.
 
+mod changes;
 mod check;
 mod document;
 mod error;
@@ -22,6 +23,7 @@ pub mod spec;
 mod suggest;
 pub mod threads;
 
+pub use changes::Change;
 pub use error::{JobErrors, Problem};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
 pub use shape::schema_json;

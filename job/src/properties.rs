@@ -130,10 +130,10 @@ fn any_job() -> impl Strategy<Value = String> {
     // Excludes the other time to live.
     let fixed_rows = json!({ "ttl_seconds": null });
     let features = (any_feature("numeric", "age"), any_categorical("item"), any_categorical("tag"));
-    let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "cluster", "output"];
+    let sections = ["data", "embedding", "model", "optimizer", "train", "eval", "checkpoint", "cluster", "output"];
     let sections = sections.map(|name| any_of(&shape_of(&[name])));
     (features, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), table, sections)| {
-        let [data, embedding, model, optimizer, train, eval, cluster, output] = sections;
+        let [data, embedding, model, optimizer, train, eval, checkpoint, cluster, output] = sections;
         // Without early stopping there is nothing to keep.
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
@@ -146,6 +146,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "optimizer": optimizer,
             "train": with(train, json!({ "staleness": null })),
             "eval": with(eval, json!({ "group_by": "user" })),
+            "checkpoint": checkpoint,
             "cluster": with(cluster, fixed_cluster.clone()),
             "output": with(output, json!({ "keep_best": kept })),
         });

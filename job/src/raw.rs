@@ -4,6 +4,7 @@
 //! [`crate::check`], the reference page `docs/job-file.md` and the JSON schema for editors. A default
 //! stands in one place, here; a key whose default depends on others is an `Option` and says "Default:" in its words.
 
+mod checkpoint;
 mod cluster;
 mod data;
 mod embedding;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use checkpoint::Checkpoint;
 pub(crate) use cluster::{Cluster, Wire};
 pub(crate) use data::{Data, Format, Paths};
 pub(crate) use embedding::{Embedding, Init, Table, TableOptimizer};
@@ -61,6 +63,9 @@ pub(crate) struct Job {
     /// How held-out rows are measured.
     #[serde(default)]
     pub(crate) eval: Eval,
+    /// What a run leaves behind while it trains, to go on from when it was interrupted.
+    #[serde(default)]
+    pub(crate) checkpoint: Checkpoint,
     /// Who takes part, and where they listen.
     #[serde(default)]
     pub(crate) cluster: Cluster,

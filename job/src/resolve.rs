@@ -10,11 +10,12 @@ mod rows;
 mod tables;
 
 use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
 
 use crate::document::{Node, Path};
 use crate::error::Problem;
 use crate::raw;
-use crate::spec::{Job, Output};
+use crate::spec::{Checkpoint, Job, Output};
 
 /// What resolving depends on besides the file's values.
 pub(crate) struct Context<'a> {
@@ -48,6 +49,7 @@ impl Resolver<'_> {
         let features = self.features(raw.data.format, raw.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
         self.retention_fits(&tables, &raw.tables, &raw.cluster);
+        self.sync_fits(raw.cluster.workers, raw.train.mode, &tables);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
         let module = self.module_file(&raw.model);
@@ -59,6 +61,7 @@ impl Resolver<'_> {
             dense_optimizer: model::optimizer(raw.optimizer),
             train: self.train(&raw.train),
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),
+            checkpoint: checkpoint(&raw.checkpoint),
             cluster: {
                 self.workers_fit(raw.cluster.workers, &raw.train);
                 self.cluster(raw.cluster)
@@ -97,6 +100,11 @@ impl Resolver<'_> {
 
 fn is_name_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+fn checkpoint(raw: &raw::Checkpoint) -> Checkpoint {
+    let every = Duration::from_secs_f64(raw.every_seconds);
+    Checkpoint { every: (!every.is_zero()).then_some(every), every_steps: raw.every_steps, keep: raw.keep as usize }
 }
 
 fn output(raw: raw::Output, chooses: bool) -> Output {

@@ -78,6 +78,11 @@ fn raw_job(job: &Job) -> raw::Job {
         optimizer: dense_optimizer(job.dense_optimizer),
         train: train(&job.train),
         eval: raw::Eval { group_by: job.eval.group_by.clone(), group_samples: job.eval.group_samples },
+        checkpoint: raw::Checkpoint {
+            every_seconds: job.checkpoint.every.map_or(0.0, |every| every.as_secs_f64()),
+            every_steps: job.checkpoint.every_steps,
+            keep: u32::try_from(job.checkpoint.keep).unwrap_or(u32::MAX),
+        },
         cluster: cluster(&job.cluster),
         output: raw::Output {
             folder: text(&job.output.folder),

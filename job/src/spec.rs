@@ -29,6 +29,8 @@ pub struct Job {
     pub train: Train,
     /// How held-out rows are measured.
     pub eval: Eval,
+    /// What is left behind to go on from.
+    pub checkpoint: Checkpoint,
     /// Who takes part.
     pub cluster: Cluster,
     /// What is written.
@@ -443,6 +445,17 @@ pub enum Wire {
     F16,
     /// Half the bytes, 8 significant bits, full range.
     Bf16,
+}
+
+/// What a run leaves behind while it trains, to go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Checkpoint {
+    /// Time between checkpoints.
+    pub every: Option<Duration>,
+    /// Steps between checkpoints.
+    pub every_steps: Option<u64>,
+    /// Newest that are kept; 0 makes none.
+    pub keep: usize,
 }
 
 /// What is written.

@@ -9,7 +9,7 @@ use zagros_tests::signal_process;
 
 use crate::fixture::Fixture;
 
-fn pid(fixture: &Fixture, role: &str) -> u32 {
+pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
     let path = fixture.run_folder().join(format!("roles/{role}.json"));
     let told: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
     told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")

@@ -11,6 +11,7 @@ mod fixture;
 mod help;
 mod inspect;
 mod memory;
+mod resume;
 mod signals;
 mod streaming;
 mod train;

@@ -17,6 +17,7 @@ use zagros_protocol::ServerIndex;
 
 use crate::args::{ConfigArgs, CoordinatorArgs, ServerArgs, WorkerArgs};
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::resume::Start;
 use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 use crate::up::Announcement;
@@ -128,10 +129,10 @@ pub(crate) async fn dense_worker(args: WorkerArgs) -> Result<Exit, Failure> {
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
     // One worker writes for all.
-    let folder = match args.folder {
+    let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(RunFolder::open(path).or_internal()?),
-        None => Some(RunFolder::create(&role.job).or_internal()?),
+        Some(path) => Some(Start::within(RunFolder::open(path).or_internal()?, &role.job, args.fresh)?),
+        None => Some(Start::of(&role.job, args.fresh)?),
     };
     let patience = role.job.cluster.patience;
     let worker = Worker {
@@ -142,7 +143,8 @@ pub(crate) async fn dense_worker(args: WorkerArgs) -> Result<Exit, Failure> {
         rendezvous,
         registry: role.registry.clone(),
         observer: Arc::new(Silent),
-        folder,
+        folder: start.as_ref().map(|start| start.folder.clone()),
+        resume: start.as_ref().and_then(|start| start.point.clone()),
         shutdown: role.shutdown.clone(),
     };
     crate::report::finish(worker, Terminal::new(true), &role.signals).await

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use zagros_coordinator::LocalCoordinator;
-use zagros_dense_worker::{RunFolder, Silent, Worker};
+use zagros_dense_worker::{Silent, Worker};
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
 use crate::args::TrainArgs;
 use crate::embedded::Embedded;
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure};
 use crate::plan;
 use crate::report;
+use crate::resume::Start;
 use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 
@@ -32,15 +33,15 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let worker = worker(job, shutdown).await?;
+    let start = Start::of(&job, args.fresh)?;
+    let worker = worker(job, &start, shutdown).await?;
     report::finish(worker, Terminal::new(false), &signals).await
 }
 
-async fn worker(job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
+async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);
     let servers = Embedded::start(&job, control.clone(), &registry).await?;
-    let folder = RunFolder::create(&job).or_internal()?;
     Ok(Worker {
         job,
         control,
@@ -49,7 +50,8 @@ async fn worker(job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
         rendezvous: None,
         registry,
         observer: Arc::new(Silent),
-        folder: Some(folder),
+        folder: Some(start.folder.clone()),
+        resume: start.point.clone(),
         shutdown,
     })
 }

@@ -36,6 +36,8 @@ enum Line {
     Evaluation(Scored),
     Pass(Pass),
     Choice { step: u64 },
+    Resumed { step: u64 },
+    Checkpoint {},
 }
 
 /// A training step.
@@ -104,8 +106,17 @@ impl Record {
             Ok(Line::Evaluation(scored)) => self.evaluations.push(scored),
             Ok(Line::Pass(pass)) => self.passes.push(pass),
             Ok(Line::Choice { step }) => self.chosen = Some(step),
+            Ok(Line::Resumed { step }) => self.forget_after(step),
+            Ok(Line::Checkpoint {}) => {}
             Err(_) => self.unread += 1,
         }
+    }
+
+    /// The run went back to this step.
+    fn forget_after(&mut self, step: u64) {
+        self.steps.retain(|later| later.step <= step);
+        self.evaluations.retain(|later| later.step <= step);
+        self.passes.retain(|later| later.step <= step);
     }
 
     /// Evaluations of one part, in order.
@@ -142,6 +153,22 @@ mod tests {
         assert_eq!(record.of_part("test").map(|scored| scored.evaluation.auc).collect::<Vec<_>>(), [Some(0.75)]);
         assert_eq!(record.of_part("validation").next().and_then(|scored| scored.evaluation.gauc), Some(0.7));
         assert_eq!((record.passes[0].pass, record.chosen), (1, Some(4)));
+    }
+
+    #[test]
+    fn what_came_after_the_step_that_a_run_went_back_to_is_void() {
+        let mut record = Record::default();
+        let step = |step: u64| {
+            format!(
+                r#"{{"type":"step","step":{step},"samples_per_second":5.0,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}}"#
+            )
+        };
+        for line in
+            [step(1), step(2), step(3), r#"{"type":"resumed","time":1.0,"step":2}"#.to_owned(), step(3), step(4)]
+        {
+            record.add(&line);
+        }
+        assert_eq!(record.steps.iter().map(|step| step.step).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]

@@ -87,6 +87,8 @@ impl Child {
         arguments: &[String],
         announce: PathBuf,
     ) -> Result<Self, Failure> {
+        // A process of an earlier run said so there, too; that there is none is as well.
+        let _ = std::fs::remove_file(&announce);
         let mut process = Command::new(program)
             .args(arguments)
             // An open pipe that closes when this process dies, however it dies.

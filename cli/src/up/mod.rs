@@ -13,13 +13,13 @@ pub(crate) use announce::Announcement;
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_dense_worker::RunFolder;
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::Shutdown;
 
 use crate::args::UpArgs;
-use crate::exit::{Exit, Failure, OrInternal};
+use crate::exit::{Exit, Failure};
 use crate::print::err;
+use crate::resume::Start;
 use crate::start::{load_job, watch_signals};
 use child::{Child, RoleName};
 pub(crate) use supervise::Supervisor;
@@ -31,13 +31,13 @@ const ANY_PORT: &str = "127.0.0.1:0";
 pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let sets = overrides(&args);
     let job = load_job(&args.job.job, &sets)?;
-    let folder = RunFolder::create(&job).or_internal()?;
+    let start = Start::of(&job, args.fresh)?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
 
     let patience = job.cluster.patience;
     let sets = share_cores(&job, sets, zagros_job::threads::cores());
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder: folder.path(), patience, quiet: false };
+    let plan = Plan { job_file: &args.job.job, sets: &sets, folder: start.folder.path(), patience, quiet: false };
     plan.print(&job);
     let mut supervisor = Supervisor::new(job.cluster.patience);
     if let Err(cause) = plan.start_all(&job, &mut supervisor).await {

@@ -6,7 +6,8 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
+    StatusResponse,
 };
 
 /// What a call answers.
@@ -31,6 +32,11 @@ pub trait ControlPlane: Send + Sync {
     }
     /// The next split to read.
     fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse>;
+    /// Where a pass over the data is.
+    fn position(&self, _: PositionRequest) -> Answer<'_, PositionResponse> {
+        let unknown = Refusal::invalid("this coordinator deals out no data");
+        Box::pin(std::future::ready(Err(unknown)))
+    }
     /// Splits whose every gradient is acknowledged.
     fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse>;
     /// Test measures.

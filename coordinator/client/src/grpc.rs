@@ -13,7 +13,8 @@ use zagros_protocol::control::coordinator_client::CoordinatorClient;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest, StatusResponse,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
+    StatusResponse,
 };
 
 use crate::control_plane::{Answer, ControlPlane};
@@ -82,6 +83,7 @@ impl ControlPlane for GrpcControlPlane {
         group(GroupRequest) -> GroupResponse,
         assign(AssignRequest) -> AssignResponse,
         complete(CompleteRequest) -> CompleteResponse,
+        position(PositionRequest) -> PositionResponse,
         report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
         status(StatusRequest) -> StatusResponse,
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    Outcome, PlacementResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
+    Outcome, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
+    ServerEntry,
 };
 use zagros_protocol::{BucketMap, Refusal};
 
@@ -91,12 +92,13 @@ impl Core {
         let seat = self.seat(request)?;
         self.members.check_vacant(now, seat, request.incarnation)?;
         self.check_baggage(seat, request)?;
+        let resumed = self.resumed(seat, request)?;
 
         let epoch = self.members.admit(now, seat, request);
         self.notices.push(Notice::Joined { seat, epoch, address: request.address.clone() });
         match seat.role {
             Role::EmbeddingServer => self.place(seat, request),
-            Role::DenseWorker => self.take_worker(seat, &request.files),
+            Role::DenseWorker => self.take_worker(seat, &request.files, resumed),
         }
         self.start_when_ready();
         Ok(JoinResponse {
@@ -197,7 +199,17 @@ impl Core {
         self.advance(now);
         self.check_not_ended()?;
         let (seat, passes) = self.worker(request.member, request.epoch)?;
-        passes.assign(request.pass, seat)
+        passes.assign(request, seat)
+    }
+
+    /// Where a pass over the data is: for a checkpoint, to which the workers add what is left of their streams.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member, `Invalid` for a pass that the job does not have.
+    pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
+        self.advance(now);
+        let (_, passes) = self.worker(request.member, request.epoch)?;
+        Ok(PositionResponse { position: Some(passes.position(request.pass)?) })
     }
 
     /// Splits whose every gradient is acknowledged.
@@ -315,15 +327,30 @@ impl Core {
         }
     }
 
-    fn take_worker(&mut self, seat: Seat, files: &[DataFile]) {
+    fn take_worker(&mut self, seat: Seat, files: &[DataFile], resumed: Option<Passes>) {
         // Held under an earlier epoch, which is fenced now.
         self.release(seat);
         if self.passes.is_none() {
             self.files = files.to_vec();
             let plan = plan_splits(files, self.config.workers);
-            let shares = Shares { workers: self.config.workers, fixed: self.config.fixed_splits };
-            self.passes = Some(Passes::new(plan, self.config.passes, shares));
+            self.passes = Some(Passes::new(plan, self.config.passes, self.shares()));
         }
+        if resumed.is_some() {
+            self.passes = resumed;
+        }
+    }
+
+    /// The books of a run that goes on from where another was left. A worker that trains alone goes back by itself;
+    /// one of several comes back to what the others have now.
+    fn resumed(&self, seat: Seat, request: &JoinRequest) -> Result<Option<Passes>, Refusal> {
+        let Some(position) = request.position.as_ref().filter(|_| seat == Seat::worker(0)) else { return Ok(None) };
+        let goes_back = self.config.workers == 1 || self.passes.as_ref().is_none_or(Passes::is_untouched);
+        let resume = || Passes::resume(position, self.config.passes, self.shares(), request.files.len());
+        goes_back.then(resume).transpose()
+    }
+
+    fn shares(&self) -> Shares {
+        Shares { workers: self.config.workers, fixed: self.config.fixed_splits }
     }
 
     fn start_when_ready(&mut self) {

@@ -1,8 +1,11 @@
 //! Who reads which split of which pass: free → held → done, and back to free when its holder is gone.
+//!
+//! A run that goes on from where another was left has rests of streams besides: a rest's splits are kept for whoever
+//! takes it, and are held from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zagros_protocol::control::{AssignResponse, PassDone, Split, Wait, assign_response};
+use zagros_protocol::control::{AssignRequest, AssignResponse, PassDone, Position, Rest, Split, Wait, assign_response};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::Seat;
@@ -27,36 +30,57 @@ pub(crate) struct Shares {
     pub(crate) fixed: bool,
 }
 
-/// One pass over the plan: every split is in exactly one of the three, and has at most one holder (invariant SP-1).
+/// One pass over the plan: every split is in exactly one of free, held, done and a rest that nobody has taken, and has
+/// at most one holder (invariant SP-1).
 #[derive(Debug)]
 struct Pass {
     free: BTreeSet<u32>,
     held: BTreeMap<u32, Seat>,
     done: BTreeSet<u32>,
+    /// Nobody's yet. Their splits may be done, too: read once more for the order of the others' rows.
+    rests: Vec<Rest>,
 }
 
 impl Passes {
     pub(crate) fn new(plan: Vec<SplitRange>, passes: u32, shares: Shares) -> Self {
         let splits = plan.len() as u32;
-        let fresh = || Pass { free: (0..splits).collect(), held: BTreeMap::new(), done: BTreeSet::new() };
-        Self { plan, passes: (0..passes).map(|_| fresh()).collect(), shares }
+        Self { passes: (0..passes).map(|_| Pass::fresh(splits)).collect(), plan, shares }
     }
 
-    /// The first free split of the asker's share of a pass, else, unless shares are fixed, the first free one; else
-    /// [`Wait`] while others hold some (what they hold may come back when they are lost); else [`PassDone`]: what is
-    /// not complete is held by the asker itself, or never its to read.
-    pub(crate) fn assign(&mut self, pass: u32, seat: Seat) -> Result<AssignResponse, Refusal> {
+    /// From where another run was left. The plan is that run's, for all passes.
+    ///
+    /// # Errors
+    /// `Invalid` when the position is none of a run over `files` files.
+    pub(crate) fn resume(position: &Position, passes: u32, shares: Shares, files: usize) -> Result<Self, Refusal> {
+        let plan = plan_of(position, files)?;
+        let mut books = Self::new(plan, passes, shares);
+        books.check_pass(position.pass)?;
+        let (earlier, now) = books.passes.split_at_mut(position.pass as usize);
+        earlier.iter_mut().for_each(|pass| pass.done.append(&mut pass.free));
+        now[0].go_on(position)?;
+        Ok(books)
+    }
+
+    /// The rest of an earlier stream, unless the asker is in the middle of a stream; else the first free split of
+    /// the asker's share of a pass, else, unless shares are fixed, the first free one; else [`Wait`] while others hold
+    /// some (what they hold may come back when they are lost); else [`PassDone`]: what is not complete is held by the
+    /// asker itself, or never its to read.
+    pub(crate) fn assign(&mut self, request: &AssignRequest, seat: Seat) -> Result<AssignResponse, Refusal> {
+        let AssignRequest { pass, continuing, .. } = *request;
         self.check_pass(pass)?;
         let (books, shares) = (&mut self.passes[pass as usize], self.shares);
-        let work = match shares.next(&books.free, seat) {
-            Some(index) => {
+        let rest = shares.rest(&books.rests, seat);
+        let work = match (rest, shares.next(&books.free, seat)) {
+            (Some(rest), _) if !continuing => assign_response::Work::Rest(books.take_rest(rest, seat)),
+            (_, Some(index)) => {
                 books.free.remove(&index);
                 books.held.insert(index, seat);
-                let SplitRange { file, start, end } = self.plan[index as usize];
-                assign_response::Work::Split(Split { id: split_id(pass, index), file, start, end })
+                assign_response::Work::Split(self.plan[index as usize].on_wire(split_id(pass, index)))
             }
-            None if shares.fixed => assign_response::Work::PassDone(PassDone {}),
-            None => match books.held.values().find(|holder| **holder != seat) {
+            // It comes back for the rest once its stream has ended.
+            (Some(_), None) => assign_response::Work::PassDone(PassDone {}),
+            (None, None) if shares.fixed => assign_response::Work::PassDone(PassDone {}),
+            (None, None) => match books.held.values().find(|holder| **holder != seat) {
                 Some(holder) => {
                     let others = books.held.values().filter(|holder| **holder != seat).count();
                     let reason = format!("{others} splits of pass {pass} are held by others, one by {holder}");
@@ -103,6 +127,19 @@ impl Passes {
         (index as u32, self.passes.get(index).map_or(0, |pass| pass.done.len() as u32))
     }
 
+    /// Where a pass is, but for what is left of the streams.
+    pub(crate) fn position(&self, pass: u32) -> Result<Position, Refusal> {
+        self.check_pass(pass)?;
+        let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(pass, index)));
+        let done = self.passes[pass as usize].done.iter().map(|index| split_id(pass, *index));
+        Ok(Position { pass, plan: plan.collect(), done: done.collect(), rests: Vec::new() })
+    }
+
+    /// Whether nobody was given anything to read yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.passes.iter().all(|pass| pass.held.is_empty() && pass.done.is_empty() && pass.rests.is_empty())
+    }
+
     fn check_pass(&self, pass: u32) -> Result<(), Refusal> {
         if pass as usize >= self.passes.len() {
             return Err(Refusal::invalid(format!("pass {pass}: the job has {} (counted from 0)", self.passes.len())));
@@ -117,9 +154,51 @@ impl Shares {
         let any = if self.fixed { None } else { free.first() };
         own.or(any).copied()
     }
+
+    /// The asker's own rest, else, unless shares are fixed, any.
+    fn rest(self, rests: &[Rest], seat: Seat) -> Option<usize> {
+        let own = rests.iter().position(|rest| rest.reader % self.workers.max(1) == seat.index);
+        own.or((!self.fixed && !rests.is_empty()).then_some(0))
+    }
 }
 
 impl Pass {
+    fn fresh(splits: u32) -> Self {
+        let (held, done, rests) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        Self { free: (0..splits).collect(), held, done, rests }
+    }
+
+    /// Takes over what another run has read.
+    fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
+        for id in &position.done {
+            let index = planned(position, *id)?;
+            self.free.remove(&index);
+            self.done.insert(index);
+        }
+        for rest in &position.rests {
+            let mut is_needed = false;
+            for split in &rest.splits {
+                let index = planned(position, split.id)?;
+                let is_done = self.done.contains(&index);
+                if !self.free.remove(&index) && !is_done {
+                    return Err(Refusal::invalid(format!("the position has split {} in two rests", split.id)));
+                }
+                is_needed |= !is_done;
+            }
+            if is_needed {
+                self.rests.push(rest.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn take_rest(&mut self, place: usize, seat: Seat) -> Rest {
+        let rest = self.rests.remove(place);
+        let open = rest.splits.iter().map(|split| split.id as u32).filter(|index| !self.done.contains(index));
+        self.held.extend(open.map(|index| (index, seat)));
+        rest
+    }
+
     /// The index of a split that `seat` may complete.
     fn completable(&self, pass: u32, id: u64, seat: Seat) -> Result<u32, Refusal> {
         let index = id as u32;
@@ -149,8 +228,27 @@ impl Pass {
     }
 
     fn is_complete(&self) -> bool {
-        self.free.is_empty() && self.held.is_empty()
+        self.free.is_empty() && self.held.is_empty() && self.rests.is_empty()
     }
+}
+
+/// The plan that a position has, which must be one of splits that follow each other.
+fn plan_of(position: &Position, files: usize) -> Result<Vec<SplitRange>, Refusal> {
+    let range = |(index, split): (u32, &Split)| {
+        let Split { id, file, start, end } = *split;
+        if id != split_id(position.pass, index) || file as usize >= files || end < start {
+            return Err(Refusal::invalid(format!("the position has no split {index} of one of {files} files")));
+        }
+        Ok(SplitRange { file, start, end })
+    };
+    (0..).zip(&position.plan).map(range).collect()
+}
+
+/// The index of a split of the position's plan.
+fn planned(position: &Position, id: u64) -> Result<u32, Refusal> {
+    let index = id as u32;
+    let is_planned = id == split_id(position.pass, index) && (index as usize) < position.plan.len();
+    if is_planned { Ok(index) } else { Err(Refusal::invalid(format!("the position's plan has no split {id}"))) }
 }
 
 /// Unique over all passes, so that a late completion cannot be taken for one of another pass.
@@ -172,8 +270,10 @@ mod tests {
 
     /// Start of the split that is handed out, or what is said instead.
     fn ask(books: &mut Passes, pass: u32, seat: Seat) -> Result<u64, &'static str> {
-        match books.assign(pass, seat).unwrap().work.unwrap() {
+        let request = AssignRequest { pass, ..AssignRequest::default() };
+        match books.assign(&request, seat).unwrap().work.unwrap() {
             assign_response::Work::Split(split) => Ok(split.start),
+            assign_response::Work::Rest(_) => Err("rest"),
             assign_response::Work::Wait(_) => Err("wait"),
             assign_response::Work::PassDone(_) => Err("done"),
         }
@@ -213,7 +313,7 @@ mod tests {
         assert!(books.complete(0, &[2], ADA).unwrap_err().message.contains("is not held by"));
         assert!(books.complete(0, &[split_id(1, 0)], ADA).unwrap_err().message.contains("does not exist"));
         assert!(books.complete(2, &[], ADA).unwrap_err().message.contains("the job has 2"));
-        assert!(books.assign(2, ADA).is_err());
+        assert!(books.assign(&AssignRequest { pass: 2, ..AssignRequest::default() }, ADA).is_err());
     }
 
     #[test]
@@ -242,5 +342,93 @@ mod tests {
         assert_eq!(books.current(), (0, 0));
         assert_eq!(books.complete(0, &[split_id(0, 0)], ADA), Ok(true));
         assert_eq!(books.current(), (1, 1));
+    }
+
+    fn split(id: u64) -> Split {
+        Split { id: split_id(1, id as u32), file: 0, start: id * 10, end: id * 10 + 10 }
+    }
+
+    /// The second pass of five splits: split 0 is done, two workers were in the middle of streams.
+    fn position() -> Position {
+        let rest = |reader, splits: &[u64]| Rest {
+            reader,
+            splits: splits.iter().copied().map(split).collect(),
+            skip: 3,
+            ..Rest::default()
+        };
+        let done = vec![split(0).id];
+        Position { pass: 1, plan: (0..5).map(split).collect(), done, rests: vec![rest(0, &[0, 2]), rest(1, &[1])] }
+    }
+
+    fn resumed(workers: u32, fixed: bool) -> Passes {
+        Passes::resume(&position(), 3, Shares { workers, fixed }, 1).unwrap()
+    }
+
+    fn reader(books: &mut Passes, seat: Seat) -> Option<(u32, u64)> {
+        let request = AssignRequest { pass: 1, ..AssignRequest::default() };
+        match books.assign(&request, seat).unwrap().work.unwrap() {
+            assign_response::Work::Rest(rest) => Some((rest.reader, rest.skip)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn each_worker_goes_on_with_its_own_rest_and_then_with_its_share() {
+        let mut books = resumed(2, true);
+        assert_eq!(books.current(), (1, 1));
+        assert_eq!((reader(&mut books, BOB), reader(&mut books, ADA)), (Some((1, 3)), Some((0, 3))));
+        // Held besides the split that is done and only read again.
+        assert_eq!((books.held_by(ADA), books.held_by(BOB)), (1, 1));
+        assert_eq!([ask(&mut books, 1, ADA), ask(&mut books, 1, BOB)], [Ok(40), Ok(30)]);
+        assert_eq!([ask(&mut books, 1, ADA), ask(&mut books, 1, BOB)], [Err("done"); 2]);
+        let ids = |splits: &[u64]| splits.iter().map(|id| split(*id).id).collect::<Vec<_>>();
+        assert_eq!(books.complete(1, &ids(&[0, 2, 4]), ADA), Ok(false));
+        assert_eq!(books.complete(1, &ids(&[1, 3]), BOB), Ok(true));
+        assert_eq!(ask(&mut books, 2, ADA), Ok(0));
+    }
+
+    #[test]
+    fn fewer_workers_take_all_rests_each_as_a_stream_of_its_own() {
+        let mut books = resumed(1, false);
+        assert_eq!(reader(&mut books, ADA), Some((0, 3)));
+        let continuing = AssignRequest { pass: 1, continuing: true, ..AssignRequest::default() };
+        let go_on = |books: &mut Passes| match books.assign(&continuing, ADA).unwrap().work.unwrap() {
+            assign_response::Work::Split(split) => Some(split.start),
+            _ => None,
+        };
+        assert_eq!([go_on(&mut books), go_on(&mut books), go_on(&mut books)], [Some(30), Some(40), None]);
+        assert_eq!(reader(&mut books, ADA), Some((1, 3)));
+        assert_eq!(ask(&mut books, 1, ADA), Err("done"));
+    }
+
+    #[test]
+    fn the_splits_of_a_lost_workers_rest_are_read_from_their_start() {
+        let mut books = resumed(2, false);
+        assert_eq!(reader(&mut books, ADA), Some((0, 3)));
+        assert_eq!(books.release(ADA), 1);
+        assert_eq!(reader(&mut books, BOB), Some((1, 3)));
+        assert_eq!([ask(&mut books, 1, BOB), ask(&mut books, 1, BOB)], [Ok(30), Ok(20)]);
+    }
+
+    #[test]
+    fn a_position_leads_back_to_itself() {
+        let books = resumed(2, false);
+        assert!(!books.is_untouched() && passes(3, 1).is_untouched());
+        assert_eq!(books.position(1).unwrap(), Position { rests: Vec::new(), ..position() });
+        assert!(books.position(3).is_err());
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_is_refused() {
+        let shares = Shares { workers: 1, fixed: false };
+        let refused = |change: fn(&mut Position)| {
+            let mut position = position();
+            change(&mut position);
+            Passes::resume(&position, 3, shares, 1).unwrap_err().message
+        };
+        assert!(refused(|position| position.pass = 3).contains("no split 0"));
+        assert!(refused(|position| position.plan[2].file = 1).contains("no split 2"));
+        assert!(refused(|position| position.done.push(77)).contains("no split 77"));
+        assert!(refused(|position| position.rests[1].splits = vec![split(2)]).contains("in two rests"));
     }
 }

@@ -1,6 +1,6 @@
 //! The plan: files cut into byte ranges, in file order.
 
-use zagros_protocol::control::DataFile;
+use zagros_protocol::control::{DataFile, Split};
 
 /// Splits per worker and pass that the plan aims at: enough that a lost worker's share is re-read in small parts.
 const SPLITS_PER_WORKER: u64 = 8;
@@ -18,6 +18,14 @@ pub struct SplitRange {
     pub start: u64,
     /// Past the last byte.
     pub end: u64,
+}
+
+impl SplitRange {
+    /// As workers see it.
+    pub(crate) fn on_wire(self, id: u64) -> Split {
+        let Self { file, start, end } = self;
+        Split { id, file, start, end }
+    }
 }
 
 /// Cuts files into near-equal ranges of at most clamp(total / (workers × 8), 1 MiB, 64 MiB); a file that cannot be

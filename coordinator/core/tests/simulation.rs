@@ -174,6 +174,7 @@ impl World {
             protocol_version: PROTOCOL_VERSION,
             release: String::new(),
             files: if is_worker { self.files.clone() } else { Vec::new() },
+            position: None,
         };
         match self.core.join(self.now, &request) {
             Ok(joined) => {
@@ -205,7 +206,7 @@ impl World {
             return;
         };
         let pass = process.pass;
-        let request = AssignRequest { member: process.member, epoch: process.epoch, pass };
+        let request = AssignRequest { member: process.member, epoch: process.epoch, pass, continuing: false };
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
                 self.read_notices();
@@ -216,6 +217,7 @@ impl World {
                 self.change(seat, |process| process.held.push((pass, split.id)));
             }
             Ok(Work::Wait(wait)) => assert!(wait.retry_ms > 0 && !wait.reason.is_empty()),
+            Ok(Work::Rest(rest)) => panic!("a run from the start has a rest: {rest:?}"),
             Ok(Work::PassDone(_)) => {
                 self.check_nothing_left(pass, seat);
                 self.change(seat, |process| process.pass = (pass + 1).min(PASSES - 1));
@@ -256,7 +258,7 @@ impl World {
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
             core.heartbeat(now, &HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).err(),
-            core.assign(now, &AssignRequest { member, epoch, pass: 0 }).err(),
+            core.assign(now, &AssignRequest { member, epoch, pass: 0, continuing: false }).err(),
             core.complete(now, &CompleteRequest { member, epoch, pass: 0, splits }).err(),
             core.report_evaluation(now, &ReportEvaluationRequest { member, epoch, evaluation }).err(),
             core.leave(now, &leave).err(),

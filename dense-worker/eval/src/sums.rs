@@ -1,9 +1,11 @@
 //! Measures that are means: kept as sums, so that parts can be added up and taken away again.
 
+use serde::{Deserialize, Serialize};
+
 use crate::measure;
 
 /// Sums over samples: what logloss, normalised entropy and calibration are computed from.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     /// Samples.
     pub samples: u64,

@@ -14,17 +14,25 @@ pub(crate) struct BatchCutter {
     /// Being filled.
     current: Batch,
     full: VecDeque<Batch>,
+    /// Rows that are still to be left out.
+    skip: u64,
 }
 
 impl BatchCutter {
     /// Batches of `size` samples (at least 1) of the features of `empty`.
     pub(crate) fn new(size: usize, empty: Batch) -> Self {
-        Self { size: size.max(1), current: empty, full: VecDeque::new() }
+        Self { size: size.max(1), current: empty, full: VecDeque::new(), skip: 0 }
+    }
+
+    /// Leaves out the first `rows` that it is fed.
+    pub(crate) fn skipping(self, rows: u64) -> Self {
+        Self { skip: rows, ..self }
     }
 
     /// Adds rows. Their bytes are spread evenly; their completed splits go with the last of them.
     pub(crate) fn feed(&mut self, rows: &Batch) {
-        let mut start = 0;
+        let mut start = self.skip.min(rows.size as u64) as usize;
+        self.skip -= start as u64;
         while start < rows.size {
             let end = rows.size.min(start + self.size - self.current.size);
             self.current.append(rows, start..end);
@@ -74,44 +82,55 @@ impl BatchCutter {
 #[derive(Debug)]
 pub(crate) struct Shuffler {
     windows: BatchCutter,
-    seed: u64,
-    pass: u32,
-    number: u64,
+    order: Order,
+}
+
+/// What the order of shuffled rows depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) seed: u64,
+    pub(crate) pass: u32,
+    /// Windows before the first.
+    pub(crate) windows: u64,
+    /// Rows before the first window.
+    pub(crate) skip: u64,
 }
 
 impl Shuffler {
-    /// Windows of `rows` samples; the order depends on seed, pass and the window's number alone.
-    pub(crate) fn new(rows: usize, seed: u64, pass: u32, empty: Batch) -> Self {
-        Self { windows: BatchCutter::new(rows, empty), seed, pass, number: 0 }
+    /// Windows of `rows` samples.
+    pub(crate) fn new(rows: usize, order: Order, empty: Batch) -> Self {
+        Self { windows: BatchCutter::new(rows, empty).skipping(order.skip), order }
     }
 
     /// Adds rows; full windows go to `out`.
     pub(crate) fn feed(&mut self, rows: &Batch, out: &mut BatchCutter) {
         self.windows.feed(rows);
         while let Some(window) = self.windows.take_full() {
-            self.number += 1;
-            out.feed(&window.pick(&permutation(window.size, self.seed, self.pass, self.number)));
+            self.order.windows += 1;
+            out.feed(&window.pick(&self.order.permutation(window.size)));
         }
     }
 
     /// The last window.
-    pub(crate) fn finish(self, out: &mut BatchCutter) {
-        let (seed, pass, number) = (self.seed, self.pass, self.number + 1);
+    pub(crate) fn finish(mut self, out: &mut BatchCutter) {
+        self.order.windows += 1;
         for window in self.windows.finish() {
-            out.feed(&window.pick(&permutation(window.size, seed, pass, number)));
+            out.feed(&window.pick(&self.order.permutation(window.size)));
         }
     }
 }
 
-/// Fisher–Yates by a PCG whose state is the seed and whose stream is (pass, window).
-fn permutation(length: usize, seed: u64, pass: u32, window: u64) -> Vec<usize> {
-    let mut random = Pcg64::new(u128::from(seed), (u128::from(pass) << 64) | u128::from(window));
-    let mut order: Vec<usize> = (0..length).collect();
-    for last in (1..length).rev() {
-        let other = (u128::from(random.next_u64()) * (last as u128 + 1)) >> 64;
-        order.swap(last, other as usize);
+impl Order {
+    /// Fisher–Yates by a PCG whose state is the seed and whose stream is (pass, window).
+    fn permutation(self, length: usize) -> Vec<usize> {
+        let mut random = Pcg64::new(u128::from(self.seed), (u128::from(self.pass) << 64) | u128::from(self.windows));
+        let mut order: Vec<usize> = (0..length).collect();
+        for last in (1..length).rev() {
+            let other = (u128::from(random.next_u64()) * (last as u128 + 1)) >> 64;
+            order.swap(last, other as usize);
+        }
+        order
     }
-    order
 }
 
 /// The first `part` of `whole` equal shares of `bytes`.
@@ -124,6 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::SplitEnd;
 
     /// Samples `start .. start + size` of one categorical feature whose id is the sample's number.
     fn rows(start: usize, size: usize, bytes: u64, completes: Vec<u64>) -> Batch {
@@ -132,8 +152,16 @@ mod tests {
         rows.labels = vec![0.0; size];
         rows.categorical[0].ids = (start..start + size).map(|sample| sample as u64).collect();
         rows.bytes = bytes;
-        rows.completes = completes;
+        rows.completes = completes.into_iter().map(|split| SplitEnd { split, rows: 0 }).collect();
         rows
+    }
+
+    fn completed(batch: &Batch) -> Vec<u64> {
+        batch.completes.iter().map(|end| end.split).collect()
+    }
+
+    fn permutation(length: usize, seed: u64, pass: u32, windows: u64) -> Vec<usize> {
+        Order { seed, pass, windows, skip: 0 }.permutation(length)
     }
 
     fn ids(batches: &[Batch]) -> Vec<u64> {
@@ -144,7 +172,8 @@ mod tests {
     fn cut(blocks: &[usize], size: usize, shuffle: Option<usize>) -> Vec<Batch> {
         let empty = Batch::empty([false]);
         let (mut cutter, mut batches, mut start) = (BatchCutter::new(size, empty.clone()), Vec::new(), 0);
-        let mut shuffler = shuffle.map(|window| Shuffler::new(window, 7, 0, empty));
+        let order = Order { seed: 7, pass: 0, windows: 0, skip: 0 };
+        let mut shuffler = shuffle.map(|window| Shuffler::new(window, order, empty));
         for (number, rows_here) in blocks.iter().enumerate() {
             let block = rows(start, *rows_here, 100, vec![number as u64]);
             start += rows_here;
@@ -164,13 +193,13 @@ mod tests {
     #[test]
     fn a_split_that_ends_with_a_full_batch_completes_with_it() {
         let batches = cut(&[4, 4, 0], 4, None);
-        assert_eq!(batches.iter().map(|batch| batch.completes.clone()).collect::<Vec<_>>(), [vec![0], vec![1, 2]]);
+        assert_eq!(batches.iter().map(completed).collect::<Vec<_>>(), [vec![0], vec![1, 2]]);
     }
 
     #[test]
     fn splits_without_rows_come_in_a_batch_without_samples() {
         let batches = cut(&[0, 0], 4, None);
-        assert_eq!((batches.len(), batches[0].size, batches[0].completes.as_slice()), (1, 0, &[0, 1][..]));
+        assert_eq!((batches.len(), batches[0].size, completed(&batches[0])), (1, 0, vec![0, 1]));
     }
 
     #[test]
@@ -215,11 +244,11 @@ mod tests {
             let mut completed = Vec::new();
             for batch in &batches {
                 delivered.extend(&batch.categorical[0].ids);
-                for split in &batch.completes {
-                    let start: usize = blocks[..*split as usize].iter().sum();
-                    let rows = start..start + blocks[*split as usize];
+                for split in super::tests::completed(batch) {
+                    let start: usize = blocks[..split as usize].iter().sum();
+                    let rows = start..start + blocks[split as usize];
                     prop_assert!(rows.into_iter().all(|row| delivered.contains(&(row as u64))));
-                    completed.push(*split);
+                    completed.push(split);
                 }
             }
             prop_assert_eq!(completed, (0..blocks.len() as u64).collect::<Vec<_>>());

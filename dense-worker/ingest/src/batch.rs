@@ -17,9 +17,18 @@ pub struct Batch {
     /// for, as in training.
     pub groups: Vec<u64>,
     /// Splits whose last sample is in this batch: complete once its gradients are acknowledged.
-    pub completes: Vec<u64>,
+    pub completes: Vec<SplitEnd>,
     /// Bytes of input that this batch consumed, for progress.
     pub bytes: u64,
+}
+
+/// The end of a split within its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitEnd {
+    /// The split.
+    pub split: u64,
+    /// Rows of the stream up to its last one, in the order of the files and counted from the first split's first.
+    pub rows: u64,
 }
 
 /// The ids of one categorical feature in a batch.

@@ -12,6 +12,7 @@ pub mod synthetic;
 pub mod validate;
 
 mod assemble;
+mod cursor;
 #[cfg(test)]
 mod fixture;
 mod moments;
@@ -21,7 +22,8 @@ mod read;
 mod sketch;
 mod transform;
 
-pub use batch::{Batch, Ids};
+pub use batch::{Batch, Ids, SplitEnd};
+pub use cursor::{Cursor, Rest, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{FileInfo, check_first_rows, files};
 pub use fit::{FitReport, fit_numeric};

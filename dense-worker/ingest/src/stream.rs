@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::assemble::{BatchCutter, Shuffler};
+use crate::assemble::{BatchCutter, Order, Shuffler};
+use crate::cursor::StreamStart;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
 use crate::pipeline::{BLOCK_BYTES, Parcel, Pipeline, PipelineConfig};
-use crate::{Batch, IngestError, SplitSource};
+use crate::{Batch, IngestError, SplitEnd, SplitSource};
 
 /// File names that a message lists.
 const NAMED: usize = 3;
@@ -37,6 +38,8 @@ pub struct StreamOptions {
     pub part: Part,
     /// Which pass over the data this is (0, 1, …): each is shuffled differently.
     pub pass: u32,
+    /// Where in the rows of its splits it starts.
+    pub start: StreamStart,
     /// Set by anyone, ends the stream within a fraction of a second.
     pub cancel: Arc<AtomicBool>,
 }
@@ -95,11 +98,14 @@ impl BatchStream {
         splits: Box<dyn SplitSource>,
         block_bytes: usize,
     ) -> Result<Self, IngestError> {
-        let StreamOptions { part, pass, cancel } = options;
+        let StreamOptions { part, pass, start: StreamStart { drop, windows, skip }, cancel } = options;
         let sink = BatchSink::new(&job.features);
-        let shuffle = |rows| Shuffler::new(rows, job.train.seed, pass, sink.rows.empty_like());
+        let order = Order { seed: job.train.seed, pass, windows, skip: drop };
+        let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
         let shuffler = (job.data.shuffle_rows > 0).then(|| shuffle(job.data.shuffle_rows));
-        let cutter = BatchCutter::new(job.train.batch_size, sink.rows.empty_like());
+        // Rows that are not shuffled go to the cutter as they come.
+        let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
+        let cutter = BatchCutter::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
         Ok(Self {
             pipeline: Pipeline::start(config, &sink)?,
@@ -140,7 +146,7 @@ impl BatchStream {
         self.stats.bytes += parcel.bytes;
         let rows = &mut parcel.sink.rows;
         rows.bytes = parcel.bytes;
-        rows.completes.extend(parcel.completes);
+        rows.completes.extend(parcel.completes.map(|split| SplitEnd { split, rows: self.stats.rows }));
         match (&mut self.shuffler, &mut self.cutter) {
             (Some(shuffler), Some(cutter)) => shuffler.feed(rows, cutter),
             (None, Some(cutter)) => cutter.feed(rows),
@@ -213,7 +219,7 @@ mod tests {
     use crate::{BadRow, SplitTask, WholeFiles, files};
 
     fn options(part: Part) -> StreamOptions {
-        StreamOptions { part, pass: 0, cancel: Arc::default() }
+        StreamOptions { part, pass: 0, start: StreamStart::default(), cancel: Arc::default() }
     }
 
     fn batches(job: &Job, part: Part, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
@@ -244,7 +250,7 @@ mod tests {
         let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
         assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
         assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
-        assert_eq!(batches[2].completes, [0]);
+        assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20 }]);
         let stats = stream.stats();
         assert_eq!((stats.rows, stats.bad_rows, stats.bytes), (20, 0, infos[0].bytes));
         assert!(stats.cpu_seconds > 0.0);
@@ -304,7 +310,7 @@ mod tests {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         let inside_the_header = SplitTask { id: 5, path, start: 0, end: 3 };
         let batches = batches(&fixture::delimited(|_| ()), Part::Train, vec![inside_the_header], 64).unwrap();
-        assert_eq!((batches[0].size, batches[0].completes.as_slice()), (0, &[5][..]));
+        assert_eq!((batches[0].size, batches[0].completes.as_slice()), (0, &[SplitEnd { split: 5, rows: 0 }][..]));
     }
 
     #[test]
@@ -387,7 +393,7 @@ mod tests {
             let found = batches(&job, Part::Train, tasks, block_bytes).unwrap();
             prop_assert_eq!(samples(&found), samples(&expected));
             prop_assert!(found.iter().rev().skip(1).all(|batch| batch.size == job.train.batch_size));
-            let completed: Vec<u64> = found.iter().flat_map(|batch| batch.completes.clone()).collect();
+            let completed: Vec<u64> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.split).collect();
             prop_assert_eq!(completed, (0..splits).collect::<Vec<_>>());
         }
     }

@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
-    Batch, BatchStream, IngestError, Part, SplitSource, SplitTask, StreamOptions, WholeFiles, files, fit_numeric,
-    hash_value,
+    Batch, BatchStream, IngestError, Part, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, files,
+    fit_numeric, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
 
@@ -76,7 +76,7 @@ impl Bench {
 
 fn open(job: &Job, part: Part, cancel: &Arc<AtomicBool>) -> BatchStream {
     let infos = files(job, &job.data.train).unwrap();
-    let options = StreamOptions { part, pass: 0, cancel: Arc::clone(cancel) };
+    let options = StreamOptions { part, pass: 0, start: StreamStart::default(), cancel: Arc::clone(cancel) };
     BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
 }
 
@@ -100,7 +100,7 @@ fn files_with_their_columns_in_any_order_are_one_stream() {
     assert_eq!(ages, (0..500_u16).map(f32::from).collect::<Vec<_>>());
     assert_eq!(cities, (0..500).map(|n| hash_value(format!("c{}", n % 7).as_bytes())).collect::<Vec<_>>());
     let last = batches.last().unwrap();
-    assert_eq!((last.size, last.completes.as_slice()), (500 % 16, &[1][..]));
+    assert_eq!((last.size, last.completes[0].split), (500 % 16, 1));
     assert_eq!(last.categorical[1].of(last.size - 1), [hash_value(b"t499")]);
 }
 
@@ -147,7 +147,7 @@ fn a_gzip_file_is_not_read_from_its_middle() {
         }
     }
     let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
-    let options = StreamOptions { part: Part::All, pass: 0, cancel: Arc::default() };
+    let options = StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), cancel: Arc::default() };
     let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
     let error = stream.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be read from byte 100 on"), "{error}");
@@ -172,7 +172,7 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let job = bench.job();
     let infos = files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
-    let options = StreamOptions { part: Part::All, pass: 0, cancel: Arc::default() };
+    let options = StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), cancel: Arc::default() };
     let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
     let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");

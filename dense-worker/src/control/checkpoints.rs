@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use zagros_embedding_client::Shard;
 
 use super::blocking::blocking;
@@ -26,8 +27,15 @@ pub(crate) struct Checkpoints {
     last: Option<u64>,
 }
 
+/// Which states there are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Inventory {
+    best: Vec<Kept>,
+    last: Option<u64>,
+}
+
 /// A state on disk.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {
     step: u64,
     /// More is better.
@@ -56,6 +64,16 @@ impl Checkpoints {
         save(&self.path(step), trained, dense, servers).await?;
         let gone: Vec<PathBuf> = self.note(step, merit).into_iter().map(|step| self.path(step)).collect();
         blocking("model files", move || gone.iter().try_for_each(|folder| delete(folder))).await?
+    }
+
+    pub(crate) fn inventory(&self) -> Inventory {
+        Inventory { best: self.best.clone(), last: self.last }
+    }
+
+    /// Goes on with these. States that were kept later than these lie there still, and are replaced in time.
+    pub(crate) fn take_up(&mut self, inventory: Inventory) {
+        let Inventory { best, last } = inventory;
+        (self.best, self.last) = (best, last);
     }
 
     /// Step of the best state.

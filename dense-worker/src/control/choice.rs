@@ -1,5 +1,6 @@
 //! Early stopping: which state is the best, and when looking for a better one ends.
 
+use serde::{Deserialize, Serialize};
 use zagros_job::{EarlyStop, Metric};
 
 use crate::event::Evaluation;
@@ -15,6 +16,14 @@ pub(crate) struct Choice {
     waited: u32,
 }
 
+/// What of it outlasts an interruption.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Search {
+    best: Option<Best>,
+    reference: Option<f64>,
+    waited: u32,
+}
+
 /// What becomes of the best state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -27,7 +36,7 @@ pub(crate) enum Fate {
 }
 
 /// The best evaluation so far.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Best {
     step: u64,
     value: f64,
@@ -38,6 +47,16 @@ impl Choice {
     /// Nothing seen yet.
     pub(crate) fn new(rule: EarlyStop) -> Self {
         Self { rule, best: None, reference: None, waited: 0 }
+    }
+
+    pub(crate) fn search(&self) -> Search {
+        Search { best: self.best, reference: self.reference, waited: self.waited }
+    }
+
+    /// Goes on from there; the rule stays this one's.
+    pub(crate) fn take_up(&mut self, search: Search) {
+        let Search { best, reference, waited } = search;
+        (self.best, self.reference, self.waited) = (best, reference, waited);
     }
 
     /// The measure that states are compared by, more being better; `None` where it is not defined.

@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use zagros_job::Job;
 
-use super::checkpoints::Checkpoints;
-use super::choice::{Choice, Fate};
+use super::checkpoints::{Checkpoints, Inventory};
+use super::choice::{Choice, Fate, Search};
 use super::saved_model::Trained;
 use super::train::{Trainer, interrupted_or};
-use crate::datapath::dense::Dense;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event};
 use crate::summary::Outcome;
@@ -29,8 +29,16 @@ pub(crate) struct ModelChoice {
     tested: Option<Evaluation>,
 }
 
+/// What of a choice outlasts an interruption.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ChoiceState {
+    search: Search,
+    inventory: Inventory,
+    evaluated: Vec<State>,
+}
+
 /// A state of the model that was evaluated.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct State {
     step: u64,
     samples: u64,
@@ -45,6 +53,26 @@ impl ModelChoice {
         Self { choice: job.train.early_stop.map(Choice::new), checkpoints, ..Self::default() }
     }
 
+    pub(crate) fn state(&self) -> ChoiceState {
+        ChoiceState {
+            search: self.choice.as_ref().map(Choice::search).unwrap_or_default(),
+            inventory: self.checkpoints.as_ref().map(Checkpoints::inventory).unwrap_or_default(),
+            evaluated: self.evaluated.clone(),
+        }
+    }
+
+    /// Goes on from there.
+    pub(crate) fn take_up(&mut self, state: ChoiceState) {
+        let ChoiceState { search, inventory, evaluated } = state;
+        if let Some(choice) = &mut self.choice {
+            choice.take_up(search);
+        }
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.take_up(inventory);
+        }
+        self.evaluated = evaluated;
+    }
+
     /// Whether training is to end, because no better state is to be expected.
     pub(crate) fn is_settled(&self) -> bool {
         self.choice.as_ref().is_some_and(Choice::is_over)
@@ -57,12 +85,12 @@ impl ModelChoice {
 }
 
 impl Trainer {
-    /// Trains, and makes the best state the model.
+    /// Trains from a pass on, and makes the best state the model.
     ///
     /// # Errors
     /// The first cause of whatever went wrong.
-    pub(crate) async fn train_and_conclude(&mut self) -> Result<Outcome, WorkerError> {
-        let outcome = self.passes().await?;
+    pub(crate) async fn train_and_conclude(&mut self, first_pass: u32) -> Result<Outcome, WorkerError> {
+        let outcome = self.passes(first_pass).await?;
         self.conclude(outcome).await
     }
 
@@ -77,6 +105,8 @@ impl Trainer {
         let merit = choice.merit(&evaluation);
         self.model.evaluated.push(State { step, samples, evaluation });
         let Some(checkpoints) = &mut self.model.checkpoints else { return Ok(()) };
+        // A server writes one save at a time.
+        self.cutter.settle().await;
         let (job, outcome, validation) = (&*self.job, Outcome::Interrupted, Some(evaluation));
         let trained = Trained { job, outcome, steps: step, samples, evaluation: None, validation };
         checkpoints.keep(merit, trained, &self.dense, &self.client.servers()).await
@@ -88,10 +118,11 @@ impl Trainer {
     /// # Errors
     /// When the state cannot be read, or data or servers fail.
     async fn conclude(&mut self, outcome: Outcome) -> Result<Outcome, WorkerError> {
+        self.cutter.settle().await;
         self.restore_best().await?;
         if self.peers.is_some() && self.job.train.early_stop.is_some() {
             // Only the worker that leads keeps states.
-            self.dense.call(Dense::follow_lead).await??;
+            self.dense.call(|dense| dense.follow_lead(Vec::new())).await??;
         }
         let Some(test) = self.held_out.at_end.clone().filter(|_| outcome == Outcome::Finished) else {
             return Ok(outcome);

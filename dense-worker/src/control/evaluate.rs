@@ -7,7 +7,9 @@ use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_eval::Scores;
-use zagros_ingest::{BatchStream, FileInfo, IngestError, Part, StreamOptions, WholeFiles, check_first_rows, files};
+use zagros_ingest::{
+    BatchStream, FileInfo, IngestError, Part, StreamOptions, StreamStart, WholeFiles, check_first_rows, files,
+};
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
@@ -192,7 +194,7 @@ impl Scorer {
             Err(WorkerError::Interrupted) => (true, None),
             next => (false, next?),
         };
-        let mine = Turn { samples: u32::from(next.is_some()), bytes: 0.0, stops };
+        let mine = Turn { samples: u32::from(next.is_some()), stops, ..Turn::default() };
         let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
         if agreed.stops() {
             return Err(WorkerError::Interrupted);
@@ -253,7 +255,7 @@ impl Scorer {
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {
-            let options = StreamOptions { part, pass: 0, cancel };
+            let options = StreamOptions { part, pass: 0, start: StreamStart::default(), cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }

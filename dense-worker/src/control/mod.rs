@@ -7,9 +7,11 @@ mod completer;
 mod conclude;
 mod evaluate;
 mod peers;
+mod resume;
 mod saved_model;
 mod splits;
 mod stop;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tracker;
@@ -17,5 +19,6 @@ mod train;
 mod worker;
 
 pub use evaluate::Evaluate;
+pub use resume::{LastRun, ResumePoint};
 pub use saved_model::Manifest;
 pub use worker::{Input, Worker};

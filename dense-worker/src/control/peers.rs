@@ -10,7 +10,7 @@ use zagros_plumbing::Shutdown;
 
 use super::blocking::blocking;
 use super::tracker::Step;
-use super::train::{End, Next, Trainer};
+use super::train::{End, Made, Next, Trainer};
 use crate::datapath::dense::{Dense, DenseThread, Stepped};
 use crate::datapath::group::{Agreed, Turn, seed_of_rank};
 use crate::datapath::prepared::Fetched;
@@ -36,12 +36,12 @@ impl Peers {
     pub(crate) fn leads(self) -> bool {
         self.rank == 0
     }
+}
 
-    /// A seed of this worker's own; rank 0's is the job's.
-    pub(crate) fn seed(self, seed: u64) -> u64 {
-        // A job's seed is an i64 above zero.
-        seed_of_rank(seed, u64::from(self.rank)) & i64::MAX as u64
-    }
+/// The seed of a worker's order of rows; rank 0's is the job's.
+pub(crate) fn seed(seed: u64, rank: u32) -> u64 {
+    // A job's seed is an i64 above zero.
+    seed_of_rank(seed, u64::from(rank)) & i64::MAX as u64
 }
 
 /// Waits for the other workers of the job and joins their group; `None` for a job of one worker.
@@ -76,27 +76,25 @@ pub(crate) async fn form(
 impl Trainer {
     /// One step of all workers, or why there is none. A worker without a batch steps with those that have one
     /// (invariant RK-2).
-    pub(super) async fn step_together(
-        &mut self,
-        pass: u32,
-        peers: Peers,
-        next: Next,
-    ) -> Result<Option<End>, WorkerError> {
+    pub(super) async fn step_together(&mut self, pass: u32, peers: Peers, next: Next) -> Result<Made, WorkerError> {
+        let cuts = peers.leads() && self.cutter.is_due(self.tracker.steps + 1);
         let mine = match &next {
             Next::Batch(fetched) => Turn {
                 samples: u32::try_from(fetched.prepared.batch.size).unwrap_or(u32::MAX),
                 bytes: fetched.prepared.batch.bytes as f32,
-                stops: false,
+                stops: self.stopping,
+                cuts,
             },
-            Next::Dry => Turn::default(),
+            Next::Dry => Turn { stops: self.stopping, cuts, ..Turn::default() },
             Next::Interrupted => Turn { stops: true, ..Turn::default() },
         };
         let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
-        if agreed.stops() {
-            return Ok(Some(End::Interrupted));
+        // In turns, what is looked up is trained on: lookups count.
+        if agreed.stops() && (!peers.in_turns || agreed.samples() == 0) {
+            return Ok(Made::End(End::Interrupted));
         }
         if agreed.samples() == 0 {
-            return Ok(Some(End::Data));
+            return Ok(Made::End(End::Data));
         }
         let (share, step) = (agreed.share(peers.rank as usize), self.tracker.steps + 1);
         let fetched = match next {
@@ -112,7 +110,7 @@ impl Trainer {
                 self.told(&agreed, &[], &stepped, 0);
             }
         }
-        Ok(None)
+        Ok(Made::step(agreed.cuts(), agreed.stops()))
     }
 
     async fn step_with(
@@ -129,9 +127,10 @@ impl Trainer {
         let (stepped, mut prepared) = self.dense.call(work).await?;
         let mut stepped = stepped?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
-        let ends = std::mem::take(&mut prepared.batch.completes);
-        let values = std::mem::take(&mut stepped.gradients);
-        let gradients = Gradients { seq, unique: prepared.unique, values, ends, permit: Arc::new(permit) };
+        let ends = self.stream.advance(&mut prepared.batch);
+        let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
+        self.place = Some(Arc::clone(&permit));
+        let gradients = Gradients { seq, unique: prepared.unique, values, ends, permit };
         self.push(pass, peers, agreed, Some(gradients)).await?;
         self.told(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
@@ -188,8 +187,8 @@ mod tests {
     fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
         let peers = |rank| Peers { rank, world: 3, in_turns: false };
         assert_eq!([0, 1, 2].map(|rank| peers(rank).leads()), [true, false, false]);
-        assert_eq!(peers(0).seed(11), 11);
-        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| peers(rank).seed(11)));
+        assert_eq!(seed(11, 0), 11);
+        let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| seed(11, rank)));
         assert!(seeds.len() == 3 && seeds.iter().all(|seed| i64::try_from(*seed).is_ok()));
     }
 }

@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
-use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse};
+use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 
 use super::blocking::blocking;
 use crate::datapath::dense::DenseThread;
@@ -89,9 +89,30 @@ pub(crate) async fn save(
 ) -> Result<Manifest, WorkerError> {
     let folder = prepare(folder.to_owned()).await?;
     let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
+    let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder, SaveStage::Whole))).await?;
+    conclude(&folder, trained, Written { weights, saved }).await
+}
+
+/// What is known once the rows are written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The dense network's, as safetensors; not written yet.
+    pub(crate) weights: Vec<u8>,
+    /// By server.
+    pub(crate) saved: Vec<SaveResponse>,
+}
+
+/// Writes the weights, and the manifest last (invariant CK-1).
+///
+/// # Errors
+/// When one of them cannot be written.
+pub(crate) async fn conclude(
+    folder: &Path,
+    trained: Trained<'_>,
+    Written { weights, saved }: Written,
+) -> Result<Manifest, WorkerError> {
     let path = folder.join(DENSE);
     blocking("model files", move || write(&path, &weights)).await??;
-    let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder))).await?;
     let manifest = Manifest {
         format: FORMAT,
         job: trained.job.name.clone(),
@@ -113,7 +134,10 @@ pub(crate) async fn save(
 }
 
 /// Makes the folder and takes away an older manifest, so that at no time one describes other files.
-async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
     let make = move || {
         fs::create_dir_all(&folder).map_err(|source| file_error("create", &folder, source))?;
         let manifest = folder.join(MANIFEST);
@@ -129,8 +153,16 @@ async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
     blocking("model files", make).await?
 }
 
-async fn save_rows(server: &Arc<dyn Shard>, folder: &Path) -> Result<SaveResponse, WorkerError> {
-    let saved = server.save(SaveRequest { folder: folder.display().to_string() }).await;
+/// Has a server write its rows, or a part of that.
+///
+/// # Errors
+/// When it refuses or does not answer: by its name.
+pub(crate) async fn save_rows(
+    server: &Arc<dyn Shard>,
+    folder: &Path,
+    stage: SaveStage,
+) -> Result<SaveResponse, WorkerError> {
+    let saved = server.save(SaveRequest { folder: folder.display().to_string(), stage: stage.into() }).await;
     let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
     saved.map_err(refused)
 }

@@ -1,14 +1,15 @@
 //! Splits leased from the coordinator, for the reading thread.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use zagros_coordinator_client::ControlPlane;
-use zagros_ingest::{SplitSource, SplitTask};
+use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::control::{AssignRequest, Split, assign_response::Work};
+use zagros_protocol::control::{AssignRequest, Rest, Split, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::stop::Stop;
@@ -30,6 +31,8 @@ pub(crate) struct Splits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assigned {
     Split(SplitTask),
+    /// What is left of a stream that was begun before.
+    Rest(Begun),
     /// Others, or this worker itself, hold what is left: ask again.
     Later {
         pause: Duration,
@@ -38,14 +41,30 @@ pub(crate) enum Assigned {
     PassDone,
 }
 
+/// A stream that was begun before, by a worker whose order of rows it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) order: u32,
+    pub(crate) tasks: Vec<SplitTask>,
+    pub(crate) start: StreamStart,
+}
+
+/// Whether the asker is in the middle of a stream: then there is no rest of another one for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    ForAStream,
+    Within,
+}
+
 impl Splits {
     /// Asks once, trying again while the coordinator is away and patience lasts.
     ///
     /// # Errors
     /// When it stays away or refuses, or training must stop.
-    pub(crate) async fn ask(&self, pass: u32) -> Result<Assigned, WorkerError> {
+    pub(crate) async fn ask(&self, pass: u32, asking: Asking) -> Result<Assigned, WorkerError> {
         let deadline = Deadline::after(self.patience);
-        let request = AssignRequest { member: self.member, epoch: self.epoch, pass };
+        let continuing = asking == Asking::Within;
+        let request = AssignRequest { member: self.member, epoch: self.epoch, pass, continuing };
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let answer = tokio::select! {
@@ -55,6 +74,7 @@ impl Splits {
         let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
         match answer.work {
             Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
+            Some(Work::Rest(rest)) => Ok(Assigned::Rest(self.begun(rest)?)),
             Some(Work::Wait(wait)) => {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
                 Ok(Assigned::Later { pause, reason: wait.reason })
@@ -68,9 +88,15 @@ impl Splits {
     }
 
     /// The rest of what can be had now, starting with `first`, for a stream of its own.
-    pub(crate) fn stream(&self, pass: u32, first: SplitTask) -> Leased {
+    pub(crate) fn stream(&self, pass: u32, first: Vec<SplitTask>) -> Leased {
         let dealt = Arc::new(Mutex::new(Vec::new()));
-        Leased { splits: self.clone(), pass, first: Some(first), runtime: Handle::current(), dealt }
+        Leased { splits: self.clone(), pass, first: first.into(), runtime: Handle::current(), dealt }
+    }
+
+    fn begun(&self, rest: Rest) -> Result<Begun, WorkerError> {
+        let Rest { reader, splits, drop, windows, skip } = rest;
+        let tasks = splits.into_iter().map(|split| self.task(split)).collect::<Result<_, _>>()?;
+        Ok(Begun { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }
 
     fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
@@ -107,7 +133,7 @@ pub(crate) fn control_error(
 pub(crate) struct Leased {
     splits: Splits,
     pass: u32,
-    first: Option<SplitTask>,
+    first: VecDeque<SplitTask>,
     runtime: Handle,
     dealt: Arc<Mutex<Vec<u64>>>,
 }
@@ -121,10 +147,11 @@ impl Leased {
 
 impl SplitSource for Leased {
     fn next(&mut self) -> Result<Option<SplitTask>, String> {
-        let task = match self.first.take() {
+        let task = match self.first.pop_front() {
             Some(first) => Some(first),
-            None => match self.runtime.block_on(self.splits.ask(self.pass)) {
+            None => match self.runtime.block_on(self.splits.ask(self.pass, Asking::Within)) {
                 Ok(Assigned::Split(task)) => Some(task),
+                Ok(Assigned::Rest(_)) => return Err("the coordinator gave a rest in the middle of a stream".to_owned()),
                 Ok(Assigned::Later { .. } | Assigned::PassDone) | Err(WorkerError::Interrupted) => None,
                 Err(error) => return Err(error.to_string()),
             },
@@ -168,7 +195,7 @@ mod tests {
     async fn a_stream_takes_what_can_be_had_and_then_ends() {
         let wait = Ok(Work::Wait(Wait { retry_ms: 10, reason: "worker 0 holds 1 split".to_owned() }));
         let splits = splits([split(4, 1), wait, split(5, 0)]);
-        let mut leased = splits.stream(0, task(3, "a"));
+        let mut leased = splits.stream(0, vec![task(3, "a")]);
         let dealt = leased.dealt();
         let taken = tokio::task::spawn_blocking(move || [leased.next(), leased.next(), leased.next()]).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
@@ -179,13 +206,13 @@ mod tests {
     async fn a_coordinator_that_comes_back_is_asked_again() {
         let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
         let splits = splits([away(), away(), Ok(Work::PassDone(PassDone {}))]);
-        assert_eq!(splits.ask(0).await.unwrap(), Assigned::PassDone);
+        assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::PassDone);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
-        let error = splits(away.take(1000)).ask(0).await.unwrap_err().to_string();
+        let error = splits(away.take(1000)).ask(0, Asking::ForAStream).await.unwrap_err().to_string();
         assert!(
             error.contains("fake coordinator did not assign a split for 5.0s: connection refused; see whether"),
             "{error}"
@@ -194,8 +221,8 @@ mod tests {
 
     #[tokio::test]
     async fn answers_that_make_no_sense_are_errors() {
-        assert!(matches!(splits([split(4, 2)]).ask(0).await, Err(WorkerError::Control { .. })));
+        assert!(matches!(splits([split(4, 2)]).ask(0, Asking::ForAStream).await, Err(WorkerError::Control { .. })));
         let fenced = Err(Refusal::new(RefusalKind::Fenced, "replaced"));
-        assert!(matches!(splits([fenced]).ask(0).await, Err(WorkerError::Fenced { .. })));
+        assert!(matches!(splits([fenced]).ask(0, Asking::ForAStream).await, Err(WorkerError::Fenced { .. })));
     }
 }

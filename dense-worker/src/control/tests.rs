@@ -75,6 +75,7 @@ impl Setting {
             registry: Registry::new(),
             observer: self.steps.clone(),
             folder: None,
+            resume: None,
             shutdown: self.shutdown.clone(),
         }
     }

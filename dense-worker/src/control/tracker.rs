@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::Progress;
 
 use crate::event::{Evaluation, StepReport};
@@ -33,6 +34,21 @@ pub(crate) struct Tracker {
     pass: u32,
     pass_bytes: u64,
     total_bytes: u64,
+}
+
+/// What a run that goes on must know of what was done before. The measures over the recent past start anew.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TrackerState {
+    pub(crate) steps: u64,
+    samples: u64,
+    skipped: u64,
+    loss: Smoothed,
+    overall: Overall,
+    staleness_max: u32,
+    staleness_sum: u64,
+    seconds: f64,
+    pass: u32,
+    pass_bytes: u64,
 }
 
 /// One step, as the tracker wants it.
@@ -69,6 +85,30 @@ impl Tracker {
             pass_bytes: 0,
             total_bytes,
         }
+    }
+
+    pub(crate) fn state(&self) -> TrackerState {
+        TrackerState {
+            steps: self.steps,
+            samples: self.samples,
+            skipped: self.skipped,
+            loss: self.loss,
+            overall: self.overall.clone(),
+            staleness_max: self.staleness_max,
+            staleness_sum: self.staleness_sum,
+            seconds: self.seconds(),
+            pass: self.pass,
+            pass_bytes: self.pass_bytes,
+        }
+    }
+
+    /// Goes on from there.
+    pub(crate) fn take_up(&mut self, state: TrackerState) {
+        (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
+        (self.loss, self.overall) = (state.loss, state.overall);
+        (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
+        (self.time, self.pass, self.pass_bytes) =
+            (Duration::from_secs_f64(state.seconds), state.pass, state.pass_bytes);
     }
 
     pub(crate) fn pass_started(&mut self, pass: u32) {
@@ -162,8 +202,9 @@ impl Tracker {
 }
 
 /// A step as the coordinator is told of it.
-pub(crate) fn progress(report: &StepReport) -> Progress {
+pub(crate) fn progress(report: &StepReport, checkpoint_step: u64) -> Progress {
     Progress {
+        checkpoint_step,
         step: report.step,
         pass: report.pass,
         samples: report.samples,
@@ -192,6 +233,21 @@ mod tests {
         assert_eq!(tracker.stepped(step(0)).pass_fraction, 0.4);
         assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
         assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.pass_fraction()), (1, 4, 6, 0.6));
+    }
+
+    #[test]
+    fn what_was_done_before_is_gone_on_from() {
+        let mut before = Tracker::new(100);
+        let step = Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
+        before.pass_started(1);
+        before.stepped(step);
+        before.skipped(10);
+        let kept = serde_json::to_string(&before.state()).unwrap();
+        let mut after = Tracker::new(100);
+        after.take_up(serde_json::from_str(&kept).unwrap());
+        assert_eq!((after.steps, after.samples, after.skipped_steps(), after.pass_fraction()), (2, 2, 1, 0.5));
+        assert_eq!((after.loss(), after.staleness(), after.of_pass()), (0.25, before.staleness(), before.of_pass()));
+        assert_eq!(after.stepped(step).step, before.stepped(step).step);
     }
 
     #[test]

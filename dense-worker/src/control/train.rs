@@ -4,13 +4,13 @@
 //! only when splits of a worker that was lost are dealt out again.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use zagros_embedding_client::{EmbeddingClient, Window};
-use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStats};
-use zagros_job::{Job, NonFinite};
+use zagros_embedding_client::{EmbeddingClient, Permit, Window};
+use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStart, StreamStats};
+use zagros_job::{Job, Mode, NonFinite};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 use zagros_protocol::datapath::Access;
@@ -18,9 +18,11 @@ use zagros_protocol::datapath::Access;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
-use super::peers::Peers;
-use super::splits::{Assigned, Leased, Splits, control_error};
+use super::peers::{self, Peers};
+use super::resume::Cutter;
+use super::splits::{Asking, Assigned, Begun, Splits, control_error};
 use super::stop::Stop;
+use super::stream::StreamPlace;
 use super::tracker::{Step, Tracker, progress};
 use crate::datapath::dense::{Dense, DenseThread, Stepped};
 use crate::datapath::prefetch::{Lookups, Prefetch};
@@ -51,6 +53,13 @@ pub(crate) struct Trainer {
     pub(crate) pushes: Pushes,
     pub(crate) completer: Completer,
     pub(crate) next_seq: u64,
+    /// Where in its data this worker is.
+    pub(crate) stream: StreamPlace,
+    pub(crate) cutter: Cutter,
+    /// The last batch's place in the window, kept until nothing more is to be done between it and the next.
+    pub(crate) place: Option<Arc<Permit>>,
+    /// Asked to end, after the one batch whose lookup has counted already (mode `sync`).
+    pub(crate) stopping: bool,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Measures of the training rows of each pass.
@@ -68,6 +77,23 @@ pub(super) enum Next {
     Interrupted,
 }
 
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// None was made.
+    End(End),
+    /// It was made, and is the last: someone was asked to stop.
+    Last,
+    /// It was made; whether a checkpoint is cut after it.
+    Step { cuts: bool },
+}
+
+impl Made {
+    pub(super) fn step(cuts: bool, last: bool) -> Self {
+        if last { Self::Last } else { Self::Step { cuts } }
+    }
+}
+
 /// Why a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -80,26 +106,48 @@ pub(super) enum End {
 }
 
 impl Trainer {
-    /// Every pass, each followed by an evaluation.
+    /// Every pass from `first` on, each followed by an evaluation. The first may have been begun before.
     ///
     /// # Errors
     /// The first cause of whatever went wrong; everything of the pipeline has ended then.
-    pub(crate) async fn passes(&mut self) -> Result<Outcome, WorkerError> {
-        for pass in 0..self.job.train.epochs {
-            self.tracker.pass_started(pass);
+    pub(crate) async fn passes(&mut self, first: u32) -> Result<Outcome, WorkerError> {
+        if let Some(outcome) = self.owed_evaluation(first).await? {
+            return Ok(outcome);
+        }
+        for pass in first..self.job.train.epochs {
+            if pass > first || self.tracker.steps == 0 {
+                self.tracker.pass_started(pass);
+            }
             let end = self.pass(pass).await?;
             if end == End::Interrupted {
+                self.last_cut(pass).await?;
+                self.place = None;
                 return Ok(Outcome::Interrupted);
             }
             self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
-                return interrupted_or(error);
+                let outcome = interrupted_or(error)?;
+                // The pass is over once it is evaluated.
+                self.of_passes.pop();
+                self.last_cut(pass).await?;
+                return Ok(outcome);
             }
             if end == End::Steps || self.model.is_settled() {
                 break;
             }
         }
         Ok(Outcome::Finished)
+    }
+
+    /// The evaluation that an earlier process was to make when it was interrupted.
+    async fn owed_evaluation(&mut self, pass: u32) -> Result<Option<Outcome>, WorkerError> {
+        if self.tracker.steps == 0 || !self.is_evaluation_due() {
+            return Ok(None);
+        }
+        match self.evaluate(pass).await {
+            Ok(()) => Ok(None),
+            Err(error) => interrupted_or(error).map(Some),
+        }
     }
 
     fn pass_ended(&mut self, pass: u32) {
@@ -128,10 +176,18 @@ impl Trainer {
 
     async fn pass(&mut self, pass: u32) -> Result<End, WorkerError> {
         loop {
-            let first = match self.splits.ask(pass).await {
-                Ok(Assigned::Split(first)) => first,
+            let begun = match self.splits.ask(pass, Asking::ForAStream).await {
+                Ok(Assigned::Split(first)) => {
+                    Begun { order: self.order(), tasks: vec![first], start: StreamStart::default() }
+                }
+                Ok(Assigned::Rest(begun)) => begun,
                 // The others step, and so must this one, until none has a batch left: then the pass is over.
-                Ok(_) | Err(WorkerError::Interrupted) if self.peers.is_some() => return self.round(pass, None).await,
+                Ok(_) | Err(WorkerError::Interrupted) if self.peers.is_some() => {
+                    match self.round_together(pass, None).await? {
+                        Some(end) => return Ok(end),
+                        None => continue,
+                    }
+                }
                 Ok(Assigned::PassDone) => return Ok(End::Data),
                 Ok(Assigned::Later { pause, reason }) => {
                     self.observer.on(&Event::WaitingFor(reason));
@@ -142,24 +198,40 @@ impl Trainer {
                 Err(WorkerError::Interrupted) => return Ok(End::Interrupted),
                 Err(error) => return Err(error),
             };
-            let leased = self.splits.stream(pass, first);
-            let dealt = leased.dealt();
-            match self.round(pass, Some(self.open(pass, leased))).await? {
-                End::Data => self.complete_rest(pass, &dealt).await?,
-                end => return Ok(end),
+            let open = Some(self.open(pass, begun));
+            let end = if self.peers.is_some() {
+                self.round_together(pass, open).await?
+            } else {
+                Some(self.round(pass, open).await?).filter(|end| *end != End::Data)
+            };
+            if let Some(end) = end {
+                return Ok(end);
             }
-            if self.peers.is_some() {
-                return Ok(End::Data);
-            }
+            self.complete_rest(pass).await?;
         }
     }
 
-    /// The stream of the leased splits, in an order of this worker's own where rows are shuffled.
-    fn open(&self, pass: u32, leased: Leased) -> Open {
+    /// A round of all workers. The pass is over with one in which none had a batch.
+    async fn round_together(&mut self, pass: u32, open: Option<Open>) -> Result<Option<End>, WorkerError> {
+        let before = self.tracker.steps;
+        let end = self.round(pass, open).await?;
+        Ok((end != End::Data || self.tracker.steps == before).then_some(end))
+    }
+
+    /// Whose order of rows a new stream of this worker's has.
+    fn order(&self) -> u32 {
+        self.peers.map_or(0, |peers| peers.rank)
+    }
+
+    /// The stream of the leased splits, in an order of the worker's own that began it where rows are shuffled.
+    fn open(&mut self, pass: u32, begun: Begun) -> Open {
+        let Begun { order, tasks, start } = begun;
+        let leased = self.splits.stream(pass, tasks);
+        self.stream = StreamPlace::new(order, start, self.job.data.shuffle_rows, leased.dealt());
         let mut job = Job::clone(&self.job);
-        job.train.seed = self.peers.map_or(job.train.seed, |peers| peers.seed(job.train.seed));
+        job.train.seed = peers::seed(job.train.seed, order);
         Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-            let options = StreamOptions { part: Part::Train, pass, cancel };
+            let options = StreamOptions { part: Part::Train, pass, start, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }
@@ -194,18 +266,17 @@ impl Trainer {
                 return Ok(End::Steps);
             }
             let next = self.next(pass, prefetch).await?;
-            let end = match (self.peers, next) {
+            let made = match (self.peers, next) {
                 (Some(peers), next) => self.step_together(pass, peers, next).await?,
-                (None, Next::Batch(fetched)) => {
-                    self.step(pass, *fetched).await?;
-                    None
-                }
-                (None, Next::Dry) => Some(End::Data),
-                (None, Next::Interrupted) => Some(End::Interrupted),
+                (None, Next::Batch(fetched)) => self.step(pass, *fetched).await?,
+                (None, Next::Dry) => Made::End(if self.stopping { End::Interrupted } else { End::Data }),
+                (None, Next::Interrupted) => Made::End(End::Interrupted),
             };
-            if let Some(end) = end {
-                return Ok(end);
-            }
+            let cuts = match made {
+                Made::End(end) => return Ok(end),
+                Made::Last => return Ok(End::Interrupted),
+                Made::Step { cuts } => cuts,
+            };
             if self.is_evaluation_due() {
                 self.drain(pass).await?;
                 if let Err(error) = self.evaluate(pass).await {
@@ -216,30 +287,44 @@ impl Trainer {
                 }
                 self.tracker.resume();
             }
+            if cuts {
+                self.cut(pass).await?;
+            }
+            self.place = None;
         }
     }
 
     /// The next batch that has samples, its rows looked up. Acknowledgements are booked meanwhile.
     async fn next(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<Next, WorkerError> {
+        // Once asked to stop, the batch that may be looked up already is waited for no longer than a server.
+        let mut until = None;
         loop {
             let since = Instant::now();
             let fetched = tokio::select! {
                 biased;
-                reason = self.stop.requested() => return interrupted_or(reason).map(|_| Next::Interrupted),
+                reason = self.stop.requested(), if !self.stopping => {
+                    if interrupted_or(reason)? == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
+                        return Ok(Next::Interrupted);
+                    }
+                    (self.stopping, until) = (true, Some(since + self.job.cluster.patience));
+                    continue;
+                }
                 complete = self.pushes.acknowledged() => {
                     self.complete(pass, complete?);
                     self.metrics.spent(Stage::Waiting, since.elapsed());
                     continue;
                 }
+                () = passed(until) => return Ok(Next::Interrupted),
                 fetched = from_stream(prefetch) => fetched,
             };
             self.metrics.spent(Stage::Waiting, since.elapsed());
-            let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
+            let Some(mut fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
             self.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
                 return Ok(Next::Batch(Box::new(fetched)));
             }
-            let complete = self.pushes.skip(fetched.seq, fetched.prepared.batch.completes);
+            let ends = self.stream.advance(&mut fetched.prepared.batch);
+            let complete = self.pushes.skip(fetched.seq, ends);
             self.complete(pass, complete);
         }
     }
@@ -258,24 +343,26 @@ impl Trainer {
     }
 
     /// Everything about one batch from rows to gradients on their way.
-    async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<(), WorkerError> {
+    async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<Made, WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
+        let made = Made::step(self.cutter.is_due(self.tracker.steps + 1), self.stopping);
+        let permit = Arc::new(permit);
+        self.place = Some(Arc::clone(&permit));
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
         if let Some(what) = self.skipped(&stepped) {
             let complete = self.skip(seq, what, prepared.batch);
             self.complete(pass, complete);
-            return Ok(());
+            return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
         let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
-        let ends = std::mem::take(&mut prepared.batch.completes);
-        let permit = Arc::new(permit);
+        let ends = self.stream.advance(&mut prepared.batch);
         self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, prepared.batch.bytes);
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
-        Ok(())
+        Ok(made)
     }
 
     /// What was not finite, where the job wants such batches left out.
@@ -288,7 +375,7 @@ impl Trainer {
 
     /// A batch that changes nothing: neither the dense network, which refused it, nor any row. It counts as a step,
     /// or a run of `max_steps` would want more batches than were fetched for it. Answers the splits that are complete.
-    fn skip(&mut self, seq: u64, what: &'static str, batch: Batch) -> Vec<u64> {
+    fn skip(&mut self, seq: u64, what: &'static str, mut batch: Batch) -> Vec<u64> {
         let skipped = self.tracker.skipped(batch.bytes);
         self.metrics.steps.inc();
         self.metrics.skipped_steps.inc();
@@ -297,7 +384,8 @@ impl Trainer {
             let step = self.tracker.steps;
             tracing::warn!(step, skipped, "{what} is not finite; its batch is left out (train.non_finite)");
         }
-        self.pushes.skip(seq, batch.completes)
+        let ends = self.stream.advance(&mut batch);
+        self.pushes.skip(seq, ends)
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
@@ -306,7 +394,7 @@ impl Trainer {
         self.metrics.samples.inc_by(step.labels.len() as u64);
         self.metrics.loss.set(report.loss);
         self.metrics.staleness.set(i64::from(report.staleness));
-        self.membership.set_progress(progress(&report));
+        self.membership.set_progress(progress(&report, self.cutter.newest()));
         self.observer.on(&Event::Step(report));
     }
 
@@ -369,17 +457,16 @@ impl Trainer {
     }
 
     /// Waits until every gradient is acknowledged and every complete split is told.
-    async fn drain(&mut self, pass: u32) -> Result<(), WorkerError> {
+    pub(super) async fn drain(&mut self, pass: u32) -> Result<(), WorkerError> {
         let complete = self.pushes.drain().await?;
         self.complete(pass, complete);
         self.completer.flush().await
     }
 
     /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
-    async fn complete_rest(&mut self, pass: u32, dealt: &Mutex<Vec<u64>>) -> Result<(), WorkerError> {
-        let dealt = std::mem::take(&mut *dealt.lock().unwrap_or_else(PoisonError::into_inner));
+    async fn complete_rest(&mut self, pass: u32) -> Result<(), WorkerError> {
         // The coordinator takes a split twice without harm.
-        self.complete(pass, dealt);
+        self.complete(pass, self.stream.dealt());
         self.completer.flush().await
     }
 
@@ -396,6 +483,14 @@ impl Trainer {
 
     fn is_evaluation_due(&self) -> bool {
         self.job.train.evaluate_every.is_some_and(|every| self.tracker.steps.is_multiple_of(every))
+    }
+}
+
+/// Waits for a moment; for ever without one.
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
     }
 }
 

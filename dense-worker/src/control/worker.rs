@@ -23,9 +23,11 @@ use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::peers::{self, Peers};
+use super::resume::{Cutter, FileSize, ResumePoint};
 use super::saved_model::{Trained, save};
 use super::splits::Splits;
 use super::stop::Stop;
+use super::stream::StreamPlace;
 use super::tracker::Tracker;
 use super::train::{Trainer, paths};
 use crate::datapath::dense::DenseThread;
@@ -55,6 +57,8 @@ pub struct Worker {
     /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
     /// first.
     pub folder: Option<RunFolder>,
+    /// Where an earlier process of this run was; for the first worker.
+    pub resume: Option<ResumePoint>,
     /// Ends training after the step it is in.
     pub shutdown: Shutdown,
 }
@@ -92,6 +96,7 @@ impl Worker {
     pub async fn run_on(mut self, input: Input) -> Result<Summary, WorkerError> {
         // One worker tells of all.
         self.folder = self.folder.filter(|_| self.index == 0);
+        self.resume = self.resume.filter(|_| self.index == 0);
         // Before fitting: what every role must agree on is the job as given.
         let fingerprint = self.job.fingerprint();
         let data = self.look_at_data(input).await?;
@@ -122,6 +127,9 @@ impl Worker {
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), Part::Train).await?;
+        if let Some(point) = &self.resume {
+            point.prepare(&mut self.job, &files)?;
+        }
         if self.job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
             self.fit().await?;
         }
@@ -170,6 +178,7 @@ impl Worker {
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             files: files.iter().map(data_file).collect(),
+            position: self.resume.as_ref().map(|point| point.training().position()),
         };
         let patience = self.job.cluster.patience;
         Ok(Membership::join(Arc::clone(&self.control), request, patience, &self.shutdown).await?)
@@ -191,7 +200,10 @@ impl Worker {
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
-            Input::Files => trainer.train_and_conclude().await,
+            Input::Files => match trainer.resume(self.resume.as_ref()).await {
+                Ok(first_pass) => trainer.train_and_conclude(first_pass).await,
+                Err(error) => Err(error),
+            },
             Input::Preloaded(batches) => trainer.preloaded(batches).await,
         };
         let outcome = match outcome {
@@ -205,6 +217,9 @@ impl Worker {
             Ok(summary) => self.write(summary).await,
             Err(_) => Ok(()),
         };
+        if outcome == Outcome::Finished && saved.is_ok() {
+            trainer.forget_cuts().await;
+        }
         saved.and(written).and(summary)
     }
 
@@ -265,6 +280,10 @@ impl Worker {
             held_out: data.held_out,
             observer: Arc::clone(&self.observer),
             next_seq: 0,
+            stream: StreamPlace::default(),
+            place: None,
+            stopping: false,
+            cutter: Cutter::new(&job, self.folder.as_ref().map(RunFolder::checkpoints), sizes(&data.files)),
             evaluated: None,
             of_passes: Vec::new(),
             model: ModelChoice::new(&job, self.folder.as_ref().map(RunFolder::checkpoints)),
@@ -339,6 +358,10 @@ pub(crate) fn wire(job: &Job) -> Encoding {
         Wire::F16 => Encoding::F16,
         Wire::Bf16 => Encoding::Bf16,
     }
+}
+
+fn sizes(files: &[FileInfo]) -> Vec<FileSize> {
+    files.iter().map(|file| FileSize { path: file.path.clone(), bytes: file.bytes }).collect()
 }
 
 fn data_file(file: &FileInfo) -> DataFile {

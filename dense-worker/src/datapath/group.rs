@@ -16,7 +16,7 @@ use crate::metrics::Stage;
 use crate::model::{ModelError, StepOutput};
 
 /// Numbers in a [`Turn`].
-const TURN: usize = 3;
+const TURN: usize = 4;
 
 /// The group, and the buffer that gradients are summed in.
 pub(crate) struct Together {
@@ -39,6 +39,8 @@ pub(crate) struct Turn {
     pub(crate) bytes: f32,
     /// It was asked to stop.
     pub(crate) stops: bool,
+    /// A checkpoint is due after the step; the first worker says so.
+    pub(crate) cuts: bool,
 }
 
 /// What all workers bring, by rank: the same on all of them.
@@ -49,6 +51,11 @@ impl Agreed {
     /// Whether any worker was asked to stop: then all do.
     pub(crate) fn stops(&self) -> bool {
         self.0.iter().any(|turn| turn.stops)
+    }
+
+    /// Whether a checkpoint is cut after the step.
+    pub(crate) fn cuts(&self) -> bool {
+        self.0.iter().any(|turn| turn.cuts)
     }
 
     /// Of all workers; 0 when no worker has a batch left.
@@ -106,10 +113,16 @@ impl Dense {
         let (rank, world) = (together.group.rank(), together.group.world());
         let mut all = vec![0.0; world * TURN];
         // f32 counts samples exactly up to 2²⁴, more than any batch has.
-        all[rank * TURN..][..TURN].copy_from_slice(&[mine.samples as f32, mine.bytes, f32::from(mine.stops)]);
+        let words = [mine.samples as f32, mine.bytes, f32::from(mine.stops), f32::from(mine.cuts)];
+        all[rank * TURN..][..TURN].copy_from_slice(&words);
         together.group.all_reduce_sum(&mut all)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        let turn = |words: &[f32; TURN]| Turn { samples: words[0] as u32, bytes: words[1], stops: words[2] > 0.0 };
+        let turn = |&[samples, bytes, stops, cuts]: &[f32; TURN]| Turn {
+            samples: samples as u32,
+            bytes,
+            stops: stops > 0.0,
+            cuts: cuts > 0.0,
+        };
         Ok(Agreed(all.as_chunks::<TURN>().0.iter().map(turn).collect()))
     }
 
@@ -173,16 +186,26 @@ impl Dense {
         Ok(together.group.all_gather(mine)?)
     }
 
-    /// Takes the weights that rank 0 has now; the optimiser starts anew.
+    /// Takes weights and optimiser that rank 0 has now. What rank 0 says besides is the answer on all of them.
     ///
     /// # Errors
     /// When a worker does not take part, or libtorch fails.
-    pub(crate) fn follow_lead(&mut self) -> Result<(), WorkerError> {
-        let Some(together) = &mut self.together else { return Ok(()) };
+    pub(crate) fn follow_lead(&mut self, said: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
+        let Some(together) = &mut self.together else { return Ok(said) };
         let leads = together.group.rank() == 0;
-        let mine = if leads { self.model.to_safetensors()? } else { Vec::new() };
-        let all = together.group.all_gather(&mine)?;
-        if leads { Ok(()) } else { Ok(self.model.load_safetensors(&all[0])?) }
+        let mine = if leads {
+            [said, self.model.to_safetensors()?, self.model.optimizer_state()?]
+        } else {
+            Default::default()
+        };
+        let [said, weights, optimizer] = mine;
+        let mut of_lead = |bytes: &[u8]| together.group.all_gather(bytes).map(|mut all| std::mem::take(&mut all[0]));
+        let (said, weights, optimizer) = (of_lead(&said)?, of_lead(&weights)?, of_lead(&optimizer)?);
+        if !leads {
+            self.model.load_safetensors(&weights)?;
+            self.model.restore_optimizer(&optimizer)?;
+        }
+        Ok(said)
     }
 
     /// Forward and backward over this worker's batch, if it has one.

@@ -15,6 +15,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// Of batches that are numbered from `first`.
+    pub(crate) fn from(first: u64) -> Self {
+        Self { frontier: first, ..Self::default() }
+    }
+
     /// Batch `seq` is acknowledged and holds the last row of the splits `ends`; answers the splits that are
     /// complete now, in the order of their last rows.
     pub(crate) fn acknowledge(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {

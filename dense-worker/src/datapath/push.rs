@@ -35,6 +35,11 @@ impl Pushes {
         Self { client, metrics, under_way: JoinSet::new(), ledger: Ledger::default() }
     }
 
+    /// The next batch has this number; nothing may be under way.
+    pub(crate) fn count_from(&mut self, seq: u64) {
+        self.ledger = Ledger::from(seq);
+    }
+
     /// Sends a batch's gradients.
     pub(crate) fn start(&mut self, gradients: Gradients) {
         let (client, metrics) = (Arc::clone(&self.client), self.metrics.clone());

@@ -176,6 +176,7 @@ pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
 #[derive(Debug)]
 pub(super) struct Dropout {
     share: f64,
+    seed: u64,
     random: Pcg64Mcg,
 }
 
@@ -183,7 +184,16 @@ impl Dropout {
     /// `stream` tells apart those who drop at the same time.
     pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than the first weights'.
-        Self { share, random: Pcg64Mcg::seed_from_u64(!seed ^ stream.rotate_left(32)) }
+        let seed = !seed ^ stream.rotate_left(32);
+        Self { share, seed, random: Pcg64Mcg::seed_from_u64(seed) }
+    }
+
+    /// From now on draws what belongs to a step: a function of seed, stream and step, so that there is no state to keep.
+    pub(super) fn draw_for(&mut self, step: u64) {
+        if self.share > 0.0 {
+            // An odd constant, so that neighbouring steps of neighbouring seeds differ in many bits.
+            self.random = Pcg64Mcg::seed_from_u64(self.seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        }
     }
 
     /// Of the units, 0 .. 1.

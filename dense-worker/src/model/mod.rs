@@ -7,11 +7,12 @@ mod deepfm;
 mod dlrm;
 mod error;
 mod ffnn;
-mod gradients;
+mod flat;
 mod mlp;
 mod optimizer;
 mod pass;
 mod shared;
+mod state;
 mod torchscript;
 mod weights;
 mod wide_deep;
@@ -25,7 +26,7 @@ use deepfm::DeepFm;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
-use gradients::Gradients;
+use flat::Flat;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 use pass::{Share, Team};
@@ -83,7 +84,8 @@ pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
     network: Network,
-    gradients: Gradients,
+    weights: Flat,
+    gradients: Flat,
     /// The step without autograd, for networks that have one.
     team: Option<Team>,
     updater: Updater,
@@ -115,12 +117,14 @@ impl DenseModel {
         let shape = InputShape::of(job);
         let variables = VarStore::new(Device::Cpu);
         let network = Network::build(job, &shape, &variables)?;
-        let updater = Updater::new(&job.dense_optimizer, job.train.updates, &variables)?;
-        let gradients = Gradients::attach(&variables)?;
+        // Before anything looks at the variables' memory.
+        let weights = Flat::weights(&variables)?;
+        let gradients = Flat::gradients(&variables)?;
+        let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
         let team = Team::of(&network, &shape, &gradients, job.train.threads, dropout)?;
         let (dropout, threads) = (dropout(0), job.train.threads);
-        Ok(Self { shape, variables, network, gradients, team, updater, steps: 0, dropout, threads })
+        Ok(Self { shape, variables, network, weights, gradients, team, updater, steps: 0, dropout, threads })
     }
 
     /// What the network reads of one sample.
@@ -140,7 +144,7 @@ impl DenseModel {
         // A step that is left out counts for the schedule, too.
         self.steps += 1;
         self.check_finite(&output)?;
-        self.updater.apply(self.steps - 1, &self.variables)?;
+        self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())?;
         Ok(output)
     }
 
@@ -150,9 +154,21 @@ impl DenseModel {
     /// When lengths disagree or libtorch fails.
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         self.check_lengths(numeric, embeddings, labels.len())?;
+        self.draw_for(self.steps);
         match &mut self.team {
             Some(team) => team_step(team, &mut self.gradients, numeric, embeddings, labels),
             None => self.autograd(numeric, embeddings, labels),
+        }
+    }
+
+    /// From now on, dropout draws as it does in this step, whatever was before.
+    fn draw_for(&mut self, step: u64) {
+        self.dropout.draw_for(step);
+        if let Some(team) = &mut self.team {
+            team.draw_for(step);
+        }
+        if let Network::TorchScript(module) = &self.network {
+            module.draw_for(step);
         }
     }
 
@@ -192,7 +208,7 @@ impl DenseModel {
         weights::encode(&self.variables)
     }
 
-    /// Takes weights that [`Self::to_safetensors`] wrote; the optimiser starts anew.
+    /// Takes weights that [`Self::to_safetensors`] wrote; the optimiser's state stays.
     ///
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
@@ -268,7 +284,7 @@ impl Network {
 /// Loss and gradients, by loops of our own.
 fn team_step(
     team: &mut Team,
-    variables: &mut Gradients,
+    variables: &mut Flat,
     numeric: &[f32],
     embeddings: &[f32],
     labels: &[f32],

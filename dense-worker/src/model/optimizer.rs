@@ -1,12 +1,16 @@
-//! How the dense network learns: clip, schedule, optimiser.
-//!
-//! SGD, Adam and AdamW are libtorch's; Adagrad, which tch does not offer, is written out here.
+//! How the dense network learns: clip, schedule, optimiser. Over all weights in one piece, without libtorch: so that
+//! the state is there to be kept, sent and restored.
 
-use tch::Tensor;
-use tch::nn::{self, Optimizer, OptimizerConfig, VarStore};
+use std::collections::BTreeMap;
+
 use zagros_job::{DenseOptimizer, DenseUpdates, Schedule};
+use zagros_table::wide::wide;
 
 use super::ModelError;
+
+/// Adam's decay rates of the moments and what keeps it from dividing by zero, as in the paper (and PyTorch).
+const BETAS: (f32, f32) = (0.9, 0.999);
+const EPSILON: f32 = 1e-8;
 
 /// The optimiser of a network, its state, and what its gradients go through before.
 #[derive(Debug)]
@@ -15,117 +19,201 @@ pub(super) struct Updater {
     /// Learning rate before the schedule.
     lr: f64,
     updates: DenseUpdates,
+    state: State,
 }
 
-#[derive(Debug)]
+/// What an optimiser remembers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct State {
+    /// Updates that were made.
+    pub(super) applied: u64,
+    /// By name, each as long as the weights and in their order.
+    pub(super) vectors: BTreeMap<&'static str, Vec<f32>>,
+}
+
+#[derive(Clone, Copy, Debug)]
 enum Rule {
-    Torch(Optimizer),
-    Adagrad(Adagrad),
+    Sgd { momentum: f32, weight_decay: f32 },
+    Adam { weight_decay: f32 },
+    AdamW { weight_decay: f64 },
+    Adagrad { epsilon: f32, weight_decay: f32 },
 }
 
 impl Updater {
-    pub(super) fn new(
-        optimizer: &DenseOptimizer,
-        updates: DenseUpdates,
-        variables: &VarStore,
-    ) -> Result<Self, ModelError> {
+    /// For so many weights.
+    pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = match *optimizer {
-            DenseOptimizer::Adam { lr, weight_decay } => {
-                (Rule::Torch(nn::adam(0.9, 0.999, weight_decay).build(variables, lr)?), lr)
-            }
-            DenseOptimizer::AdamW { lr, weight_decay } => {
-                (Rule::Torch(nn::adamw(0.9, 0.999, weight_decay).build(variables, lr)?), lr)
-            }
+            DenseOptimizer::Adam { lr, weight_decay } => (Rule::Adam { weight_decay: weight_decay as f32 }, lr),
+            DenseOptimizer::AdamW { lr, weight_decay } => (Rule::AdamW { weight_decay }, lr),
             DenseOptimizer::Sgd { lr, momentum, weight_decay } => {
-                (Rule::Torch(nn::sgd(momentum, 0.0, weight_decay, false).build(variables, lr)?), lr)
+                (Rule::Sgd { momentum: momentum as f32, weight_decay: weight_decay as f32 }, lr)
             }
-            DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
-                let weights = variables.trainable_variables();
-                let accumulators = weights.iter().map(|weight| weight.f_full_like(initial_accumulator));
-                let accumulators = accumulators.collect::<Result<_, _>>()?;
-                (Rule::Adagrad(Adagrad { accumulators, epsilon, weight_decay }), lr)
+            DenseOptimizer::Adagrad { lr, epsilon, weight_decay, .. } => {
+                (Rule::Adagrad { epsilon: epsilon as f32, weight_decay: weight_decay as f32 }, lr)
             }
         };
-        Ok(Self { rule, lr, updates })
+        let first = |name, value| (name, vec![value; weights]);
+        let vectors = match *optimizer {
+            DenseOptimizer::Sgd { momentum: 0.0, .. } => BTreeMap::new(),
+            DenseOptimizer::Sgd { .. } => BTreeMap::from([first("velocity", 0.0)]),
+            DenseOptimizer::Adagrad { initial_accumulator, .. } => {
+                BTreeMap::from([first("squares", initial_accumulator as f32)])
+            }
+            DenseOptimizer::Adam { .. } | DenseOptimizer::AdamW { .. } => {
+                BTreeMap::from([first("first_moment", 0.0), first("second_moment", 0.0)])
+            }
+        };
+        Self { rule, lr, updates, state: State { applied: 0, vectors } }
     }
 
     /// Clips the gradients, which are finite, and applies them at the rate of `step`, counted from 0.
     ///
     /// # Errors
-    /// When libtorch fails, or the gradients' norm is wanted and beyond f32; the weights are then what they were.
-    pub(super) fn apply(&mut self, step: u64, variables: &VarStore) -> Result<(), ModelError> {
-        let weights = variables.trainable_variables();
-        tch::no_grad(|| clip(&weights, &self.updates))?;
+    /// When the gradients' norm is wanted and beyond f32; the weights are then what they were.
+    pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
+        clip(gradients, &self.updates)?;
         let lr = self.lr * factor(self.updates.schedule, step);
-        match &mut self.rule {
-            Rule::Torch(optimizer) => {
-                if self.updates.schedule != Schedule::Constant {
-                    optimizer.set_lr(lr);
-                }
-                optimizer.step();
-                Ok(())
+        let State { applied, vectors } = &mut self.state;
+        *applied += 1;
+        let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
+        match (self.rule, vectors.next(), vectors.next()) {
+            (Rule::Sgd { momentum, weight_decay }, velocity, _) => {
+                sgd(weights, gradients, velocity.unwrap_or_default(), lr as f32, momentum, weight_decay);
             }
-            Rule::Adagrad(adagrad) => tch::no_grad(|| adagrad.apply(lr, weights)),
+            (Rule::Adagrad { epsilon, weight_decay }, Some(squares), _) => {
+                adagrad(weights, gradients, squares, lr as f32, epsilon, weight_decay);
+            }
+            (Rule::Adam { weight_decay }, Some(first), Some(second)) => {
+                let rates = AdamRates::of(lr, *applied);
+                adam(weights, gradients, first, second, AdamRates { weight_decay, ..rates });
+            }
+            (Rule::AdamW { weight_decay }, Some(first), Some(second)) => {
+                let rates = AdamRates::of(lr, *applied);
+                adam(weights, gradients, first, second, AdamRates { keep: (1.0 - lr * weight_decay) as f32, ..rates });
+            }
+            // `new` makes each rule's vectors.
+            (Rule::Adagrad { .. } | Rule::Adam { .. } | Rule::AdamW { .. }, _, _) => {}
         }
+        Ok(())
     }
-}
 
-/// Duchi et al. 2011, element-wise: a ← a + g²; w ← w − lr·g / (√a + ε).
-#[derive(Debug)]
-struct Adagrad {
-    /// Shaped as the weights, in their order.
-    accumulators: Vec<Tensor>,
-    epsilon: f64,
-    weight_decay: f64,
-}
+    /// What it remembers.
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
 
-impl Adagrad {
-    fn apply(&mut self, lr: f64, weights: Vec<Tensor>) -> Result<(), ModelError> {
-        for (mut weight, accumulator) in weights.into_iter().zip(&mut self.accumulators) {
-            let mut gradient = weight.f_grad()?;
-            if !gradient.defined() {
-                continue;
-            }
-            if self.weight_decay > 0.0 {
-                gradient = gradient.f_add(&weight.f_mul_scalar(self.weight_decay)?)?;
-            }
-            let _ = accumulator.f_addcmul_(&gradient, &gradient)?;
-            let root = accumulator.f_sqrt()?.f_add_scalar_(self.epsilon)?;
-            let _ = weight.f_addcdiv_(&gradient.f_mul_scalar(-lr)?, &root)?;
+    /// Remembers something else.
+    ///
+    /// # Errors
+    /// When that is the state of another optimiser or of other weights: nothing is taken then.
+    pub(super) fn restore(&mut self, state: State) -> Result<(), ModelError> {
+        let form = |state: &State| state.vectors.iter().map(|(name, all)| format!("{name} {}", all.len())).collect();
+        let (own, found): (Vec<String>, Vec<String>) = (form(&self.state), form(&state));
+        if own != found {
+            let what = format!("the optimiser's state is {}, not {}", named(&found), named(&own));
+            return Err(ModelError::Foreign { what });
         }
+        self.state = state;
         Ok(())
     }
 }
 
-/// By value first, then all together by their Euclidean norm.
-fn clip(weights: &[Tensor], updates: &DenseUpdates) -> Result<(), ModelError> {
-    // A parameter that a module of the user's does not use has none.
-    let mut gradients = weights.iter().map(Tensor::f_grad).collect::<Result<Vec<_>, _>>()?;
-    gradients.retain(Tensor::defined);
-    if let Some(limit) = updates.clip_value {
-        for gradient in &mut gradients {
-            let _ = gradient.f_clamp_(-limit, limit)?;
+fn named(vectors: &[String]) -> String {
+    if vectors.is_empty() { "nothing".to_owned() } else { vectors.join(", ") }
+}
+
+/// v ← µ·v + g; w ← w − lr·v (Polyak 1964, as PyTorch writes it). Without momentum `velocity` is empty.
+fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, momentum: f32, weight_decay: f32) {
+    wide(
+        #[inline(always)]
+        || {
+            if velocity.is_empty() {
+                for (weight, gradient) in weights.iter_mut().zip(gradients) {
+                    *weight -= lr * (gradient + weight_decay * *weight);
+                }
+                return;
+            }
+            for ((weight, gradient), velocity) in weights.iter_mut().zip(gradients).zip(velocity.iter_mut()) {
+                *velocity = momentum * *velocity + (gradient + weight_decay * *weight);
+                *weight -= lr * *velocity;
+            }
+        },
+    );
+}
+
+/// Duchi et al. 2011, element-wise: a ← a + g²; w ← w − lr·g / (√a + ε).
+fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32, epsilon: f32, weight_decay: f32) {
+    wide(
+        #[inline(always)]
+        || {
+            for ((weight, gradient), square) in weights.iter_mut().zip(gradients).zip(squares.iter_mut()) {
+                let gradient = gradient + weight_decay * *weight;
+                *square += gradient * gradient;
+                *weight -= lr * gradient / (square.sqrt() + epsilon);
+            }
+        },
+    );
+}
+
+/// What one update of Adam multiplies with.
+#[derive(Clone, Copy, Debug)]
+struct AdamRates {
+    /// lr / (1 − β₁ᵗ).
+    step: f32,
+    /// 1 / √(1 − β₂ᵗ).
+    root: f32,
+    /// Times the weight, added to the gradient: L2 regularisation.
+    weight_decay: f32,
+    /// What is kept of the weight: decoupled decay.
+    keep: f32,
+}
+
+impl AdamRates {
+    /// Of the `applied`th update, counted from 1, without decay.
+    fn of(lr: f64, applied: u64) -> Self {
+        let left = |beta: f32| 1.0 - f64::from(beta).powf(applied as f64);
+        Self {
+            step: (lr / left(BETAS.0)) as f32,
+            root: (1.0 / left(BETAS.1).sqrt()) as f32,
+            weight_decay: 0.0,
+            keep: 1.0,
         }
     }
+}
+
+/// Kingma & Ba 2015, algorithm 1; with `keep` below one AdamW (Loshchilov & Hutter 2019, algorithm 2).
+fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], rates: AdamRates) {
+    let AdamRates { step, root, weight_decay, keep } = rates;
+    wide(
+        #[inline(always)]
+        || {
+            let moments = first.iter_mut().zip(second.iter_mut());
+            for ((weight, gradient), (first, second)) in weights.iter_mut().zip(gradients).zip(moments) {
+                let gradient = gradient + weight_decay * *weight;
+                *first = BETAS.0 * *first + (1.0 - BETAS.0) * gradient;
+                *second = BETAS.1 * *second + (1.0 - BETAS.1) * gradient * gradient;
+                *weight = keep * *weight - step * *first / (second.sqrt() * root + EPSILON);
+            }
+        },
+    );
+}
+
+/// By value first, then all together by their Euclidean norm.
+fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError> {
+    if let Some(limit) = updates.clip_value {
+        let limit = limit as f32;
+        gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-limit, limit));
+    }
     let Some(limit) = updates.clip_norm else { return Ok(()) };
-    let norm = norm(&gradients)?;
-    if !norm.is_finite() {
+    let norm = gradients.iter().map(|gradient| f64::from(*gradient).powi(2)).sum::<f64>().sqrt();
+    if norm > f64::from(f32::MAX) {
         return Err(ModelError::NotFinite { what: "the norm of the dense network's gradients" });
     }
     if norm > limit {
-        for gradient in &mut gradients {
-            let _ = gradient.f_mul_scalar_(limit / norm)?;
-        }
+        let scale = (limit / norm) as f32;
+        gradients.iter_mut().for_each(|gradient| *gradient *= scale);
     }
     Ok(())
-}
-
-fn norm(gradients: &[Tensor]) -> Result<f64, ModelError> {
-    let mut squares = 0.0;
-    for gradient in gradients {
-        squares += gradient.f_norm()?.f_double_value(&[])?.powi(2);
-    }
-    Ok(squares.sqrt())
 }
 
 /// The tables' schedules, so that rows and dense network can go at one pace.

@@ -40,7 +40,7 @@ impl DenseModel {
         }
         self.gradients.values_mut().copy_from_slice(gradients);
         self.steps += 1;
-        self.updater.apply(self.steps - 1, &self.variables)
+        self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())
     }
 
     /// From now on, dropout draws from this seed: the units that another worker drops are others.

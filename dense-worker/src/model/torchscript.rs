@@ -18,11 +18,12 @@ use super::{ModelError, int};
 pub(super) struct TorchScript {
     /// Switched between training and evaluation with each batch; the network has one thread.
     module: RefCell<TrainableCModule>,
+    seed: u64,
 }
 
 impl TorchScript {
-    /// Reads the module and puts its parameters among the variables. `seed` becomes that of libtorch's generator,
-    /// which dropout inside the module draws from.
+    /// Reads the module and puts its parameters among the variables. `seed` and step make that of libtorch's
+    /// generator, which dropout inside the module draws from.
     ///
     /// # Errors
     /// When the file cannot be read, has another hash than `sha256` (lower-case hexadecimal), or is no module.
@@ -33,13 +34,17 @@ impl TorchScript {
         if found != sha256 {
             return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
         }
-        tch::manual_seed(seed.cast_signed());
         let module = TrainableCModule::load_data(&mut bytes.as_slice(), variables.root());
         let module = module.map_err(|error| script(format!("is no TorchScript module: {}", first_line(&error))))?;
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
-        Ok(Self { module: RefCell::new(module) })
+        Ok(Self { module: RefCell::new(module), seed })
+    }
+
+    /// Dropout inside the module draws as it does in this step.
+    pub(super) fn draw_for(&self, step: u64) {
+        tch::manual_seed(self.seed.wrapping_add(step).cast_signed());
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.

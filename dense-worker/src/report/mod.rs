@@ -6,4 +6,4 @@ mod run_folder;
 pub mod tensorboard;
 
 pub use recorder::Recorder;
-pub use run_folder::RunFolder;
+pub use run_folder::{RunFolder, RunLock};

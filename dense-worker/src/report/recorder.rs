@@ -4,6 +4,8 @@
 //! - `step`: the fields of [`StepReport`]; each of the first 1,000 steps, then at most one a second;
 //! - `evaluation`: `step`, `part` (`validation` or `test`), `pass` and the fields of [`crate::Evaluation`];
 //! - `pass`: the same without `part`, of the training rows of a pass;
+//! - `resumed`: `step`; whatever came after that step before is void;
+//! - `checkpoint`: `step`, `pause_seconds`, `seconds`;
 //! - `choice`: `step` and `message`, where the validation part chose the state that is the model.
 
 use std::fs::{self, File, OpenOptions};
@@ -67,6 +69,16 @@ enum Line {
         step: u64,
         message: String,
     },
+    Resumed {
+        time: f64,
+        step: u64,
+    },
+    Checkpoint {
+        time: f64,
+        step: u64,
+        pause_seconds: f64,
+        seconds: f64,
+    },
 }
 
 impl Recorder {
@@ -102,6 +114,11 @@ impl Observer for Recorder {
             }
             Event::Chosen { step, message } => {
                 gate.send(Line::Choice { time, step: *step, message: message.clone() });
+            }
+            Event::Resumed { step, .. } => gate.send(Line::Resumed { time, step: *step }),
+            Event::Checkpoint { step, pause_seconds, seconds, .. } => {
+                let (step, pause_seconds, seconds) = (*step, *pause_seconds, *seconds);
+                gate.send(Line::Checkpoint { time, step, pause_seconds, seconds });
             }
             _ => {}
         }
@@ -168,7 +185,7 @@ impl Files {
             Line::Pass { time, step, training, .. } => {
                 events.scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
             }
-            Line::Choice { .. } => Ok(()),
+            Line::Choice { .. } | Line::Resumed { .. } | Line::Checkpoint { .. } => Ok(()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The folder of one run: `job.toml`, `metrics.jsonl`, `tensorboard/`, `checkpoints/`, `summary.json`, `model/`,
 //! `report.html`.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,12 @@ use crate::summary::Summary;
 
 /// How many runs of one name may start in one second.
 const SAME_SECOND: u32 = 1000;
+
+/// The right to train in a folder, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
 
 /// The folder of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +50,28 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// The folders of all runs of this job's name, in the order that they were started in.
+    ///
+    /// # Errors
+    /// When the parent folder cannot be read.
+    pub fn of_job(job: &Job) -> Result<Vec<Self>, WorkerError> {
+        let parent = &job.output.folder;
+        let entries = match fs::read_dir(parent) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|source| file_error("read", parent, source))?,
+        };
+        let base = format!("{}-", file_name(&job.name));
+        let mut runs = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|source| file_error("read", parent, source))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let stamp = name.strip_prefix(&base).and_then(stamp);
+            runs.extend(stamp.filter(|_| path.is_dir()).map(|stamp| (stamp, Self { path })));
+        }
+        runs.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(runs.into_iter().map(|(_, run)| run).collect())
+    }
+
     /// Takes a folder that [`Self::create`] made, maybe in another process.
     ///
     /// # Errors
@@ -55,6 +83,21 @@ impl RunFolder {
             return Err(file_error("open", &path, io::Error::from(ErrorKind::NotADirectory)));
         }
         Ok(Self { path })
+    }
+
+    /// Takes the right to train in it; `None` while another process has that.
+    ///
+    /// # Errors
+    /// When the lock's file cannot be opened.
+    pub fn lock(&self) -> Result<Option<RunLock>, WorkerError> {
+        let path = self.path.join("lock");
+        let open = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = open.map_err(|source| file_error("open", &path, source))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(RunLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(file_error("lock", &path, source)),
+        }
     }
 
     /// The folder.
@@ -122,6 +165,17 @@ impl RunFolder {
     }
 }
 
+/// Date, time and number of a folder's name after the job's; `None` where that is none, as for a job of a longer name.
+fn stamp(text: &str) -> Option<(String, u32)> {
+    let (date_and_time, number) = match text.match_indices('-').nth(1) {
+        Some((place, _)) => (&text[..place], text[place + 1..].parse().ok()?),
+        None => (text, 1),
+    };
+    let is_stamp = |(at, c): (usize, char)| if at == 8 { c == '-' } else { c.is_ascii_digit() };
+    let is_stamp = date_and_time.len() == 15 && date_and_time.char_indices().all(is_stamp);
+    is_stamp.then(|| (date_and_time.to_owned(), number))
+}
+
 /// A run's name as a file name: no separators, no surprises in a shell.
 fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
@@ -182,6 +236,24 @@ mod tests {
         assert_ne!(first, second);
         assert!(first.job_file().is_file() && second.job_file().is_file());
         assert_eq!(RunFolder::open(first.path()).unwrap(), first);
+        let lock = first.lock().unwrap();
+        assert!(lock.is_some() && first.lock().unwrap().is_none() && second.lock().unwrap().is_some());
+        drop(lock);
+        assert!(first.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn the_runs_of_a_job_come_in_the_order_of_their_start() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
+        assert_eq!(RunFolder::of_job(&job).unwrap(), []);
+        let runs = ["ads-20260131-235959-10", "ads-20260131-235959", "ads-20260131-235959-2", "ads-20251231-000000"];
+        for name in runs.into_iter().chain(["ads-b-20260131-235959", "ads-notes", "ads-20260131-2359xx"]) {
+            fs::create_dir_all(job.output.folder.join(name)).unwrap();
+        }
+        let found: Vec<PathBuf> = RunFolder::of_job(&job).unwrap().into_iter().map(|run| run.path).collect();
+        assert_eq!(found, [runs[3], runs[1], runs[2], runs[0]].map(|name| job.output.folder.join(name)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod counting;
 mod pooling;
+mod resume;
 mod workers;
 
 use std::fmt::Write as _;
@@ -15,8 +16,8 @@ use prometheus::Registry;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, RunFolder, Silent, StepReport, Summary, Worker,
-    WorkerError,
+    Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, ResumePoint, RunFolder, Several, Silent,
+    StepReport, Summary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -138,6 +139,7 @@ impl Cluster {
             registry: self.registry.clone(),
             observer,
             folder,
+            resume: None,
             shutdown,
         }
     }
@@ -153,6 +155,7 @@ fn request(job: &Job, index: u32) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "test".to_owned(),
         files: Vec::new(),
+        position: None,
     }
 }
 

@@ -41,6 +41,7 @@ async fn train_parts(job: Job, parts: Vec<Part>) -> (Vec<Result<Summary, WorkerE
             registry: Registry::new(),
             observer,
             folder: Some(run.clone()),
+            resume: None,
             shutdown: part.shutdown,
         };
         worker.run_on(part.input)

@@ -58,7 +58,7 @@ impl<'a> Servers<'a> {
     }
 
     pub(crate) fn save(&self, folder: &Path) -> Vec<SaveResponse> {
-        let request = SaveRequest { folder: folder.display().to_string() };
+        let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
         let save = |shard: &LocalShard| self.runtime.block_on(shard.save(request.clone())).expect("a save");
         self.shards.iter().map(save).collect()
     }

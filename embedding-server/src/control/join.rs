@@ -25,6 +25,7 @@ pub(crate) async fn join(
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
         files: Vec::new(),
+        position: None,
     };
     Membership::join(control, request, job.cluster.patience, shutdown).await
 }

@@ -1,5 +1,6 @@
 //! Rows as files: save, load. Blocking file work, called on threads that may block.
 
+mod cut;
 mod describe;
 mod error;
 mod load;
@@ -8,6 +9,7 @@ mod save;
 mod tests;
 mod turn;
 
+pub(crate) use cut::Cuts;
 pub(crate) use error::StorageError;
 pub(crate) use load::load;
 pub(crate) use save::save;

@@ -18,8 +18,13 @@ use super::describe::describe;
 use crate::EmbeddingService;
 use crate::datapath::Owned;
 
-/// Writes the file below the request's folder, whole or not at all (invariant CK-1).
-pub(crate) fn save(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
+/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Tells how long lookups and pushes
+/// waited, seconds, as soon as it is settled which rows are saved.
+pub(crate) fn save(
+    service: &EmbeddingService,
+    request: &SaveRequest,
+    tell_cut: impl FnOnce(f64),
+) -> Result<SaveResponse, Refusal> {
     let placement = service.placement()?;
     let _turn = service.storage.take()?;
     let started = Instant::now();
@@ -28,11 +33,11 @@ pub(crate) fn save(service: &EmbeddingService, request: &SaveRequest) -> Result<
     let path = folder.join(&name);
     make_folder(folder).map_err(StorageError::Write)?;
     let cut = service.tables.cut().map_err(StorageError::Cut)?;
-    let pause = started.elapsed();
+    let pause_seconds = started.elapsed().as_secs_f64();
+    tell_cut(pause_seconds);
     let Written { rows, bytes, crc } = write_file(service, &placement, &cut, &path)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, path = %path.display(), "rows saved");
-    let pause_seconds = pause.as_secs_f64();
     Ok(SaveResponse { files: vec![name], rows, bytes, crcs: vec![crc], seconds, pause_seconds })
 }
 

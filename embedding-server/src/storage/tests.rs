@@ -56,8 +56,8 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
 }
 
 fn save(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<String> {
-    let request = SaveRequest { folder: folder.display().to_string() };
-    services.iter().flat_map(|service| storage::save(service, &request).unwrap().files).collect()
+    let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
+    services.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files).collect()
 }
 
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
@@ -166,8 +166,8 @@ fn one_save_or_load_runs_at_a_time() {
     let refusal = load(&service, folder.path(), &files).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
     assert!(refusal.message.contains("being saved or loaded already"), "{refusal}");
-    let request = SaveRequest { folder: folder.path().display().to_string() };
-    assert_eq!(storage::save(&service, &request).unwrap_err(), refusal);
+    let request = SaveRequest { folder: folder.path().display().to_string(), ..SaveRequest::default() };
+    assert_eq!(storage::save(&service, &request, |_| ()).unwrap_err(), refusal);
     drop(turn);
     assert_eq!(load(&service, folder.path(), &files), Ok(4));
 }
@@ -175,8 +175,8 @@ fn one_save_or_load_runs_at_a_time() {
 #[test]
 fn a_save_tells_size_checksum_and_time() {
     let folder = tempfile::tempdir().unwrap();
-    let request = SaveRequest { folder: folder.path().display().to_string() };
-    let saved = storage::save(&trained(1)[0], &request).unwrap();
+    let request = SaveRequest { folder: folder.path().display().to_string(), ..SaveRequest::default() };
+    let saved = storage::save(&trained(1)[0], &request, |_| ()).unwrap();
     let bytes = fs::read(folder.path().join(&saved.files[0])).unwrap();
     assert_eq!((saved.rows, saved.bytes, saved.crcs), (2 * IDS, bytes.len() as u64, vec![crc32fast::hash(&bytes)]));
     assert!(saved.pause_seconds <= saved.seconds);
@@ -260,8 +260,11 @@ fn files_are_named_not_found_and_not_followed_elsewhere() {
 #[test]
 fn a_folder_that_cannot_be_made_is_named() {
     let (folder, files, service) = small();
-    let request = SaveRequest { folder: folder.path().join(&files[0]).join("below").display().to_string() };
-    let refusal = storage::save(&service, &request).unwrap_err();
+    let request = SaveRequest {
+        folder: folder.path().join(&files[0]).join("below").display().to_string(),
+        ..SaveRequest::default()
+    };
+    let refusal = storage::save(&service, &request, |_| ()).unwrap_err();
     assert!(refusal.message.contains("cannot make") && refusal.message.contains("below"), "{refusal}");
 }
 

@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{Cluster, Wire};
+use crate::spec::{Admission, Cluster, Table, Wire};
 
 /// Less would not hold the rows of a single batch.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -53,6 +53,17 @@ impl Resolver<'_> {
                         with one worker";
             self.problem("train.non_finite", message, "with one worker only", help);
         }
+    }
+
+    /// Whether a run of mode `sync` with several workers can be the same every time.
+    pub(super) fn sync_fits(&mut self, workers: u32, mode: raw::Mode, tables: &[Table]) {
+        let counts = |table: &&Table| matches!(table.admission, Admission::Count { .. });
+        let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == raw::Mode::Sync) else { return };
+        let name = &table.name;
+        let message = format!("mode \"sync\" with {workers} dense workers cannot count the sightings of \"{name}\"");
+        let help = "which worker sees an id first is a matter of time, so no two runs would be equal: train with one \
+                    worker, in another mode, or with admission = { kind = \"always\" }";
+        self.problem("train.mode", message, "its runs are bit-equal", help);
     }
 
     /// Bytes of a size with a unit.
@@ -181,5 +192,9 @@ mod tests {
         let found = problems(CRITEO, "[cluster]\nworkers = 2\n[train]\nnon_finite = \"skip\"\n");
         assert_eq!(found, ["`train.non_finite` is \"skip\" with 2 dense workers"]);
         job(CRITEO, "[train]\nnon_finite = \"skip\"\n");
+        let counts = |rest| format!("[train]\nmode = 'sync'\n[embedding.admission]\nkind = 'count'\n[cluster]\n{rest}");
+        let found = problems(CRITEO, &counts("workers = 2\n"));
+        assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot count the sightings of \"C1\""]);
+        job(CRITEO, &counts(""));
     }
 }

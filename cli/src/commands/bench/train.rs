@@ -90,6 +90,7 @@ async fn run(args: &BenchTrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64)
         registry,
         observer: meter.clone(),
         folder: None,
+        resume: None,
         shutdown: Shutdown::new(),
     };
     let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;

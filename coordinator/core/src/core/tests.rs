@@ -40,6 +40,7 @@ fn request(seat: Seat, incarnation: u64) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "0.1.0".to_owned(),
         files: if is_worker { vec![file] } else { Vec::new() },
+        position: None,
     }
 }
 
@@ -61,7 +62,7 @@ fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<Heartbea
 }
 
 fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, pass: u32) -> Result<Work, Refusal> {
-    let request = AssignRequest { member: member.member, epoch: member.epoch, pass };
+    let request = AssignRequest { member: member.member, epoch: member.epoch, pass, continuing: false };
     core.assign(at(seconds), &request).map(|response| response.work.unwrap())
 }
 

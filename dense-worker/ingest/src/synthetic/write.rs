@@ -126,7 +126,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{BatchStream, Part, StreamOptions, WholeFiles, files, fixture};
+    use crate::{BatchStream, Part, StreamOptions, StreamStart, WholeFiles, files, fixture};
 
     fn spec(rows: u64, test_rows: u64) -> SyntheticSpec {
         SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() }
@@ -138,7 +138,12 @@ mod tests {
         let truth = generate(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
         let job = fixture::criteo();
         let infos = files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
-        let options = StreamOptions { part: Part::All, pass: 0, cancel: std::sync::Arc::default() };
+        let options = StreamOptions {
+            part: Part::All,
+            pass: 0,
+            start: StreamStart::default(),
+            cancel: std::sync::Arc::default(),
+        };
         let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
         let labels: Vec<f32> = stream.flat_map(|batch| batch.unwrap().labels).collect();
         assert_eq!(labels, truth.iter().map(|(label, _)| *label).collect::<Vec<_>>());

@@ -48,7 +48,7 @@ fn samples(values: &[f32]) -> (Prepared, Rows) {
 
 /// A step with these samples on this rank and so many on all; loss and row gradients.
 fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
-    let mine = Turn { samples: values.len() as u32, bytes: 10.0, stops: false };
+    let mine = Turn { samples: values.len() as u32, bytes: 10.0, ..Turn::default() };
     let agreed = dense.agree(mine)?;
     let (prepared, rows) = samples(values);
     let batch = (!values.is_empty()).then_some((&prepared, rows));
@@ -91,7 +91,7 @@ fn all_know_what_all_bring() {
         let (samples, stops) = turns[rank];
         dense.barrier().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
-        dense.agree(Turn { samples, bytes: 10.0, stops }).unwrap()
+        dense.agree(Turn { samples, bytes: 10.0, stops, cuts: false }).unwrap()
     });
     for agreed in told {
         let agreed = agreed.unwrap();

@@ -1,43 +1,12 @@
 //! Optimisers, schedules and clipping against the papers' formulas in f64, over several steps.
 
-use tch::{Device, Kind, Tensor};
 use zagros_job::NonFinite;
 
 use super::*;
 
 const STEPS: usize = 7;
 
-/// Two weights of unlike shape, from fixed values.
-struct Setting {
-    variables: VarStore,
-    weights: Vec<Tensor>,
-}
-
-impl Setting {
-    fn new() -> Self {
-        let variables = VarStore::new(Device::Cpu);
-        let first = Tensor::from_slice(&[0.5_f32, -1.0, 2.0, 0.25, -0.75, 1.5]).reshape([2, 3]);
-        let second = Tensor::from_slice(&[-0.5_f32, 1.0]);
-        let weights = vec![variables.root().var_copy("a", &first), variables.root().var_copy("b", &second)];
-        Self { variables, weights }
-    }
-
-    /// Steps with the gradients that [`gradient`] gives.
-    fn step(&self, updater: &mut Updater, step: usize) -> Result<(), ModelError> {
-        self.variables.trainable_variables().iter_mut().for_each(Tensor::zero_grad);
-        let given = gradient(step).map(|g| g as f32);
-        let (first, second) = (Tensor::from_slice(&given[..6]).reshape([2, 3]), Tensor::from_slice(&given[6..]));
-        // A loss that is linear in the weights has these as its gradient.
-        let loss = (&self.weights[0] * first).sum(Kind::Float) + (&self.weights[1] * second).sum(Kind::Float);
-        loss.backward();
-        updater.apply(step as u64, &self.variables)
-    }
-
-    fn values(&self) -> Vec<f64> {
-        let flat = |weight: &Tensor| Vec::<f32>::try_from(weight.detach().reshape([-1])).unwrap();
-        self.weights.iter().flat_map(flat).map(f64::from).collect()
-    }
-}
+const WEIGHTS: [f32; 8] = [0.5, -1.0, 2.0, 0.25, -0.75, 1.5, -0.5, 1.0];
 
 /// Gradients of all eight weights; the sixth step's are large.
 fn gradient(step: usize) -> [f64; 8] {
@@ -48,20 +17,24 @@ fn gradient(step: usize) -> [f64; 8] {
     })
 }
 
+fn given(step: usize) -> [f32; 8] {
+    gradient(step).map(|gradient| gradient as f32)
+}
+
 /// Runs an optimiser beside `reference(weights, gradients, step)`, which updates all weights in f64.
 fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl FnMut(&mut [f64], &[f64; 8], usize)) {
-    let setting = Setting::new();
-    let mut updater = Updater::new(&optimizer, updates, &setting.variables).unwrap();
-    let mut expected = setting.values();
+    let mut weights = WEIGHTS;
+    let mut updater = Updater::new(&optimizer, updates, 8);
+    let mut expected = weights.map(f64::from);
     for step in 0..STEPS {
-        let before = setting.values();
-        setting.step(&mut updater, step).unwrap();
+        let before = weights;
+        updater.apply(step as u64, &mut weights, &mut given(step)).unwrap();
         reference(&mut expected, &gradient(step), step);
-        for (index, (found, expected)) in setting.values().into_iter().zip(&expected).enumerate() {
+        for (index, (found, expected)) in weights.map(f64::from).into_iter().zip(&expected).enumerate() {
             let near = (found - expected).abs() < 3e-6 * (1.0 + expected.abs());
             assert!(near, "{optimizer:?} step {step} weight {index}: {found}, reference {expected}");
         }
-        assert_ne!(before, setting.values(), "step {step} moves something");
+        assert_ne!(before, weights, "step {step} moves something");
     }
 }
 
@@ -180,14 +153,51 @@ fn values_are_clipped_before_their_norm() {
 
 #[test]
 fn a_norm_beyond_f32_is_refused_and_changes_nothing() {
-    let setting = Setting::new();
     let updates = DenseUpdates { clip_norm: Some(1.0), non_finite: NonFinite::Refuse, ..DenseUpdates::default() };
-    let mut updater = Updater::new(&plain_sgd(0.1), updates, &setting.variables).unwrap();
-    let before = setting.values();
-    (&setting.weights[0] * 1e30).sum(Kind::Float).backward();
-    (&setting.weights[1] * 1e30).sum(Kind::Float).backward();
-    let refused = updater.apply(0, &setting.variables).unwrap_err();
+    let mut updater = Updater::new(&plain_sgd(0.1), updates, 8);
+    let mut weights = WEIGHTS;
+    let refused = updater.apply(0, &mut weights, &mut [3e38; 8]).unwrap_err();
     assert!(refused.to_string().starts_with("the norm of the dense network's gradients is not finite"), "{refused}");
-    assert_eq!(setting.values(), before);
-    setting.step(&mut updater, 0).unwrap();
+    assert_eq!((weights, updater.state().applied), (WEIGHTS, 0));
+    updater.apply(0, &mut weights, &mut given(0)).unwrap();
+}
+
+fn each_optimizer() -> [DenseOptimizer; 4] {
+    [
+        DenseOptimizer::Sgd { lr: 0.05, momentum: 0.9, weight_decay: 0.01 },
+        DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.1 },
+        DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 },
+        DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-10, initial_accumulator: 0.1, weight_decay: 0.0 },
+    ]
+}
+
+#[test]
+fn an_optimiser_with_the_state_of_another_goes_on_as_that_one() {
+    for optimizer in each_optimizer() {
+        let new = || Updater::new(&optimizer, DenseUpdates::default(), 8);
+        let (mut whole, mut first, mut second) = (new(), new(), new());
+        let (mut through, mut with_a_break) = (WEIGHTS, WEIGHTS);
+        for step in 0..STEPS {
+            whole.apply(step as u64, &mut through, &mut given(step)).unwrap();
+            if step == 3 {
+                second.restore(first.state().clone()).unwrap();
+            }
+            let updater = if step < 3 { &mut first } else { &mut second };
+            updater.apply(step as u64, &mut with_a_break, &mut given(step)).unwrap();
+            assert_eq!(through, with_a_break, "{optimizer:?} step {step}");
+        }
+    }
+}
+
+#[test]
+fn the_state_of_another_optimiser_is_refused() {
+    let [sgd, adam, _, adagrad] =
+        each_optimizer().map(|optimizer| Updater::new(&optimizer, DenseUpdates::default(), 8));
+    let mut plain = Updater::new(&plain_sgd(0.1), DenseUpdates::default(), 8);
+    let refused = plain.restore(adagrad.state().clone()).unwrap_err().to_string();
+    assert!(refused.contains("the optimiser's state is squares 8, not nothing"), "{refused}");
+    assert!(plain.restore(sgd.state().clone()).is_err());
+    let mut short = Updater::new(&each_optimizer()[1], DenseUpdates::default(), 7);
+    let refused = short.restore(adam.state().clone()).unwrap_err().to_string();
+    assert!(refused.contains("first_moment 8, second_moment 8, not first_moment 7"), "{refused}");
 }

@@ -1,7 +1,7 @@
 //! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
 
 use super::{CHUNK, Pass, Share};
-use crate::model::gradients::Gradients;
+use crate::model::flat::Flat;
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
 
@@ -11,7 +11,7 @@ use crate::model::{InputShape, ModelError, Network};
 pub(in crate::model) struct Team {
     lead: Member,
     /// Each with the gradients that its pass writes.
-    others: Vec<(Member, Gradients)>,
+    others: Vec<(Member, Flat)>,
 }
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Team {
     pub(in crate::model) fn of(
         network: &Network,
         shape: &InputShape,
-        gradients: &Gradients,
+        gradients: &Flat,
         threads: usize,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
@@ -48,8 +48,14 @@ impl Team {
         }
     }
 
+    /// Dropout draws as it does in this step.
+    pub(in crate::model) fn draw_for(&mut self, step: u64) {
+        self.lead.dropout.draw_for(step);
+        self.others.iter_mut().for_each(|(member, _)| member.dropout.draw_for(step));
+    }
+
     /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given.
-    pub(in crate::model) fn run(&mut self, mut batch: Share<'_>, gradients: &mut Gradients) -> Result<f32, ModelError> {
+    pub(in crate::model) fn run(&mut self, mut batch: Share<'_>, gradients: &mut Flat) -> Result<f32, ModelError> {
         let samples = batch.labels.len();
         let each = samples.div_ceil(self.others.len() + 1).next_multiple_of(CHUNK.min(samples.max(1)));
         let Self { lead, others } = self;

@@ -1,4 +1,5 @@
-//! The gradients of all weights, in one piece of memory.
+//! The weights of a network, and their gradients, each in one piece of memory: what updates, checks, keeps or sends
+//! them walks it once.
 
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
@@ -6,16 +7,28 @@ use tch::{Device, Kind, Tensor};
 use super::pass::{values, values_mut};
 use super::{ModelError, int};
 
-/// One buffer that every variable's gradient is a view of, in the variables' order: what checks it or sends it
-/// elsewhere walks it once. It stays where it is: gradients are set to zero, never dropped.
+/// One buffer with a view for each variable, in the variables' order.
 #[derive(Debug)]
-pub(super) struct Gradients {
-    flat: Tensor,
+pub(super) struct Flat {
+    all: Tensor,
     views: Vec<Tensor>,
 }
 
-impl Gradients {
-    pub(super) fn attach(variables: &VarStore) -> Result<Self, ModelError> {
+impl Flat {
+    /// Moves every variable into one piece of memory. Whoever holds a variable sees its new place; a copy without
+    /// gradient made before does not.
+    pub(super) fn weights(variables: &VarStore) -> Result<Self, ModelError> {
+        let mut variables = variables.trainable_variables();
+        let flat = Self::shaped_like(&variables)?;
+        for (variable, view) in variables.iter_mut().zip(&flat.views) {
+            let _ = view.shallow_clone().f_copy_(&variable.f_detach()?)?;
+            variable.f_set_data(view)?;
+        }
+        Ok(flat)
+    }
+
+    /// Makes every variable's gradient a view, which it stays: gradients are set to zero, never dropped.
+    pub(super) fn gradients(variables: &VarStore) -> Result<Self, ModelError> {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables)?;
         for (variable, view) in variables.iter().zip(&gradients.views) {
@@ -33,14 +46,14 @@ impl Gradients {
 
     fn shaped_like(tensors: &[Tensor]) -> Result<Self, ModelError> {
         let count: usize = tensors.iter().map(Tensor::numel).sum();
-        let flat = Tensor::f_zeros([int(count)], (Kind::Float, Device::Cpu))?;
+        let all = Tensor::f_zeros([int(count)], (Kind::Float, Device::Cpu))?;
         let (mut views, mut start) = (Vec::new(), 0);
         for tensor in tensors {
             let length = int(tensor.numel());
-            views.push(flat.f_narrow(0, start, length)?.f_view_(tensor.size())?);
+            views.push(all.f_narrow(0, start, length)?.f_view_(tensor.size())?);
             start += length;
         }
-        Ok(Self { flat, views })
+        Ok(Self { all, views })
     }
 
     /// Of each variable, shaped like it.
@@ -49,17 +62,17 @@ impl Gradients {
     }
 
     pub(super) fn zero(&mut self) -> Result<(), ModelError> {
-        let _ = self.flat.f_zero_()?;
+        let _ = self.all.f_zero_()?;
         Ok(())
     }
 
     /// All of them, variable after variable.
     pub(super) fn values(&self) -> &[f32] {
-        values(&self.flat)
+        values(&self.all)
     }
 
     /// As [`Self::values`], to be changed.
     pub(super) fn values_mut(&mut self) -> &mut [f32] {
-        values_mut(&mut self.flat)
+        values_mut(&mut self.all)
     }
 }

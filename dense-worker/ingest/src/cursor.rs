@@ -1,0 +1,155 @@
+//! Where a stream is, so that another one can go on from there.
+//!
+//! A stream reads splits in the order in which they were dealt out; its rows pass through windows that are shuffled,
+//! and are then cut into batches. So what has been delivered is a count of rows behind the windows. It leads back to a
+//! row of a split, the first of the window that delivery is in: reading again starts with that split.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Batch, SplitEnd};
+
+/// Where in the rows of its splits a stream starts; the default is their beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamStart {
+    /// Rows of the first splits that are before the first window, in the order of the files.
+    pub drop: u64,
+    /// Windows of shuffled rows that were before it in the pass; their number is part of the seed.
+    pub windows: u64,
+    /// Rows of the first window, as shuffled, that were delivered.
+    pub skip: u64,
+}
+
+/// The part of a stream that was not delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    /// Splits that were dealt to the stream and are still needed, in their order.
+    pub splits: Vec<u64>,
+    /// Where in them the rest starts.
+    pub start: StreamStart,
+}
+
+/// Counts what a stream delivers.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    start: StreamStart,
+    /// Rows of a shuffle window; `None` where rows come as they are.
+    window: Option<u64>,
+    delivered: u64,
+    ends: Vec<SplitEnd>,
+}
+
+impl Cursor {
+    /// Of a stream that starts there and shuffles within windows of so many rows (0: not at all).
+    #[must_use]
+    pub fn new(start: StreamStart, shuffle_rows: usize) -> Self {
+        let window = (shuffle_rows > 0).then_some(shuffle_rows as u64);
+        Self { start, window, delivered: 0, ends: Vec::new() }
+    }
+
+    /// The stream's next batch is delivered.
+    pub fn deliver(&mut self, batch: &Batch) {
+        self.delivered += batch.size as u64;
+        self.ends.extend_from_slice(&batch.completes);
+    }
+
+    /// What is left of a stream that was dealt these splits: what comes after the delivered batches, be it read before or not.
+    #[must_use]
+    pub fn rest(&self, dealt: &[u64]) -> Rest {
+        let behind_windows = self.start.skip + self.delivered;
+        let window = self.window.unwrap_or(1);
+        let (windows, skip) = (behind_windows / window, behind_windows % window);
+        let first_row = self.start.drop + windows * window;
+        let end_of = |split: &u64| self.ends.iter().find(|end| end.split == *split && end.rows <= first_row);
+        let over = dealt.iter().map_while(end_of);
+        // How many splits are not needed any more, and their rows.
+        let (over, before) = over.fold((0, 0), |(count, _), end| (count + 1, end.rows));
+        let windows = if self.window.is_some() { self.start.windows + windows } else { 0 };
+        let start = StreamStart { drop: first_row - before, windows, skip };
+        Rest { splits: dealt[over..].to_vec(), start }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use zagros_job::Job;
+
+    use super::*;
+    use crate::fixture::{self, Dealt};
+    use crate::{BatchStream, Part, SplitTask, StreamOptions};
+
+    fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
+        let options = StreamOptions { part: Part::All, pass: 3, start, cancel: Arc::default() };
+        BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
+    }
+
+    fn split(path: &Path, borders: &[u64]) -> Vec<SplitTask> {
+        let task = |(id, pair): (usize, &[u64])| SplitTask {
+            id: id as u64,
+            path: PathBuf::from(path),
+            start: pair[0],
+            end: pair[1],
+        };
+        borders.windows(2).enumerate().map(task).collect()
+    }
+
+    /// Batches without what depends on where reading began.
+    fn samples(batches: &[Batch]) -> Vec<Batch> {
+        let rows = batches.iter().filter(|batch| batch.size > 0);
+        rows.map(|batch| Batch { completes: Vec::new(), bytes: 0, ..batch.clone() }).collect()
+    }
+
+    #[test]
+    fn what_was_delivered_whole_is_not_read_again() {
+        let mut cursor = Cursor::new(StreamStart::default(), 0);
+        let batch = |size, completes: &[(u64, u64)]| Batch {
+            size,
+            completes: completes.iter().map(|(split, rows)| SplitEnd { split: *split, rows: *rows }).collect(),
+            ..Batch::default()
+        };
+        assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![4, 5, 6], start: StreamStart::default() });
+        cursor.deliver(&batch(8, &[(4, 7)]));
+        let start = StreamStart { drop: 1, windows: 0, skip: 0 };
+        assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![5, 6], start });
+        cursor.deliver(&batch(8, &[(5, 16)]));
+        assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![6], start: StreamStart::default() });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Left anywhere, and left once more: the batches are those of one stream (invariant CK-3).
+        #[test]
+        fn the_rest_of_a_stream_is_what_was_not_delivered(
+            rows in 1_u64..120,
+            mut borders in prop::collection::vec(1_u64..12_000, 0..5),
+            shuffle_rows in prop_oneof![Just(0_usize), 1_usize..50],
+            leave in prop::collection::vec(0_usize..8, 1..4),
+        ) {
+            let text: String = (0..rows).map(|row| fixture::criteo_line(row) + "\n").collect();
+            let (_folder, path) = fixture::file(text);
+            let mut job = fixture::criteo();
+            job.data.shuffle_rows = shuffle_rows;
+            borders.extend([0, u64::MAX]);
+            borders.sort_unstable();
+            borders.dedup();
+            let tasks = split(&path, &borders);
+            let expected = samples(&stream(&job, StreamStart::default(), tasks.clone()));
+            let mut rest = Rest { splits: tasks.iter().map(|task| task.id).collect(), start: StreamStart::default() };
+            let mut found = Vec::new();
+            for batches in leave.into_iter().chain([usize::MAX]) {
+                let needed = rest.splits.iter().map(|split| tasks[*split as usize].clone()).collect();
+                let read = stream(&job, rest.start, needed);
+                let delivered = &read[..batches.min(read.len())];
+                let mut cursor = Cursor::new(rest.start, shuffle_rows);
+                delivered.iter().for_each(|batch| cursor.deliver(batch));
+                found.extend(samples(delivered));
+                rest = cursor.rest(&rest.splits);
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

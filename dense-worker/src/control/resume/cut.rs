@@ -1,0 +1,321 @@
+//! Cutting a checkpoint: training stands still until it is settled which rows are in it, and goes on while they are
+//! written.
+//!
+//! What fails here fails the checkpoint, never training: the last good one stays, and everyone is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+use zagros_embedding_client::Shard;
+use zagros_job::Job;
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{Position, PositionRequest, SaveStage};
+
+use super::point::{JOB, OPTIMIZER, TRAINING, all, complete, folder_of};
+use super::training::{FORMAT, FileSize, Reader, Training};
+use crate::control::blocking::blocking;
+use crate::control::peers::Peers;
+use crate::control::saved_model::{self, Trained, Written};
+use crate::control::splits::control_error;
+use crate::control::train::Trainer;
+use crate::datapath::dense::Dense;
+use crate::error::WorkerError;
+use crate::event::Event;
+use crate::report::files::{file_error, to_json, write};
+use crate::summary::Outcome;
+
+/// When checkpoints are due, and the one that is being written.
+#[derive(Debug)]
+pub(crate) struct Cutter {
+    every: Option<Duration>,
+    every_steps: Option<u64>,
+    keep: usize,
+    /// Parent of the checkpoints; none are made without one.
+    folder: Option<PathBuf>,
+    files: Vec<FileSize>,
+    last: Instant,
+    under_way: Option<AbortOnDropHandle<Result<u64, WorkerError>>>,
+    /// Step of the newest that is complete; 0 before the first.
+    complete: u64,
+}
+
+impl Cutter {
+    /// As the job wants it, below `folder`, of training on `files`.
+    pub(crate) fn new(job: &Job, folder: Option<PathBuf>, files: Vec<FileSize>) -> Self {
+        let rule = job.checkpoint;
+        Self {
+            every: rule.every,
+            every_steps: rule.every_steps,
+            keep: rule.keep,
+            folder: folder.filter(|_| rule.keep > 0),
+            files,
+            last: Instant::now(),
+            under_way: None,
+            complete: 0,
+        }
+    }
+
+    /// Whether a checkpoint is to be cut after this step.
+    pub(crate) fn is_due(&self, step: u64) -> bool {
+        let by_time = || self.every.is_some_and(|every| self.last.elapsed() >= every);
+        let by_steps = || self.every_steps.is_some_and(|every| step.is_multiple_of(every));
+        self.folder.is_some() && (by_steps() || by_time())
+    }
+
+    /// Step of the newest checkpoint that is complete; 0 before the first.
+    pub(crate) fn newest(&self) -> u64 {
+        self.complete
+    }
+
+    /// Takes note of a checkpoint that is written now, and says whether none is being written.
+    async fn is_free(&mut self) -> bool {
+        if self.under_way.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            self.settle().await;
+        }
+        self.under_way.is_none()
+    }
+
+    /// Waits for the one that is being written. Each of its calls has a deadline.
+    pub(crate) async fn settle(&mut self) {
+        let Some(writing) = self.under_way.take() else { return };
+        match writing.await {
+            Ok(Ok(step)) => self.complete = step,
+            Ok(Err(error)) => warn!(%error, newest = self.complete, "no checkpoint was written; training goes on"),
+            Err(error) => warn!(%error, newest = self.complete, "writing a checkpoint ended; training goes on"),
+        }
+    }
+}
+
+impl Trainer {
+    /// Cuts a checkpoint of this very moment, all workers together. The caller holds a place in the window, so that
+    /// in mode `sync` no batch is looked up meanwhile.
+    ///
+    /// # Errors
+    /// When training itself cannot go on: a push fails, or another worker is lost.
+    pub(crate) async fn cut(&mut self, pass: u32) -> Result<(), WorkerError> {
+        if self.job.checkpoint.keep == 0 {
+            return Ok(());
+        }
+        self.drain(pass).await?;
+        let mine = serde_json::to_vec(&self.reader()).unwrap_or_default();
+        let all = self.dense.call(move |dense| dense.all_gather(&mine)).await??;
+        let readers = all.iter().map(|bytes| serde_json::from_slice(bytes).unwrap_or_default()).collect();
+        if self.peers.is_none_or(Peers::leads)
+            && let Err(error) = self.lead_cut(pass, readers).await
+        {
+            self.metrics.checkpoint_failures.inc();
+            let step = self.tracker.steps;
+            warn!(%error, step, newest = self.cutter.complete, "no checkpoint was cut; training goes on");
+        }
+        // Only now may anyone push again.
+        if self.peers.is_some() {
+            self.dense.call(Dense::barrier).await??;
+        }
+        Ok(())
+    }
+
+    /// After the last step: cuts once more where training is to go on another day, and waits for what is being written.
+    ///
+    /// # Errors
+    /// As [`Self::cut`].
+    pub(crate) async fn last_cut(&mut self, pass: u32) -> Result<(), WorkerError> {
+        self.cutter.settle().await;
+        self.cut(pass).await?;
+        self.cutter.settle().await;
+        Ok(())
+    }
+
+    /// A run that came to its end needs no checkpoint any more.
+    pub(crate) async fn forget_cuts(&mut self) {
+        self.cutter.settle().await;
+        let Some(folder) = self.cutter.folder.clone() else { return };
+        let forgotten = blocking("checkpoints", move || retain(&folder, 0)).await;
+        if let Err(error) | Ok(Err(error)) = forgotten {
+            warn!(%error, "old checkpoints are still there");
+        }
+    }
+
+    /// Where this worker is in its stream.
+    fn reader(&self) -> Reader {
+        let (order, next_seq) = (self.stream.order, self.next_seq);
+        Reader { rest: self.stream.rest(), order, next_seq }
+    }
+
+    async fn lead_cut(&mut self, pass: u32, readers: Vec<Reader>) -> Result<(), WorkerError> {
+        self.cutter.last = Instant::now();
+        let Some(checkpoints) = self.cutter.folder.clone() else { return Ok(()) };
+        if !self.cutter.is_free().await {
+            let newest = self.cutter.complete;
+            warn!(newest, "the checkpoint before is still being written; this one is left out");
+            return Ok(());
+        }
+        let started = Instant::now();
+        let step = self.tracker.steps;
+        let folder = saved_model::prepare(folder_of(&checkpoints, step)).await?;
+        let training = self.training(pass, readers).await?;
+        let parts = self
+            .dense
+            .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
+        let (weights, optimizer) = parts.await??;
+        let servers = self.client.servers();
+        let cut = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Cut));
+        try_join_all(cut).await?;
+        let pause = started.elapsed();
+        self.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());
+        let writing = Writing {
+            job: Arc::clone(&self.job),
+            step,
+            samples: self.tracker.samples,
+            checkpoints,
+            folder,
+            weights,
+            optimizer,
+            training,
+            servers,
+            keep: self.cutter.keep,
+        };
+        let (observer, metrics) = (Arc::clone(&self.observer), self.metrics.clone());
+        let written = tokio::spawn(async move {
+            match writing.write().await {
+                Ok(rows) => {
+                    metrics.checkpoint_written(step);
+                    let seconds = started.elapsed().as_secs_f64();
+                    observer.on(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
+                    Ok(step)
+                }
+                Err(error) => {
+                    metrics.checkpoint_failures.inc();
+                    Err(error)
+                }
+            }
+        });
+        self.cutter.under_way = Some(AbortOnDropHandle::new(written));
+        Ok(())
+    }
+
+    async fn training(&self, pass: u32, readers: Vec<Reader>) -> Result<Training, WorkerError> {
+        let known = Training {
+            format: FORMAT,
+            tracker: self.tracker.state(),
+            pass,
+            files: self.cutter.files.clone(),
+            plan: Vec::new(),
+            done: Vec::new(),
+            readers,
+            evaluated: self.evaluated,
+            of_passes: self.of_passes.clone(),
+            choice: self.model.state(),
+        };
+        Ok(known.placed_at(&self.position(pass).await?))
+    }
+
+    /// Which splits are complete, by the coordinator.
+    async fn position(&self, pass: u32) -> Result<Position, WorkerError> {
+        let request = PositionRequest { member: self.splits.member, epoch: self.splits.epoch, pass };
+        let deadline = Deadline::after(self.job.cluster.patience);
+        let answer = tokio::time::timeout(deadline.left(), self.splits.control.position(request)).await;
+        let refusal = match answer {
+            Ok(Ok(answer)) => return Ok(answer.position.unwrap_or_default()),
+            Ok(Err(refusal)) => refusal,
+            Err(_) => zagros_protocol::Refusal::no_answer(deadline.waited()),
+        };
+        Err(control_error(&*self.splits.control, "tell the position", deadline, refusal))
+    }
+}
+
+/// A checkpoint that is settled and not yet on disk.
+struct Writing {
+    job: Arc<Job>,
+    step: u64,
+    samples: u64,
+    checkpoints: PathBuf,
+    folder: PathBuf,
+    weights: Vec<u8>,
+    optimizer: Vec<u8>,
+    training: Training,
+    servers: Vec<Arc<dyn Shard>>,
+    keep: usize,
+}
+
+impl Writing {
+    /// Everything, the manifest last (invariant CK-1); then lets go of the oldest. Answers how many rows.
+    async fn write(self) -> Result<u64, WorkerError> {
+        let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
+        let saved = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
+        let saved = try_join_all(saved).await?;
+        let (own, text) = (folder.clone(), job.to_toml());
+        let write_own = move || {
+            write(&own.join(OPTIMIZER), &optimizer)?;
+            write(&own.join(TRAINING), &to_json(&training))?;
+            write(&own.join(JOB), text.as_bytes())
+        };
+        blocking("checkpoint", write_own).await??;
+        let outcome = Outcome::Interrupted;
+        let trained = Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None };
+        let manifest = saved_model::conclude(&folder, trained, Written { weights, saved }).await?;
+        blocking("checkpoints", move || retain(&checkpoints, keep)).await??;
+        Ok(manifest.rows)
+    }
+}
+
+/// Deletes all but the newest, each manifest first: half a folder is no checkpoint. Called when none is being written,
+/// so one without a manifest is what an earlier process left.
+fn retain(checkpoints: &Path, keep: usize) -> Result<(), WorkerError> {
+    let complete = complete(checkpoints)?;
+    let kept = &complete[complete.len().saturating_sub(keep)..];
+    for folder in all(checkpoints)?.into_iter().filter(|(step, _)| kept.iter().all(|(kept, _)| kept != step)) {
+        let (_, folder) = folder;
+        let deleted = match fs::remove_file(folder.join(saved_model::MANIFEST)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => fs::remove_dir_all(&folder),
+        };
+        deleted.map_err(|source| file_error("delete", &folder, source))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job;
+    use zagros_job::Model;
+
+    fn cutter(every_steps: Option<u64>, keep: usize) -> Cutter {
+        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        (job.checkpoint.every_steps, job.checkpoint.keep) = (every_steps, keep);
+        Cutter::new(&job, Some("checkpoints".into()), Vec::new())
+    }
+
+    #[test]
+    fn checkpoints_are_due_by_steps_and_by_time() {
+        let steps = |cutter: Cutter| (1..=6).filter(|step| cutter.is_due(*step)).collect::<Vec<_>>();
+        assert_eq!(steps(cutter(Some(3), 1)), [3, 6]);
+        assert_eq!((steps(cutter(None, 1)), steps(cutter(Some(3), 0))), (vec![], vec![]));
+        let mut timed = cutter(None, 1);
+        timed.every = Some(Duration::ZERO);
+        assert_eq!(steps(timed).len(), 6);
+    }
+
+    #[test]
+    fn the_newest_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        for step in [5, 100, 20] {
+            let path = folder_of(folder.path(), step);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join(saved_model::MANIFEST), "{}").unwrap();
+        }
+        fs::create_dir(folder_of(folder.path(), 7)).unwrap();
+        fs::create_dir(folder.path().join("step-000000007")).unwrap();
+        let left = || all(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+        retain(folder.path(), 2).unwrap();
+        assert_eq!(left(), [20, 100]);
+        retain(folder.path(), 0).unwrap();
+        assert!(left().is_empty());
+        assert!(folder.path().join("step-000000007").is_dir());
+    }
+}

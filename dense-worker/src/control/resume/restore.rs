@@ -1,0 +1,98 @@
+//! Taking up a checkpoint: the first worker reads it, the others are sent what it read.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use super::point::OPTIMIZER;
+use super::{ResumePoint, Training};
+use crate::control::blocking::blocking;
+use crate::control::peers::Peers;
+use crate::control::saved_model::{Load, SavedModel};
+use crate::control::train::Trainer;
+use crate::datapath::group::Turn;
+use crate::error::WorkerError;
+use crate::event::Event;
+use crate::report::files::file_error;
+
+/// How often the others hear that the first worker is still at it.
+const PULSE: Duration = Duration::from_millis(500);
+
+impl Trainer {
+    /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has; without one
+    /// everything stays as it is. Answers the pass that training is in.
+    ///
+    /// # Errors
+    /// When the checkpoint is damaged, or a server or another worker fails.
+    pub(crate) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<u32, WorkerError> {
+        let leads = self.peers.is_none_or(Peers::leads);
+        if leads {
+            self.lead_resume(point).await?;
+        } else {
+            self.wait_for_lead().await?;
+        }
+        let mine = point.filter(|_| leads).map(|point| serde_json::to_vec(point.training()).unwrap_or_default());
+        let followed = self.dense.call(|dense| dense.follow_lead(mine.unwrap_or_default())).await??;
+        if followed.is_empty() {
+            return Ok(0);
+        }
+        let training = serde_json::from_slice(&followed);
+        let odd =
+            |error: serde_json::Error| WorkerError::Thread { thread: "training state", reason: error.to_string() };
+        Ok(self.take_up(training.map_err(odd)?))
+    }
+
+    async fn lead_resume(&mut self, point: Option<&ResumePoint>) -> Result<(), WorkerError> {
+        let Some(point) = point else { return self.pulse(false).await };
+        let (dense, servers, folder) = (self.dense.clone(), self.client.servers(), point.folder().to_owned());
+        let load = async move {
+            SavedModel::open(&folder).await?.load(&dense, &servers, Load::Replace).await?;
+            let path = folder.join(OPTIMIZER);
+            let read = move || std::fs::read(&path).map_err(|source| file_error("read", &path, source));
+            let state = blocking("checkpoint", read).await??;
+            dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)
+        };
+        let mut load = load.boxed();
+        loop {
+            match tokio::time::timeout(PULSE, &mut load).await {
+                Ok(loaded) => {
+                    loaded?;
+                    break;
+                }
+                Err(_) => self.pulse(true).await?,
+            }
+        }
+        self.pulse(false).await?;
+        self.observer.on(&Event::Resumed { step: point.step(), folder: point.folder().to_owned() });
+        Ok(())
+    }
+
+    /// Tells the others whether there is still something to wait for.
+    async fn pulse(&self, busy: bool) -> Result<(), WorkerError> {
+        if self.peers.is_some() {
+            let turn = Turn { samples: u32::from(busy), ..Turn::default() };
+            self.dense.call(move |dense| dense.agree(turn)).await??;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_lead(&self) -> Result<(), WorkerError> {
+        loop {
+            let agreed = self.dense.call(|dense| dense.agree(Turn::default())).await??;
+            if agreed.samples() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_up(&mut self, training: Training) -> u32 {
+        let rank = self.peers.map_or(0, |peers| peers.rank as usize);
+        self.next_seq = training.next_seq(rank);
+        self.pushes.count_from(self.next_seq);
+        self.tracker.take_up(training.tracker);
+        self.evaluated = training.evaluated;
+        self.of_passes = training.of_passes;
+        self.model.take_up(training.choice);
+        training.pass
+    }
+}

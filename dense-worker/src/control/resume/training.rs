@@ -1,0 +1,162 @@
+//! What a checkpoint knows of training besides rows and weights: `training.json`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use zagros_ingest::{FileInfo, Rest, StreamStart};
+use zagros_protocol::control::{self, Position, Split};
+
+use crate::control::conclude::ChoiceState;
+use crate::control::tracker::TrackerState;
+use crate::event::Evaluation;
+
+/// Layout of the file; counts up when an older release could not read it.
+pub(crate) const FORMAT: u32 = 1;
+
+/// Where training was.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Training {
+    /// Layout of the file.
+    pub(crate) format: u32,
+    /// Counts and running measures.
+    pub(crate) tracker: TrackerState,
+    /// Pass over the data, from 0.
+    pub(crate) pass: u32,
+    /// The training files, in their order.
+    pub(crate) files: Vec<FileSize>,
+    /// How a pass is divided into splits, in the order of their ids.
+    pub(crate) plan: Vec<Range>,
+    /// Splits of the pass, by place in the plan, that are complete.
+    pub(crate) done: Vec<u32>,
+    /// Every worker, by rank.
+    pub(crate) readers: Vec<Reader>,
+    /// The last evaluation while training, and after which step it was.
+    pub(crate) evaluated: Option<(u64, Evaluation)>,
+    /// Measures of the training rows of each pass that is over.
+    pub(crate) of_passes: Vec<Evaluation>,
+    /// Early stopping, and the states that are kept.
+    pub(crate) choice: ChoiceState,
+}
+
+/// A file by what tells whether it is still the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileSize {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+}
+
+/// A split of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Range {
+    file: u32,
+    start: u64,
+    end: u64,
+}
+
+/// Where one worker was in its stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reader {
+    /// What is left of the stream that it was in the middle of.
+    pub(crate) rest: Option<Rest>,
+    /// Whose order of rows the stream has: the worker that began it.
+    pub(crate) order: u32,
+    /// Number of its next batch.
+    pub(crate) next_seq: u64,
+}
+
+impl Training {
+    /// What the coordinator is told when the run goes on.
+    pub(crate) fn position(&self) -> Position {
+        let id = |index: u32| u64::from(self.pass) << 32 | u64::from(index);
+        let split = |index: u32| {
+            let Range { file, start, end } = self.plan.get(index as usize).copied()?;
+            Some(Split { id: id(index), file, start, end })
+        };
+        let rest = |reader: &Reader| {
+            let Rest { splits, start: StreamStart { drop, windows, skip } } = reader.rest.clone()?;
+            let splits = splits.into_iter().filter_map(|split_id| split(split_id as u32)).collect();
+            Some(control::Rest { reader: reader.order, splits, drop, windows, skip })
+        };
+        Position {
+            pass: self.pass,
+            plan: (0..self.plan.len() as u32).filter_map(split).collect(),
+            done: self.done.iter().map(|index| id(*index)).collect(),
+            rests: self.readers.iter().filter_map(rest).collect(),
+        }
+    }
+
+    /// What a worker knows, with what the coordinator answered.
+    pub(crate) fn placed_at(self, position: &Position) -> Self {
+        let range = |split: &Split| Range { file: split.file, start: split.start, end: split.end };
+        let (plan, done) = (position.plan.iter().map(range), position.done.iter().map(|id| *id as u32));
+        Self { plan: plan.collect(), done: done.collect(), ..self }
+    }
+
+    /// Why the files are not those that were trained on, in words.
+    pub(crate) fn other_files(&self, now: &[FileInfo]) -> Option<String> {
+        if self.files.len() != now.len() {
+            return Some(format!("{} training files then, {} now", self.files.len(), now.len()));
+        }
+        let changed = std::iter::zip(&self.files, now).find(|(then, now)| then.bytes != now.bytes);
+        changed.map(|(then, now)| {
+            let (path, before, path_now) = (then.path.display(), then.bytes, now.path.display());
+            format!("{path} had {before} bytes then, {path_now} has {} now", now.bytes)
+        })
+    }
+
+    /// The number that a worker's next batch has: above every one of its pushes, whoever it was before.
+    pub(crate) fn next_seq(&self, rank: usize) -> u64 {
+        let own = self.readers.get(rank).map(|reader| reader.next_seq);
+        own.unwrap_or_else(|| self.readers.iter().map(|reader| reader.next_seq).max().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tracker::Tracker;
+
+    fn training() -> Training {
+        let range = |index: u64| Range { file: 0, start: index * 10, end: index * 10 + 10 };
+        let rest = Rest { splits: vec![(2 << 32) | 1], start: StreamStart { drop: 3, windows: 2, skip: 1 } };
+        Training {
+            format: FORMAT,
+            tracker: Tracker::new(9).state(),
+            pass: 2,
+            files: vec![FileSize { path: "a".into(), bytes: 30 }],
+            plan: (0..3).map(range).collect(),
+            done: vec![0],
+            readers: vec![
+                Reader { rest: Some(rest), order: 1, next_seq: 8 },
+                Reader { next_seq: 5, ..Reader::default() },
+            ],
+            evaluated: None,
+            of_passes: Vec::new(),
+            choice: ChoiceState::default(),
+        }
+    }
+
+    #[test]
+    fn the_position_names_splits_as_the_coordinator_does() {
+        let position = training().position();
+        let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
+        assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
+        assert_eq!(position.rests, [control::Rest { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]);
+        let empty = Training { plan: Vec::new(), done: Vec::new(), ..training() };
+        let placed = empty.placed_at(&position);
+        assert_eq!((placed.plan, placed.done), (training().plan, vec![0]));
+    }
+
+    #[test]
+    fn other_files_are_told_apart_by_number_and_size() {
+        let file = |bytes| FileInfo { path: "moved/a".into(), bytes, splittable: true };
+        assert_eq!(training().other_files(&[file(30)]), None);
+        assert_eq!(training().other_files(&[]).unwrap(), "1 training files then, 0 now");
+        assert_eq!(training().other_files(&[file(31)]).unwrap(), "a had 30 bytes then, moved/a has 31 now");
+    }
+
+    #[test]
+    fn a_worker_more_than_before_counts_on_from_the_highest() {
+        assert_eq!([0, 1, 2].map(|rank| training().next_seq(rank)), [8, 5, 8]);
+    }
+}

@@ -1,0 +1,122 @@
+//! What a network needs, besides its weights, to go on as if it had not been interrupted.
+
+use std::collections::{BTreeMap, HashMap};
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use super::optimizer::State;
+use super::{DenseModel, ModelError};
+
+/// Counts in the file's metadata.
+const STEPS: &str = "steps";
+const APPLIED: &str = "applied";
+/// Every vector that any optimiser remembers.
+const VECTORS: [&str; 4] = ["first_moment", "second_moment", "squares", "velocity"];
+
+impl DenseModel {
+    /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, each with a value for
+    /// every weight. Dropout is a function of seed and step, so it has no state.
+    ///
+    /// # Errors
+    /// When safetensors cannot write it.
+    pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
+        let State { applied, vectors } = self.updater.state();
+        let bytes: Vec<(&str, Vec<u8>)> = vectors
+            .iter()
+            .map(|(name, values)| (*name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
+            .collect();
+        let view = |(name, bytes): &'_ (&'static str, Vec<u8>)| (*name, bytes.len() / size_of::<f32>());
+        let mut views = Vec::new();
+        for entry in &bytes {
+            let (name, length) = view(entry);
+            views.push((name, TensorView::new(Dtype::F32, vec![length], &entry.1)?));
+        }
+        let counts =
+            HashMap::from([(STEPS.to_owned(), self.steps.to_string()), (APPLIED.to_owned(), applied.to_string())]);
+        Ok(safetensors::serialize(views, Some(counts))?)
+    }
+
+    /// Takes what [`Self::optimizer_state`] wrote, after the weights that belong to it.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, or of another optimiser or network: nothing is taken then.
+    pub fn restore_optimizer(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes)?;
+        let counts = metadata.metadata().clone().unwrap_or_default();
+        let foreign = |what: String| ModelError::Foreign { what };
+        let count = |name: &str| counts.get(name).and_then(|count| count.parse::<u64>().ok());
+        let count = |name: &str| count(name).ok_or_else(|| foreign(format!("the optimiser's state has no {name}")));
+        let (steps, applied) = (count(STEPS)?, count(APPLIED)?);
+        let mut vectors = BTreeMap::new();
+        for (found, view) in SafeTensors::deserialize(bytes)?.tensors() {
+            let name = VECTORS.into_iter().find(|name| *name == found);
+            let name = name.ok_or_else(|| foreign(format!("{found} is nothing that an optimiser remembers")))?;
+            let words = view.data().as_chunks::<4>().0;
+            vectors.insert(name, words.iter().map(|word| f32::from_le_bytes(*word)).collect());
+        }
+        self.updater.restore(State { applied, vectors })?;
+        self.steps = steps;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{DenseOptimizer, Job, Model};
+
+    use super::*;
+    use crate::testing::job;
+
+    const BATCH: (&[f32], &[f32], &[f32]) = (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
+
+    fn job_with(optimizer: DenseOptimizer, model: Model) -> Job {
+        let mut job = job(1, &[2, 2], model);
+        (job.dense_optimizer, job.train.threads) = (optimizer, 1);
+        job
+    }
+
+    fn step(model: &mut DenseModel) {
+        model.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
+    }
+
+    /// Invariant CK-2: with dropout, by loops of our own and by autograd.
+    #[test]
+    fn a_restored_network_makes_the_steps_that_the_first_would_have_made() {
+        let dlrm = Model::Dlrm { bottom: vec![3], top: vec![8], dropout: 0.5 };
+        let deepfm = Model::DeepFm { hidden: vec![8], dropout: 0.5 };
+        for (optimizer, model) in [
+            (DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 }, dlrm.clone()),
+            (DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 }, dlrm),
+            (DenseOptimizer::Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.0 }, deepfm),
+        ] {
+            let job = job_with(optimizer, model);
+            let mut whole = DenseModel::new(&job).unwrap();
+            (0..3).for_each(|_| step(&mut whole));
+            let (weights, state) = (whole.to_safetensors().unwrap(), whole.optimizer_state().unwrap());
+            let mut restored = DenseModel::new(&job).unwrap();
+            step(&mut restored);
+            restored.load_safetensors(&weights).unwrap();
+            restored.restore_optimizer(&state).unwrap();
+            (0..3).for_each(|_| {
+                step(&mut whole);
+                step(&mut restored);
+            });
+            assert_eq!(restored.to_safetensors().unwrap(), whole.to_safetensors().unwrap(), "{:?}", job.model);
+            assert_eq!(restored.optimizer_state().unwrap(), whole.optimizer_state().unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_not_its_own_is_refused() {
+        let ffnn = || Model::Ffnn { hidden: vec![3], dropout: 0.0 };
+        let model = |optimizer| DenseModel::new(&job_with(optimizer, ffnn())).unwrap();
+        let mut adam = model(DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 });
+        let sgd = model(DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 });
+        let refused = adam.restore_optimizer(&sgd.optimizer_state().unwrap()).unwrap_err().to_string();
+        assert!(refused.contains("the optimiser's state is nothing, not first_moment"), "{refused}");
+        let refused = adam.restore_optimizer(&adam.to_safetensors().unwrap()).unwrap_err().to_string();
+        assert!(refused.contains("has no steps"), "{refused}");
+        assert!(adam.restore_optimizer(b"damaged").is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! Runs that are interrupted and go on: in mode `sync` they end as if nothing had happened.
+
+use futures::future::join_all;
+use zagros_collective::{InProcess, Rendezvous};
+
+use super::*;
+
+/// Everything that has a state: dropout, Adam, momentum of rows by sightings, shuffled windows over several splits.
+const SETS: [&str; 8] = [
+    "train.mode=sync",
+    "train.evaluate_every=20",
+    "model.dropout=0.25",
+    "optimizer.kind=adam",
+    "embedding.optimizer={kind='adam'}",
+    "embedding.admission={kind='count', sightings=2}",
+    "data.shuffle_rows=100",
+    "train.schedule={kind='cosine', warmup=10, decay=100}",
+];
+
+/// Which of several workers sees an id first is a matter of time.
+const ALL: &str = "embedding.admission={kind='always'}";
+
+/// How a run ends before its time.
+#[derive(Clone, Copy)]
+enum Break {
+    Never,
+    /// Asked to, after a step.
+    Tidy(u64),
+    /// Gone in the middle of what follows a step; by then a checkpoint is complete.
+    Sudden(u64),
+}
+
+/// Lets no step be over until a checkpoint is complete, and then has everything gone.
+struct GoneAfter {
+    step: u64,
+    has_checkpoint: AtomicU64,
+    gone: Shutdown,
+}
+
+impl Observer for GoneAfter {
+    fn on(&self, event: &Event) {
+        match event {
+            Event::Checkpoint { step, .. } => self.has_checkpoint.store(*step, Ordering::Release),
+            Event::Step(report) if report.step == self.step => {
+                tokio::task::block_in_place(|| {
+                    while self.has_checkpoint.load(Ordering::Acquire) == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+                self.gone.request();
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Ended {
+    summary: Option<Summary>,
+    /// Step and bits of the loss.
+    losses: Vec<(u64, u64)>,
+    run: RunFolder,
+    checkpoints: usize,
+}
+
+fn with(folder: &Path, more: &[&str]) -> Job {
+    job_over(rows(4000), folder, &[&SETS[..], more].concat())
+}
+
+/// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
+async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
+    let cluster = Cluster::start(&job).await;
+    let resume = run.and_then(|run| ResumePoint::newest(run).unwrap());
+    let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
+    let (meeting, recording) = (Arc::new(InProcess::default()), Arc::new(Recording::default()));
+    let shutdown = Shutdown::new();
+    let gone = Shutdown::new();
+    let workers = (0..job.cluster.workers).map(|index| {
+        let (mut observers, leads): (Vec<Arc<dyn Observer>>, _) = (vec![recording.clone()], index == 0);
+        match how {
+            Break::Never => {}
+            Break::Tidy(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
+            Break::Sudden(step) => {
+                let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
+                observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));
+            }
+        }
+        let worker = Worker {
+            job: job.clone(),
+            control: cluster.control.clone(),
+            connect: Arc::clone(&cluster.connect),
+            index,
+            rendezvous: (job.cluster.workers > 1).then(|| meeting.clone() as Arc<dyn Rendezvous>),
+            registry: Registry::new(),
+            observer: if leads { Arc::new(Several(observers)) } else { Arc::new(Silent) },
+            folder: Some(run.clone()),
+            resume: resume.clone().filter(|_| leads),
+            shutdown: shutdown.clone(),
+        };
+        worker.run()
+    });
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(LATE, join_all(workers)) => ended.expect("the workers hang"),
+        () = gone.requested() => Vec::new(),
+    };
+    let summary = ended.into_iter().map(Result::unwrap).next();
+    let losses = recording.steps().iter().map(|report| (report.step, report.loss.to_bits())).collect();
+    let is_checkpoint = |event: &&Event| matches!(event, Event::Checkpoint { .. });
+    let checkpoints = recording.0.lock().unwrap().iter().filter(is_checkpoint).count();
+    Ended { summary, losses, run, checkpoints }
+}
+
+fn same_end(whole: &Ended, gone_on: &Ended) {
+    let (whole, gone_on) = (whole.summary.as_ref().unwrap(), gone_on.summary.as_ref().unwrap());
+    let end =
+        |summary: &Summary| (summary.steps, summary.samples, summary.rows, summary.evaluation, summary.loss.to_bits());
+    assert_eq!(end(gone_on), end(whole));
+    assert_eq!(gone_on.passes, whole.passes);
+}
+
+/// Invariant CK-2. The break is in the first pass, in the second, and right at the end of the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = run(with(folder.path(), &[]), None, Break::Never).await;
+    let steps_of_a_pass = whole.losses.len() as u64 / 2;
+    assert!(steps_of_a_pass > 40, "{steps_of_a_pass} steps a pass");
+    for step in [17, 20, steps_of_a_pass, steps_of_a_pass + 9] {
+        let first = run(with(folder.path(), &[]), None, Break::Tidy(step)).await;
+        // A batch that was looked up already is trained on, too.
+        let made = first.losses.len();
+        assert!((step..=step + 1).contains(&(made as u64)), "{made} steps, asked to stop after {step}");
+        assert_eq!(first.losses, whole.losses[..made]);
+        // On another number of servers and with other threads, for rows and batches do not depend on them.
+        let job = with(folder.path(), &["cluster.servers=3", "data.threads=2"]);
+        let second = run(job, Some(&first.run), Break::Never).await;
+        assert_eq!(second.losses, whole.losses[made..], "after step {made}");
+        same_end(&whole, &second);
+        assert!(ResumePoint::newest(&second.run).unwrap().is_none(), "a finished run leaves checkpoints behind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let cuts = ["checkpoint.every_steps=20", "checkpoint.every_seconds=0", "checkpoint.keep=2"];
+    let whole = run(with(folder.path(), &cuts), None, Break::Never).await;
+    // One is left out where the one before is still being written.
+    assert!((1..=whole.losses.len() / 20).contains(&whole.checkpoints), "{}", whole.checkpoints);
+    let uncut = run(with(folder.path(), &[]), None, Break::Never).await;
+    assert_eq!(uncut.losses, whole.losses, "checkpoints change what is learned");
+
+    let first = run(with(folder.path(), &cuts), None, Break::Sudden(35)).await;
+    assert_eq!(first.losses, whole.losses[..first.losses.len()]);
+    let point = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint");
+    assert_eq!(point.step(), 20);
+    let (_, found) = ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().expect("the last run");
+    assert_eq!(found.folder(), point.folder());
+    let second = run(with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
+    assert_eq!(second.losses, whole.losses[point.step() as usize..]);
+    same_end(&whole, &second);
+    assert!(ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().is_none(), "the last run is over");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_go_on_together_bit_by_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    // More than one split each, so that one worker has several.
+    let rows = rows(60_000);
+    let several = ["cluster.workers=2", "train.batch_size=500", "checkpoint.every_steps=20", ALL];
+    let sets = [&SETS[..], &several].concat();
+    let job = || job_over(rows.clone(), folder.path(), &sets);
+    let whole = run(job(), None, Break::Never).await;
+    for how in [Break::Tidy(23), Break::Sudden(35)] {
+        let first = run(job(), None, how).await;
+        let step = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint").step();
+        assert!(step >= 20, "{step}");
+        let second = run(job(), Some(&first.run), Break::Never).await;
+        assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
+        same_end(&whole, &second);
+    }
+}
+
+/// No sample is dropped or trained twice where the number of workers is another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_or_fewer_workers_go_on_with_what_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = rows(40_000);
+    for mode in ["train.mode=sync", "train.mode=hybrid"] {
+        let job = |workers: u32| {
+            let workers = format!("cluster.workers={workers}");
+            job_over(rows.clone(), folder.path(), &[mode, "train.batch_size=250", "data.shuffle_rows=600", &workers])
+        };
+        let whole = run(job(1), None, Break::Never).await.summary.unwrap();
+        for (before, after) in [(2, 1), (3, 2), (1, 3)] {
+            let first = run(job(before), None, Break::Tidy(30)).await;
+            assert_eq!(first.summary.unwrap().outcome, Outcome::Interrupted);
+            let second = run(job(after), Some(&first.run), Break::Never).await.summary.unwrap();
+            assert_eq!((second.samples, second.rows), (whole.samples, whole.rows), "{mode}: {before} → {after}");
+            let (whole, found) = (whole.evaluation.unwrap().auc.unwrap(), second.evaluation.unwrap().auc.unwrap());
+            assert!((whole - found).abs() < 0.03, "{mode}: {before} → {after}: {whole}, {found}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn early_stopping_goes_on_and_remembers_the_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = ["data.validation_share=0.2", "train.early_stop={patience=3}", "train.epochs=6", "output.keep_best=2"];
+    let whole = run(with(folder.path(), &sets), None, Break::Never).await;
+    let stop = whole.losses.len() as u64 - 25;
+    let first = run(with(folder.path(), &sets), None, Break::Tidy(stop)).await;
+    let second = run(with(folder.path(), &sets), Some(&first.run), Break::Never).await;
+    same_end(&whole, &second);
+    let choice =
+        |ended: &Ended| (ended.summary.as_ref().unwrap().choice.clone(), ended.summary.as_ref().unwrap().model_step);
+    assert_eq!(choice(&second), choice(&whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = run(with(folder.path(), &[]), None, Break::Tidy(9)).await;
+    let point = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint");
+    let job = job_over(rows(4001), folder.path(), &SETS);
+    let changes: Vec<String> = point.changes(&job).iter().map(ToString::to_string).collect();
+    assert!(changes.is_empty(), "{changes:?}");
+    let cluster = Cluster::start(&job).await;
+    let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
+    let refused = Worker { resume: Some(point), ..worker }.run().await.unwrap_err();
+    assert_eq!(refused.exit_class(), ExitClass::Data);
+    assert!(refused.to_string().contains("the data has changed since"), "{refused}");
+
+    let job = with(folder.path(), &["checkpoint.every_steps=5"]);
+    let cluster = Cluster::start(&job).await;
+    let recording = Arc::new(Recording::default());
+    let worker = cluster.worker(job, recording.clone(), Shutdown::new());
+    let in_the_way = worker.folder.as_ref().unwrap().checkpoints();
+    std::fs::write(&in_the_way, "a file where checkpoints should be").unwrap();
+    assert_eq!(worker.run().await.unwrap().outcome, Outcome::Finished);
+    assert!(!recording.0.lock().unwrap().iter().any(|event| matches!(event, Event::Checkpoint { .. })));
+}
