@@ -117,7 +117,9 @@ mod tests {
     use super::*;
 
     fn worker(step: u64, loss: f64) -> MemberReport {
-        let progress = ProgressReport { step, pass: 0, samples: 10, samples_per_second: 1000.4, loss, staleness: 0 };
+        let (samples_per_second, samples) = (1000.4, 10);
+        let progress =
+            ProgressReport { step, pass: 0, samples, samples_per_second, loss, staleness: 0, checkpoint_step: 0 };
         MemberReport {
             name: String::new(),
             role: String::new(),
