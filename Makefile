@@ -2,7 +2,7 @@
 ZAGROS := target/release/zagros
 QUICKSTART := data/quickstart
 
-.PHONY: help train test build setup lint unit bench bench-smoke clean
+.PHONY: help train test build setup lint unit manifests bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -29,7 +29,11 @@ lint: setup ## fmt and clippy, warnings denied
 unit: setup ## all tests
 	cargo test --release --workspace --quiet --lib --bins --tests
 
-test: lint bench-smoke unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
+test: lint bench-smoke manifests unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
+
+manifests: setup ## check every Kubernetes object against Kubernetes' schemas, without a cluster
+	@cargo build --release --quiet -p zagros-operator
+	@python3 scripts/check_manifests.py target/release/zagros-operator
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table

@@ -424,7 +424,7 @@ pub struct Cluster {
     pub buckets: u32,
     /// `host:port` of the coordinator's gRPC; port 0 lets the system choose.
     pub coordinator: String,
-    /// Where embedding servers listen, one per server or one for all with port 0.
+    /// Where embedding servers listen, one per server, or one for all with port 0 or a wildcard host.
     pub server_addresses: Vec<String>,
     /// `host:port` where each dense worker of several listens for the others; port 0 lets the system choose.
     pub worker_address: String,

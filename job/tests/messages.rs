@@ -166,7 +166,7 @@ fn a_cluster_can_be_bound_and_shared() {
         "job.toml:6:13: mode \"sync\" allows no staleness; set it to 0 or remove it, or use mode = \"hybrid\"",
         "job.toml:9:11: 3 servers cannot share 2 buckets; have at least one bucket per server",
         "job.toml:10:15: `cluster.coordinator` is no address: \"here\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
-        "job.toml:11:20: 2 addresses for 3 servers; list one address per server, or a single one with port 0 for all",
+        "job.toml:11:20: 2 addresses for 3 servers; list one address per server, or for all a single one with port 0, or 0.0.0.0:PORT when each has a host of its own",
         "job.toml:11:28: two servers cannot both listen on a:1; give each a port of its own",
         "job.toml:12:9: `cluster.admin` is no address: \":0\"; write host:port, for example 127.0.0.1:7700 or [::1]:7700",
     ];

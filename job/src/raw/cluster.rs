@@ -19,8 +19,8 @@ pub(crate) struct Cluster {
     pub(crate) buckets: u32,
     /// `host:port` of the coordinator's gRPC; port 0 lets the system choose, which only `zagros up` can follow.
     pub(crate) coordinator: String,
-    /// `host:port` of each embedding server's gRPC, in the order of their indices; a single one with port 0 serves
-    /// for all.
+    /// `host:port` of each embedding server's gRPC, in the order of their indices; a single one serves
+    /// for all with port 0, or with host `0.0.0.0` or `[::]` when each has a host of its own.
     #[schemars(length(min = 1))]
     pub(crate) server_addresses: Vec<String>,
     /// `host:port` where each dense worker of a run of several listens for the others; port 0 lets the system choose.

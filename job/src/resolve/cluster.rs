@@ -92,10 +92,12 @@ impl Resolver<'_> {
         let ports: Vec<Option<u16>> = (raw.server_addresses.iter().enumerate())
             .map(|(index, address)| self.address(&key.index(index), address))
             .collect();
-        let one_for_all = matches!(ports.as_slice(), [Some(0) | None]);
+        let own_host = raw.server_addresses.first().is_some_and(|address| listens_everywhere(address));
+        let one_for_all = matches!(ports.as_slice(), [Some(0) | None]) || (own_host && ports.len() == 1);
         if !one_for_all && ports.len() != raw.servers as usize {
             let message = format!("{} addresses for {} servers", ports.len(), raw.servers);
-            let help = "list one address per server, or a single one with port 0 for all";
+            let help = "list one address per server, or for all a single one with port 0, or 0.0.0.0:PORT when each \
+                        has a host of its own";
             self.problem(key.clone(), message, "as many as `servers`", help);
         }
         let mut seen = HashSet::new();
@@ -117,6 +119,11 @@ impl Resolver<'_> {
         }
         port
     }
+}
+
+/// Whether the host of `host:port` stands for all addresses of the machine it is used on.
+fn listens_everywhere(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, _)| matches!(host, "0.0.0.0" | "[::]"))
 }
 
 /// Port of a `host:port`; an IPv6 host stands in brackets.
@@ -142,6 +149,19 @@ mod tests {
         assert_eq!((two.workers, two.worker_address.as_str()), (2, "10.0.0.7:0"));
         let found = problems(CRITEO, "[cluster]\nworker_address = 'here'\n");
         assert_eq!(found, ["`cluster.worker_address` is no address: \"here\""]);
+    }
+
+    /// As in containers: each server listens on the same port of a host of its own.
+    #[test]
+    fn one_port_serves_all_servers_that_have_hosts_of_their_own() {
+        for address in ["0.0.0.0:7701", "[::]:7701"] {
+            let text = format!("[cluster]\nservers = 3\nserver_addresses = ['{address}']\n");
+            assert_eq!(job(CRITEO, &text).cluster.server_addresses, [address]);
+        }
+        let found = problems(CRITEO, "[cluster]\nservers = 3\nserver_addresses = ['10.0.0.7:7701']\n");
+        assert_eq!(found, ["1 addresses for 3 servers"]);
+        let found = problems(CRITEO, "[cluster]\nservers = 3\nserver_addresses = ['0.0.0.0:1', '0.0.0.0:2']\n");
+        assert_eq!(found, ["2 addresses for 3 servers"]);
     }
 
     #[test]

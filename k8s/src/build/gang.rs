@@ -1,0 +1,50 @@
+//! Objects of other operators: groups of pods that are placed together, and what Prometheus is told.
+
+use kube::api::{ApiResource, ObjectMeta};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use super::Plan;
+use crate::crd::{Gang, GangScheduler};
+use crate::names::{JOB_LABEL, Role};
+
+/// Kind of a gang scheduler's group.
+#[must_use]
+pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
+    let (group, version) = match scheduler {
+        GangScheduler::Volcano => ("scheduling.volcano.sh", "v1beta1"),
+        GangScheduler::Coscheduling => ("scheduling.x-k8s.io", "v1alpha1"),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "PodGroup"), "podgroups")
+}
+
+/// All pods of the attempt or none.
+pub(super) fn pod_group(plan: &Plan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
+    let mut spec = json!({ "minMember": plan.job.pods() });
+    match gang.scheduler {
+        GangScheduler::Volcano => {
+            spec["minTaskMember"] = Role::ALL.into_iter().map(|role| (role.word(), plan.job.replicas(role))).collect();
+            if let Some(queue) = &gang.queue {
+                spec["queue"] = json!(queue);
+            }
+        }
+        GangScheduler::Coscheduling => {
+            if let Some(seconds) = gang.schedule_timeout_seconds {
+                spec["scheduleTimeoutSeconds"] = json!(seconds);
+            }
+        }
+    }
+    (group_resource(gang.scheduler), plan.metadata(plan.attempt.gang()), json!({ "spec": spec }))
+}
+
+/// Where Prometheus finds the pods.
+pub(super) fn pod_monitor(plan: &Plan<'_>) -> (ApiResource, ObjectMeta, Value) {
+    let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "podmonitors");
+    let spec = json!({
+        "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
+        "podMetricsEndpoints": [{ "port": "http", "path": "/metrics" }],
+        "podTargetLabels": [JOB_LABEL, crate::names::ROLE_LABEL, crate::names::ATTEMPT_LABEL],
+    });
+    (resource, plan.job_metadata(plan.attempt.job.clone()), json!({ "spec": spec }))
+}

@@ -1,0 +1,140 @@
+//! From a valid job to Kubernetes objects. Total and without a client: the same job and attempt give the same objects.
+
+mod gang;
+mod jobs;
+mod network;
+mod pod;
+mod servers;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+
+use crate::crd::HybridJob;
+use crate::names::{Attempt, Role, job_labels};
+use crate::validate::ValidJob;
+
+pub(crate) use gang::group_resource;
+
+/// Where the job file is mounted.
+pub const JOB_FILE: &str = "/etc/zagros/job.toml";
+/// Where run folders and models are written.
+pub const OUTPUT_PATH: &str = "/output";
+/// Where a server keeps rows beyond its memory.
+pub const STATE_PATH: &str = "/var/lib/zagros";
+/// Key of the job file in its ConfigMap.
+pub const JOB_KEY: &str = "job.toml";
+
+/// One object as it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// Its kind, and the path that it is applied at.
+    pub resource: ApiResource,
+    /// The object, with owner and labels.
+    pub object: DynamicObject,
+}
+
+impl Manifest {
+    /// `Service ctr-1-server`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{} {}", self.resource.kind, self.object.name_any())
+    }
+}
+
+/// How much of the attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All but the workers: a worker that starts before its servers are there may give up waiting.
+    Servers,
+    /// All.
+    Everything,
+}
+
+/// What the objects of an attempt are made from.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The owner.
+    pub owner: &'a HybridJob,
+    /// The checked spec.
+    pub job: &'a ValidJob,
+    /// Which attempt.
+    pub attempt: &'a Attempt,
+}
+
+/// All objects of an attempt up to a stage, in the order in which they are applied.
+#[must_use]
+pub fn build(plan: &Plan<'_>, stage: Stage) -> Vec<Manifest> {
+    let mut objects = vec![plan.manifest(config(plan))];
+    objects.extend(Role::ALL.map(|role| plan.manifest(network::service(plan, role))));
+    if plan.job.spec.network_policy {
+        objects.push(plan.manifest(network::policy(plan)));
+    }
+    if plan.job.spec.disruption_budget {
+        objects.push(plan.manifest(network::disruption_budget(plan)));
+    }
+    if plan.job.spec.monitoring.pod_monitor {
+        objects.push(plan.dynamic(gang::pod_monitor(plan)));
+    }
+    if let Some(gang) = &plan.job.spec.scheduling.gang {
+        objects.push(plan.dynamic(gang::pod_group(plan, gang)));
+    }
+    objects.push(plan.manifest(jobs::coordinator(plan)));
+    objects.push(plan.manifest(servers::stateful_set(plan)));
+    if stage == Stage::Everything {
+        objects.push(plan.manifest(jobs::workers(plan)));
+    }
+    objects
+}
+
+impl Plan<'_> {
+    /// Metadata of an object of the attempt.
+    fn metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta { labels: Some(self.attempt.labels()), ..self.job_metadata(name) }
+    }
+
+    /// Metadata of an object that all attempts share.
+    fn job_metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name),
+            namespace: Some(self.attempt.namespace.clone()),
+            labels: Some(job_labels(&self.attempt.job)),
+            owner_references: self.owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> Manifest {
+        let resource = ApiResource::erase::<K>(&());
+        let metadata = object.meta().clone();
+        let mut data = serde_json::to_value(object).unwrap_or_default();
+        if let Some(fields) = data.as_object_mut() {
+            for key in ["apiVersion", "kind", "metadata", "status"] {
+                fields.remove(key);
+            }
+        }
+        let mut object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        object.types =
+            Some(kube::core::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
+        Manifest { resource, object }
+    }
+
+    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> Manifest {
+        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        Manifest { resource, object }
+    }
+}
+
+/// The job file of the attempt. It never changes: what pods read after a restart is what they read before.
+fn config(plan: &Plan<'_>) -> ConfigMap {
+    ConfigMap {
+        metadata: plan.metadata(plan.attempt.config()),
+        data: Some([(JOB_KEY.to_owned(), plan.job.rendered.clone())].into()),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

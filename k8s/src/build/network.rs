@@ -1,0 +1,77 @@
+//! How pods are found, who may reach them, and what keeps evictions away.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::Plan;
+use crate::names::{ADMIN_PORT, Role, job_labels};
+
+/// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
+pub(super) fn service(plan: &Plan<'_>, role: Role) -> Service {
+    let port = |name: &str, port: u16| ServicePort {
+        name: Some(name.to_owned()),
+        port: i32::from(port),
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::String(name.to_owned())),
+        ..ServicePort::default()
+    };
+    Service {
+        metadata: plan.metadata(plan.attempt.name(role)),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            publish_not_ready_addresses: Some(true),
+            selector: Some(plan.attempt.role_labels(role)),
+            ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+/// Members reach each other at every port, as the workers' connections choose theirs; anyone reads health and metrics.
+pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
+    let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
+    let from_members = NetworkPolicyIngressRule {
+        from: Some(vec![NetworkPolicyPeer { pod_selector: Some(members.clone()), ..NetworkPolicyPeer::default() }]),
+        ports: None,
+    };
+    let admin = NetworkPolicyPort {
+        port: Some(IntOrString::Int(i32::from(ADMIN_PORT))),
+        protocol: Some("TCP".to_owned()),
+        end_port: None,
+    };
+    let everyone =
+        NetworkPolicyPeer { namespace_selector: Some(LabelSelector::default()), ..NetworkPolicyPeer::default() };
+    let to_admin = NetworkPolicyIngressRule { from: Some(vec![everyone]), ports: Some(vec![admin]) };
+    NetworkPolicy {
+        metadata: plan.job_metadata(plan.attempt.job.clone()),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(members),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            ingress: Some(vec![from_members, to_admin]),
+            egress: None,
+        }),
+    }
+}
+
+/// One lost pod fails the attempt, so all of them are to stay. A number, since Jobs have no scale that a share of them
+/// could be taken of.
+pub(super) fn disruption_budget(plan: &Plan<'_>) -> PodDisruptionBudget {
+    let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
+    PodDisruptionBudget {
+        metadata: plan.job_metadata(plan.attempt.job.clone()),
+        spec: Some(PodDisruptionBudgetSpec {
+            min_available: Some(IntOrString::Int(plan.job.pods())),
+            selector: Some(members),
+            // Pods that are not ready hold nothing back: a broken run may be drained away.
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        ..PodDisruptionBudget::default()
+    }
+}

@@ -1,0 +1,61 @@
+//! Embedding servers: a StatefulSet, with a disk for each where one is asked for.
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::ObjectMeta;
+
+use super::{Plan, pod};
+use crate::crd::ClaimTemplate;
+use crate::names::Role;
+
+/// All servers, started at once: none needs another to come up.
+pub(super) fn stateful_set(plan: &Plan<'_>) -> StatefulSet {
+    let attempt = plan.attempt;
+    let storage = plan.job.spec.embedding_servers.storage.as_ref();
+    StatefulSet {
+        metadata: plan.metadata(attempt.name(Role::Server)),
+        spec: Some(StatefulSetSpec {
+            service_name: Some(attempt.name(Role::Server)),
+            replicas: Some(plan.job.replicas(Role::Server)),
+            pod_management_policy: Some("Parallel".to_owned()),
+            selector: LabelSelector {
+                match_labels: Some(attempt.role_labels(Role::Server)),
+                ..LabelSelector::default()
+            },
+            template: pod::template(plan, Role::Server, "Always"),
+            volume_claim_templates: storage.map(|storage| vec![claim(plan, storage)]),
+            persistent_volume_claim_retention_policy: storage.map(retention),
+            ..StatefulSetSpec::default()
+        }),
+        ..StatefulSet::default()
+    }
+}
+
+fn claim(plan: &Plan<'_>, storage: &ClaimTemplate) -> PersistentVolumeClaim {
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(pod::STATE.to_owned()),
+            labels: Some(plan.attempt.labels()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            storage_class_name: storage.storage_class_name.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some([("storage".to_owned(), storage.size.clone())].into()),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        ..PersistentVolumeClaim::default()
+    }
+}
+
+fn retention(storage: &ClaimTemplate) -> StatefulSetPersistentVolumeClaimRetentionPolicy {
+    let policy = if storage.retain { "Retain" } else { "Delete" };
+    StatefulSetPersistentVolumeClaimRetentionPolicy {
+        when_deleted: Some(policy.to_owned()),
+        when_scaled: Some(policy.to_owned()),
+    }
+}

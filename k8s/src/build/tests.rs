@@ -1,0 +1,246 @@
+//! Objects, by value.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fixture::{attempt, hybrid_job};
+use crate::validate::validate;
+
+/// All objects of a HybridJob's third attempt, by title.
+fn built(change: impl FnOnce(&mut HybridJob), stage: Stage) -> Vec<(String, Value)> {
+    let mut owner = hybrid_job();
+    change(&mut owner);
+    let text = owner.spec.job.inline.clone().unwrap();
+    let attempt = attempt(3);
+    let job = validate(&owner, &text, &attempt).unwrap();
+    let objects = build(&Plan { owner: &owner, job: &job, attempt: &attempt }, stage);
+    objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
+}
+
+fn all(change: impl FnOnce(&mut HybridJob)) -> impl Fn(&str) -> Value {
+    let objects = built(change, Stage::Everything);
+    move |title| {
+        let found = objects.iter().find(|(name, _)| name == title);
+        found
+            .unwrap_or_else(|| panic!("no {title} among {:?}", objects.iter().map(|one| &one.0).collect::<Vec<_>>()))
+            .1
+            .clone()
+    }
+}
+
+const POD_OWNERS: [&str; 3] = ["Job ctr-3-coordinator", "StatefulSet ctr-3-server", "Job ctr-3-worker"];
+
+#[test]
+fn a_run_is_made_of_these() {
+    let titles: Vec<String> = built(|_| (), Stage::Everything).into_iter().map(|one| one.0).collect();
+    let expected = [
+        "ConfigMap ctr-3-job",
+        "Service ctr-3-coordinator",
+        "Service ctr-3-server",
+        "Service ctr-3-worker",
+        "NetworkPolicy ctr",
+        "PodDisruptionBudget ctr",
+        "Job ctr-3-coordinator",
+        "StatefulSet ctr-3-server",
+        "Job ctr-3-worker",
+    ];
+    assert_eq!(titles, expected);
+    let early: Vec<String> = built(|_| (), Stage::Servers).into_iter().map(|one| one.0).collect();
+    assert_eq!(early, expected[..8]);
+}
+
+#[test]
+fn the_same_job_gives_the_same_objects() {
+    assert_eq!(built(|_| (), Stage::Everything), built(|_| (), Stage::Everything));
+}
+
+#[test]
+fn every_object_is_owned_labelled_and_in_the_jobs_namespace() {
+    for (title, object) in built(|_| (), Stage::Everything) {
+        let metadata = &object["metadata"];
+        assert_eq!(metadata["namespace"], "ads", "{title}");
+        assert_eq!(metadata["labels"]["zagros.dev/job"], "ctr", "{title}");
+        let owner = &metadata["ownerReferences"][0];
+        assert_eq!((&owner["kind"], &owner["controller"]), (&json!("HybridJob"), &json!(true)), "{title}");
+        assert!(object["kind"].is_string() && object["apiVersion"].is_string() && object.get("status").is_none());
+    }
+}
+
+#[test]
+fn roles_are_started_by_the_command_line_they_have() {
+    let object = all(|_| ());
+    let container = |title: &str| object(title)["spec"]["template"]["spec"]["containers"][0].clone();
+    let coordinator = ["coordinator", "--config", "/etc/zagros/job.toml", "--set", "cluster.coordinator=0.0.0.0:7700"];
+    assert_eq!(container(POD_OWNERS[0])["args"], json!([&coordinator[..], &["--log-json"]].concat()));
+    let member = |role: &str, word: &str, port: u16| {
+        let advertised = format!("ctr-3-{word}-$(POD_INDEX).ctr-3-{word}.ads.svc:{port}");
+        let index = ["--index", "$(POD_INDEX)", "--advertise", &advertised, "--log-json"];
+        json!([&[role, "--config", "/etc/zagros/job.toml"][..], &index].concat())
+    };
+    assert_eq!(container(POD_OWNERS[1])["args"], member("embedding-server", "server", 7701));
+    assert_eq!(container(POD_OWNERS[2])["args"], member("dense-worker", "worker", 7702));
+    for title in &POD_OWNERS[1..] {
+        assert_eq!(container(title)["env"][0]["name"], "POD_INDEX");
+    }
+}
+
+/// The addresses that pods are told are those that Services and host names give.
+#[test]
+fn names_that_are_advertised_resolve() {
+    let object = all(|_| ());
+    for (word, port) in [("coordinator", 7700), ("server", 7701), ("worker", 7702)] {
+        let service = object(&format!("Service ctr-3-{word}"));
+        assert_eq!(service["spec"]["clusterIP"], "None");
+        assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
+        assert_eq!(service["spec"]["ports"][0]["port"], port);
+    }
+    let servers = object(POD_OWNERS[1]);
+    assert_eq!(servers["spec"]["serviceName"], "ctr-3-server");
+    for (title, word) in POD_OWNERS.iter().zip(["coordinator", "server", "worker"]) {
+        let template = &object(title)["spec"]["template"];
+        assert_eq!(template["spec"]["subdomain"], format!("ctr-3-{word}"));
+        let selector = &object(&format!("Service ctr-3-{word}"))["spec"]["selector"];
+        for (key, value) in selector.as_object().unwrap() {
+            assert_eq!(&template["metadata"]["labels"][key], value, "{title}");
+        }
+    }
+}
+
+#[test]
+fn every_pod_is_restricted_probed_and_bounded() {
+    let object = all(|_| ());
+    for title in POD_OWNERS {
+        let pod = &object(title)["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{title}");
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        let expected = json!({
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
+            "capabilities": { "drop": ["ALL"] },
+        });
+        assert_eq!(container["securityContext"], expected, "{title}");
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert_eq!(container[probe]["httpGet"]["port"], "http", "{title}");
+        }
+        for (kind, resource) in [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")] {
+            assert!(container["resources"][kind][resource].is_string(), "{title} {kind} {resource}");
+        }
+        // Everything that a role writes to has a volume, as its root is read-only.
+        for path in ["/tmp", "/output", "/var/lib/zagros"] {
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            let mount = mounts.iter().find(|mount| mount["mountPath"] == path).unwrap();
+            let volumes = pod["volumes"].as_array().unwrap();
+            assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{title} {path}");
+        }
+    }
+}
+
+#[test]
+fn a_run_to_completion_is_never_started_anew_in_place() {
+    let object = all(|_| ());
+    for title in [POD_OWNERS[0], POD_OWNERS[2]] {
+        assert_eq!(object(title)["spec"]["backoffLimit"], 0);
+        assert_eq!(object(title)["spec"]["template"]["spec"]["restartPolicy"], "Never");
+    }
+    let workers = object(POD_OWNERS[2]);
+    assert_eq!((&workers["spec"]["completionMode"], &workers["spec"]["parallelism"]), (&json!("Indexed"), &json!(2)));
+    assert_eq!(object(POD_OWNERS[1])["spec"]["podManagementPolicy"], "Parallel");
+}
+
+#[test]
+fn servers_have_the_memory_that_the_job_gives_their_rows() {
+    let memory = |change: fn(&mut HybridJob)| {
+        let pod = all(change)(POD_OWNERS[1])["spec"]["template"]["spec"]["containers"][0].clone();
+        (pod["resources"]["requests"]["memory"].clone(), pod["resources"]["limits"]["memory"].clone())
+    };
+    assert_eq!(memory(|_| ()), (json!("4Gi"), json!("4Gi")));
+    let sized = memory(|job| job.spec.job.inline.as_mut().unwrap().push_str("[cluster]\nmemory = '8GiB'\n"));
+    assert_eq!(sized, (json!("10752Mi"), json!("10752Mi")));
+    let resources = |value: Value| serde_json::from_value(value).unwrap();
+    let given =
+        all(|job| job.spec.embedding_servers.pod.resources = resources(json!({"requests": {"memory": "64Gi"}})));
+    let given = given(POD_OWNERS[1])["spec"]["template"]["spec"]["containers"][0]["resources"].clone();
+    let expected = json!({"requests": {"memory": "64Gi", "cpu": "2"}, "limits": {"memory": "64Gi", "cpu": "2"}});
+    assert_eq!(given, expected);
+}
+
+#[test]
+fn storage_is_a_claim_of_each_server() {
+    use crate::crd::ClaimTemplate;
+    let template = |retain| ClaimTemplate {
+        size: k8s_openapi::apimachinery::pkg::api::resource::Quantity("200Gi".to_owned()),
+        storage_class_name: Some("fast".to_owned()),
+        retain,
+    };
+    for (retain, word) in [(true, "Retain"), (false, "Delete")] {
+        let servers = all(|job| job.spec.embedding_servers.storage = Some(template(retain)))(POD_OWNERS[1]);
+        let claim = &servers["spec"]["volumeClaimTemplates"][0];
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "200Gi");
+        assert_eq!(servers["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"], word);
+        let volumes = servers["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.iter().all(|volume| volume["name"] != claim["metadata"]["name"]));
+    }
+}
+
+#[test]
+fn output_and_data_are_mounted_where_the_job_reads_them() {
+    use crate::crd::OutputClaim;
+    let object = all(|job| {
+        job.spec.output = Some(OutputClaim { claim_name: "models".to_owned(), sub_path: Some("ctr".to_owned()) });
+    });
+    for title in POD_OWNERS {
+        let pod = &object(title)["spec"]["template"]["spec"];
+        let volumes = pod["volumes"].as_array().unwrap();
+        let claims: Vec<&Value> =
+            volumes.iter().map(|volume| &volume["persistentVolumeClaim"]).filter(|claim| !claim.is_null()).collect();
+        let expected =
+            [json!({"claimName": "models", "readOnly": false}), json!({"claimName": "criteo", "readOnly": true})];
+        assert_eq!(claims, expected.iter().collect::<Vec<_>>(), "{title}");
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let data = mounts.iter().find(|mount| mount["mountPath"] == "/data").unwrap();
+        assert_eq!(data["readOnly"], true);
+        assert!(mounts.iter().any(|mount| mount["mountPath"] == "/output" && mount["subPath"] == "ctr"));
+    }
+}
+
+#[test]
+fn gangs_count_every_pod_and_mark_each() {
+    let gang = |scheduler: &str| {
+        let gang = json!({"scheduler": scheduler, "queue": "ads", "scheduleTimeoutSeconds": 60});
+        all(move |job| job.spec.scheduling.gang = serde_json::from_value(gang).unwrap())
+    };
+    let volcano = gang("Volcano");
+    let group = volcano("PodGroup ctr-3");
+    assert_eq!(group["apiVersion"], "scheduling.volcano.sh/v1beta1");
+    let expected = json!({
+        "minMember": 6, "minTaskMember": {"coordinator": 1, "server": 3, "worker": 2}, "queue": "ads",
+    });
+    assert_eq!(group["spec"], expected);
+    let coscheduling = gang("Coscheduling");
+    assert_eq!(coscheduling("PodGroup ctr-3")["spec"], json!({"minMember": 6, "scheduleTimeoutSeconds": 60}));
+    for title in POD_OWNERS {
+        let template = &volcano(title)["spec"]["template"];
+        assert_eq!(template["metadata"]["annotations"]["scheduling.k8s.io/group-name"], "ctr-3");
+        assert_eq!(template["spec"]["schedulerName"], "volcano");
+        let template = &coscheduling(title)["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "ctr-3");
+        assert!(template["spec"].get("schedulerName").is_none());
+    }
+}
+
+#[test]
+fn options_leave_their_objects_out() {
+    let titles =
+        |change: fn(&mut HybridJob)| built(change, Stage::Everything).into_iter().map(|one| one.0).collect::<Vec<_>>();
+    let fewer = titles(|job| {
+        job.spec.network_policy = false;
+        job.spec.disruption_budget = false;
+    });
+    assert!(!fewer.iter().any(|title| title.starts_with("NetworkPolicy") || title.starts_with("PodDisruption")));
+    let more = titles(|job| job.spec.monitoring.pod_monitor = true);
+    assert!(more.contains(&"PodMonitor ctr".to_owned()), "{more:?}");
+    let object = all(|_| ());
+    assert_eq!(object("PodDisruptionBudget ctr")["spec"]["minAvailable"], 6);
+    assert_eq!(object("ConfigMap ctr-3-job")["immutable"], true);
+}

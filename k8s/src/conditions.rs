@@ -1,0 +1,76 @@
+//! Conditions: one list, each type once, its time that of the last change.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::crd::{Condition, ConditionStatus, HybridJobStatus};
+
+/// The spec can be carried out.
+pub const VALID: &str = "Valid";
+/// Every pod is ready.
+pub const READY: &str = "Ready";
+/// The operator could do its part.
+pub const RECONCILED: &str = "Reconciled";
+/// The job waits by `runPolicy.suspend`.
+pub const SUSPENDED: &str = "Suspended";
+/// Trained to the end.
+pub const COMPLETE: &str = "Complete";
+/// Given up.
+pub const FAILED: &str = "Failed";
+
+/// Sets conditions of a status at a moment.
+#[derive(Debug)]
+pub struct Conditions<'a> {
+    status: &'a mut HybridJobStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl<'a> Conditions<'a> {
+    /// Of this status, about this generation, now.
+    pub fn new(status: &'a mut HybridJobStatus, generation: Option<i64>, now: Timestamp) -> Self {
+        Self { status, generation, now }
+    }
+
+    /// Sets one.
+    pub fn set(&mut self, type_: &str, holds: bool, reason: &str, message: impl Into<String>) -> &mut Self {
+        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
+        let conditions = &mut self.status.conditions;
+        let position = conditions.iter().position(|one| one.type_ == type_);
+        let unchanged = position.filter(|place| conditions[*place].status == status);
+        let since = unchanged.map_or(Time(self.now), |place| conditions[place].last_transition_time.clone());
+        let condition = Condition {
+            type_: type_.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message: message.into(),
+            last_transition_time: since,
+            observed_generation: self.generation,
+        };
+        match position {
+            Some(place) => conditions[place] = condition,
+            None => conditions.push(condition),
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_that_of_the_last_change() {
+        let mut status = HybridJobStatus::default();
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        Conditions::new(&mut status, Some(1), at(10)).set(READY, false, "Starting", "0 of 3");
+        Conditions::new(&mut status, Some(1), at(20))
+            .set(READY, false, "Starting", "1 of 3")
+            .set(VALID, true, "Ok", "");
+        assert_eq!(status.conditions[0].last_transition_time, Time(at(10)));
+        assert_eq!(status.conditions[0].message, "1 of 3");
+        Conditions::new(&mut status, Some(2), at(30)).set(READY, true, "Ready", "3 of 3");
+        assert_eq!(status.conditions[0].last_transition_time, Time(at(30)));
+        assert_eq!((status.conditions.len(), status.conditions[0].observed_generation), (2, Some(2)));
+    }
+}

@@ -1,0 +1,232 @@
+//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: what a user writes, and what is told back.
+//!
+//! These are the raw types: the schema, its defaults and its CEL rules come from them. What the rest of the
+//! operator works with is [`crate::validate::ValidJob`].
+
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
+
+mod pod;
+mod policy;
+mod schema;
+mod status;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use pod::{ClaimTemplate, EnvName, MountedVolume, PodSettings, VolumeSource};
+pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
+pub use schema::{definition, definition_yaml};
+pub use status::{AttemptFailure, Condition, ConditionStatus, HybridJobStatus, Phase, Progress, RoleCount, RoleCounts};
+
+/// A training run of Zagros: one coordinator, embedding servers that hold the rows, dense workers that train.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "zagros.dev",
+    version = "v1alpha1",
+    kind = "HybridJob",
+    plural = "hybridjobs",
+    shortname = "hj",
+    category = "all",
+    namespaced,
+    status = "HybridJobStatus",
+    derive = "PartialEq",
+    doc = "A training run of Zagros: one coordinator, embedding servers, dense workers.",
+    scale(
+        spec_replicas_path = ".spec.denseWorkers.replicas",
+        status_replicas_path = ".status.workers",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Servers", type_ = "string", json_path = ".status.roles.embeddingServers.summary"),
+    printcolumn(name = "Workers", type_ = "string", json_path = ".status.roles.denseWorkers.summary"),
+    printcolumn(name = "Step", type_ = "integer", json_path = ".status.progress.step"),
+    printcolumn(name = "AUC", type_ = "string", json_path = ".status.progress.auc"),
+    printcolumn(name = "Attempt", type_ = "integer", json_path = ".status.attempt"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1"),
+    validation = Rule::new("self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name names pods and services: at most 40 lower-case letters, digits and -, starting with a letter")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.elasticity) || (self.denseWorkers.replicas >= self.elasticity.minWorkers && self.denseWorkers.replicas <= self.elasticity.maxWorkers)")
+        .message("denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers"),
+    validation = Rule::new("oldSelf.runPolicy.suspend || self.job == oldSelf.job")
+        .message("job is fixed while the run is not suspended: set runPolicy.suspend to true first, or make a new HybridJob"),
+    validation = Rule::new("oldSelf.runPolicy.suspend || self.image == oldSelf.image")
+        .message("image is fixed while the run is not suspended: set runPolicy.suspend to true first"),
+    validation = Rule::new("oldSelf.runPolicy.suspend || self.embeddingServers == oldSelf.embeddingServers")
+        .message("embeddingServers is fixed while the run is not suspended: their rows live in memory"),
+    validation = Rule::new("oldSelf.runPolicy.suspend || self.denseWorkers.pod == oldSelf.denseWorkers.pod")
+        .message("denseWorkers.pod is fixed while the run is not suspended: set runPolicy.suspend to true first"),
+    validation = Rule::new("oldSelf.runPolicy.suspend || has(self.elasticity) || self.denseWorkers.replicas == oldSelf.denseWorkers.replicas")
+        .message("denseWorkers.replicas changes only with elasticity, which says how many workers the run may have, or while suspended"),
+    validation = Rule::new("!has(self.volumes) || self.volumes.all(v, self.volumes.exists_one(w, w.mountPath == v.mountPath))")
+        .message("two volumes are mounted at one mountPath"),
+)]
+pub struct HybridJobSpec {
+    /// The job file.
+    pub job: JobSource,
+    /// Image with the `zagros` binary, for every role; one with a fixed tag or digest.
+    #[schemars(length(min = 1, max = 512))]
+    pub image: String,
+    /// When the kubelet pulls the image: Always, IfNotPresent or Never. Default: Kubernetes' own rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<PullPolicy>,
+    /// Secrets, by name, that the image is pulled with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Vec<String>,
+    /// The coordinator, of which there is one.
+    #[serde(default)]
+    pub coordinator: Coordinator,
+    /// The embedding servers: memory.
+    pub embedding_servers: EmbeddingServers,
+    /// The dense workers: CPU or GPU.
+    pub dense_workers: DenseWorkers,
+    /// Volumes mounted in every role: data sets, TorchScript files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub volumes: Vec<MountedVolume>,
+    /// Where run folders and models are written, mounted at `/output`. Servers write the rows and worker 0 all else, so
+    /// with pods on several nodes it must be a claim that they can share (ReadWriteMany). Default: an empty directory
+    /// of each pod, gone with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputClaim>,
+    /// How the run ends, fails and is tried again.
+    #[serde(default)]
+    pub run_policy: RunPolicy,
+    /// How many workers the run may have when it is scaled. Scaling starts all roles anew at the new size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elasticity: Option<Elasticity>,
+    /// Scheduling of the pods as a group.
+    #[serde(default)]
+    pub scheduling: Scheduling,
+    /// What watches the run.
+    #[serde(default)]
+    pub monitoring: Monitoring,
+    /// Whether a NetworkPolicy lets only pods of this run reach its ports (all may reach the HTTP port for metrics).
+    #[serde(default = "yes")]
+    pub network_policy: bool,
+    /// Whether a PodDisruptionBudget keeps voluntary evictions (node drains) away from the run: one lost pod fails
+    /// the attempt.
+    #[serde(default = "yes")]
+    pub disruption_budget: bool,
+    /// Service account of the pods, for access to storage. Its token is not mounted. Default: that of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+}
+
+/// Where the job file comes from: exactly one of the two. The operator sets `cluster.servers`, `cluster.workers`,
+/// `cluster.coordinator`, `cluster.server_addresses`, `cluster.worker_address`, `cluster.admin` and `output.folder`.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.inline) != has(self.configMap)").message("give exactly one of job.inline and job.configMap"))]
+pub struct JobSource {
+    /// The text of the job file (TOML).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 262_144))]
+    pub inline: Option<String>,
+    /// A ConfigMap of the same namespace; read when an attempt starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapKey>,
+}
+
+/// A key of a ConfigMap.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapKey {
+    /// Name of the ConfigMap.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in its `data`.
+    #[serde(default = "job_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// When an image is pulled.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PullPolicy {
+    /// Each time a container starts.
+    Always,
+    /// When the node lacks it.
+    IfNotPresent,
+    /// Not at all.
+    Never,
+}
+
+impl PullPolicy {
+    /// As Kubernetes writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// The coordinator.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Coordinator {
+    /// Its pod.
+    #[serde(default)]
+    pub pod: PodSettings,
+}
+
+/// The embedding servers.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EmbeddingServers {
+    /// How many.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub replicas: i32,
+    /// Their pods.
+    #[serde(default)]
+    pub pod: PodSettings,
+    /// A disk for each server's rows beyond `cluster.memory`, mounted at `/var/lib/zagros`. Default: an empty directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<ClaimTemplate>,
+}
+
+/// The dense workers.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DenseWorkers {
+    /// How many.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub replicas: i32,
+    /// Their pods.
+    #[serde(default)]
+    pub pod: PodSettings,
+}
+
+/// A claim for run folders and models.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutputClaim {
+    /// Name of a PersistentVolumeClaim of the same namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub claim_name: String,
+    /// Folder inside of it. Default: its root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub_path: Option<String>,
+}
+
+pub(crate) fn yes() -> bool {
+    true
+}
+
+fn one() -> i32 {
+    1
+}
+
+fn job_key() -> String {
+    "job.toml".to_owned()
+}

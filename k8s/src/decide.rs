@@ -1,0 +1,323 @@
+//! What to do, and what to say: from a spec, a status and what there is to the next status and the work at hand.
+//!
+//! Pure: the time is an argument. An attempt is recorded in the status before anything of it is made, so an operator
+//! that ends half-way, and one that takes over, find in the status what was begun.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::build::Stage;
+use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
+use crate::crd::{AttemptFailure, CleanPodPolicy, HybridJobSpec, HybridJobStatus, Phase, Progress, RunPolicy};
+use crate::judge::{Verdict, elapsed, judge};
+use crate::names::{Attempt, Role, selector};
+use crate::observe::Observed;
+use crate::report;
+
+/// Wait before the second attempt; doubled for each further one.
+const BACKOFF: Duration = Duration::from_secs(10);
+/// Longest wait before an attempt.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
+/// How often a running job is looked at: how far it is changes without an event.
+const GLANCE: Duration = Duration::from_secs(15);
+/// Records this step before the next.
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// What a decision is made on.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Name of the job.
+    pub job: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its spec, checked.
+    pub spec: &'a HybridJobSpec,
+    /// Generation of the spec.
+    pub generation: Option<i64>,
+    /// Its status as it is recorded.
+    pub status: &'a HybridJobStatus,
+    /// What the attempt would be made from now.
+    pub template: &'a str,
+    /// What there is.
+    pub observed: &'a Observed,
+    /// What the coordinator told just now.
+    pub progress: Option<Progress>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The next status and the work at hand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What to record.
+    pub status: HybridJobStatus,
+    /// What to do.
+    pub work: Work,
+    /// When to look again, if nothing happens before.
+    pub again: Option<Duration>,
+    /// What to tell as an Event.
+    pub news: Option<News>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Record the status and look again.
+    Record,
+    /// Make the objects of the attempt up to a stage; those of others go.
+    Run(Stage),
+    /// Everything that runs goes.
+    Clear,
+    /// The job is over: pods go as the policy says.
+    Tidy(CleanPodPolicy),
+    /// The job itself goes.
+    Delete,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Whether someone should look at it.
+    pub is_warning: bool,
+    /// In one CamelCase word.
+    pub reason: &'static str,
+    /// For a person.
+    pub note: String,
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(facts: &Facts<'_>) -> Decision {
+    let policy = &facts.spec.run_policy;
+    if facts.status.phase.is_some_and(Phase::is_final) {
+        return over(facts);
+    }
+    if policy.suspend {
+        return suspend(facts);
+    }
+    if let Some(decision) = deadline(facts) {
+        return decision;
+    }
+    if let Some(reason) = reason_to_begin(facts) {
+        return begin(facts, reason);
+    }
+    if let Some(wait) = backoff(facts) {
+        let again = Some(wait);
+        return Decision { work: Work::Clear, again, ..record(facts, |_, _| ()) };
+    }
+    match judge(facts.status.attempt, facts.observed, &policy.exit_codes, facts.now) {
+        Verdict::Going => going(facts, None),
+        Verdict::Settling(left) => going(facts, Some(left)),
+        Verdict::Succeeded => {
+            let attempt = facts.status.attempt;
+            let note = format!("trained to the end in attempt {attempt}; the run folder is below {}", output(facts));
+            end(facts, Phase::Succeeded, "Succeeded", note)
+        }
+        Verdict::Failed { cause, retryable } => failed(facts, cause, retryable),
+    }
+}
+
+/// A status about now, changed by `change`.
+fn record(facts: &Facts<'_>, change: impl FnOnce(&mut HybridJobStatus, &Facts<'_>)) -> Decision {
+    let mut status = facts.status.clone();
+    status.observed_generation = facts.generation;
+    let mut conditions = Conditions::new(&mut status, facts.generation, facts.now);
+    conditions.set(VALID, true, "Accepted", "the spec can be carried out").set(RECONCILED, true, "Done", "");
+    change(&mut status, facts);
+    Decision { status, work: Work::Record, again: Some(AT_ONCE), news: None }
+}
+
+fn over(facts: &Facts<'_>) -> Decision {
+    let policy = &facts.spec.run_policy;
+    let ended = facts.status.completion_time.as_ref().map_or(facts.now, |time| time.0);
+    let left = policy.ttl_seconds_after_finished.map(|seconds| {
+        let ttl = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        ttl.saturating_sub(elapsed(ended, facts.now))
+    });
+    let work = if left == Some(Duration::ZERO) { Work::Delete } else { Work::Tidy(policy.clean_pod_policy) };
+    Decision { work, again: left, ..record(facts, |_, _| ()) }
+}
+
+fn suspend(facts: &Facts<'_>) -> Decision {
+    let mut decision = record(facts, |status, facts| {
+        let note = "waits: runPolicy.suspend is true";
+        status.phase = Some(Phase::Suspended);
+        status.message = Some(note.to_owned());
+        status.start_time = None;
+        status.progress = None;
+        status.roles = Some(report::counts(facts.spec, &Observed::default()));
+        status.workers = 0;
+        Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note).set(
+            READY,
+            false,
+            "Suspended",
+            note,
+        );
+    });
+    let is_news = facts.status.phase != Some(Phase::Suspended);
+    decision.news = is_news.then(|| news(false, "Suspended", "all pods go until runPolicy.suspend is false"));
+    Decision { work: Work::Clear, again: None, ..decision }
+}
+
+fn deadline(facts: &Facts<'_>) -> Option<Decision> {
+    let seconds = facts.spec.run_policy.active_deadline_seconds?;
+    let started = facts.status.start_time.as_ref()?.0;
+    let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    (elapsed(started, facts.now) >= limit).then(|| {
+        let note = format!("not done within runPolicy.activeDeadlineSeconds ({seconds} s)");
+        end(facts, Phase::Failed, "DeadlineExceeded", note)
+    })
+}
+
+/// Why an attempt is begun without one having failed.
+fn reason_to_begin(facts: &Facts<'_>) -> Option<&'static str> {
+    let status = facts.status;
+    let is_other = status.template_hash.as_deref() != Some(facts.template);
+    match status.phase {
+        _ if status.attempt == 0 => Some("Started"),
+        Some(Phase::Suspended) => Some("Resumed"),
+        Some(Phase::Invalid) => Some("Corrected"),
+        _ if is_other => Some("SpecChanged"),
+        _ => None,
+    }
+}
+
+fn begin(facts: &Facts<'_>, reason: &'static str) -> Decision {
+    let number = facts.status.attempt + 1;
+    let mut decision = record(facts, |status, facts| {
+        status.start_time = status.start_time.take().or(Some(Time(facts.now)));
+        status.template_hash = Some(facts.template.to_owned());
+        enter(status, facts, number, Phase::Starting, format!("attempt {number} starts"));
+        Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
+    });
+    decision.news = Some(news(false, reason, &format!("attempt {number} starts")));
+    decision
+}
+
+/// Turns to an attempt.
+fn enter(status: &mut HybridJobStatus, facts: &Facts<'_>, number: i32, phase: Phase, message: String) {
+    let attempt = Attempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
+    status.attempt = number;
+    status.phase = Some(phase);
+    status.progress = None;
+    status.output = Some(attempt.output());
+    status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
+    status.workers = 0;
+    status.roles = Some(report::counts(facts.spec, &Observed::default()));
+    Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message.clone());
+    status.message = Some(message);
+}
+
+/// Time left before a failed attempt is followed by the next.
+fn backoff(facts: &Facts<'_>) -> Option<Duration> {
+    if facts.status.phase != Some(Phase::Restarting) {
+        return None;
+    }
+    let failed = facts.status.last_failure.as_ref()?.at.as_ref()?.0;
+    let left = pause(facts.status.restarts).saturating_sub(elapsed(failed, facts.now));
+    (!left.is_zero()).then_some(left)
+}
+
+fn pause(restarts: i32) -> Duration {
+    let doublings = u32::try_from(restarts.saturating_sub(1)).unwrap_or_default().min(16);
+    BACKOFF.saturating_mul(1 << doublings).min(LONGEST_BACKOFF)
+}
+
+fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
+    let stage = stage(facts);
+    let standing = report::standing(facts.spec, facts.observed, stage);
+    let mut decision = record(facts, |status, facts| {
+        let phase =
+            if standing.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
+        status.phase = Some(phase);
+        status.message = Some(standing.message.clone());
+        status.roles = Some(report::counts(facts.spec, facts.observed));
+        status.workers = facts.observed.ready(Role::Worker);
+        status.progress = facts.progress.clone().or(status.progress.take());
+        Conditions::new(status, facts.generation, facts.now)
+            .set(READY, standing.is_ready, &standing.reason, standing.message.clone())
+            .set(SUSPENDED, false, "Running", "");
+    });
+    let begun = facts.status.phase != Some(Phase::Running) && standing.is_ready;
+    decision.news = begun.then(|| news(false, "Running", "every role is ready"));
+    Decision { work: Work::Run(stage), again: Some(settling.unwrap_or(GLANCE).min(due(facts))), ..decision }
+}
+
+/// Time until the deadline.
+fn due(facts: &Facts<'_>) -> Duration {
+    let (Some(seconds), Some(started)) = (facts.spec.run_policy.active_deadline_seconds, &facts.status.start_time)
+    else {
+        return Duration::MAX;
+    };
+    let end = started.0.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+    elapsed(facts.now, end).max(Duration::from_secs(1))
+}
+
+/// Workers come once coordinator and servers are ready, or at once in a gang, which is placed whole.
+fn stage(facts: &Facts<'_>) -> Stage {
+    let observed = facts.observed;
+    let servers = observed.ready(Role::Server) >= facts.spec.embedding_servers.replicas;
+    let ready = servers && observed.ready(Role::Coordinator) > 0;
+    let is_gang = facts.spec.scheduling.gang.is_some();
+    if is_gang || ready || observed.workers.is_some() { Stage::Everything } else { Stage::Servers }
+}
+
+fn failed(facts: &Facts<'_>, mut cause: AttemptFailure, retryable: bool) -> Decision {
+    cause.at = Some(Time(facts.now));
+    let RunPolicy { backoff_limit, .. } = facts.spec.run_policy;
+    let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
+    let is_last = facts.status.restarts >= backoff_limit;
+    if !retryable || is_last {
+        let (reason, why) = if retryable {
+            ("BackoffLimitExceeded", format!("; no attempt is left (runPolicy.backoffLimit = {backoff_limit})"))
+        } else {
+            ("PermanentFailure", "; another attempt would fail alike: docs/exit-codes.md says what to do".to_owned())
+        };
+        let mut decision = end(facts, Phase::Failed, reason, note + &why);
+        decision.status.last_failure = Some(cause);
+        return decision;
+    }
+    let (restarts, number) = (facts.status.restarts + 1, facts.status.attempt + 1);
+    let wait = pause(restarts).as_secs();
+    let mut decision = record(facts, |status, facts| {
+        status.restarts = restarts;
+        status.last_failure = Some(cause);
+        let message = format!("{note}; attempt {number} starts {wait} s later");
+        enter(status, facts, number, Phase::Restarting, message);
+    });
+    decision.news = Some(news(true, "AttemptFailed", &note));
+    decision
+}
+
+fn end(facts: &Facts<'_>, phase: Phase, reason: &'static str, note: String) -> Decision {
+    let succeeded = phase == Phase::Succeeded;
+    let mut decision = record(facts, |status, facts| {
+        status.phase = Some(phase);
+        status.completion_time = Some(Time(facts.now));
+        status.message = Some(note.clone());
+        status.roles = Some(report::counts(facts.spec, facts.observed));
+        status.progress = facts.progress.clone().or(status.progress.take());
+        let type_ = if succeeded { COMPLETE } else { FAILED };
+        Conditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(
+            READY,
+            false,
+            reason,
+            note.clone(),
+        );
+    });
+    decision.news = Some(news(!succeeded, reason, &note));
+    decision
+}
+
+fn output(facts: &Facts<'_>) -> String {
+    facts.status.output.clone().unwrap_or_default()
+}
+
+fn news(is_warning: bool, reason: &'static str, note: &str) -> News {
+    News { is_warning, reason, note: note.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Decisions, by value.
+
+use super::*;
+use crate::crd::{Elasticity, ExitCodes};
+use crate::fixture::hybrid_job;
+use crate::observe::{JobEnd, JobState, PodExit, PodState};
+
+/// A job whose status is carried from decision to decision, as reconciling does.
+struct Case {
+    spec: HybridJobSpec,
+    status: HybridJobStatus,
+    observed: Observed,
+    template: String,
+    now: i64,
+}
+
+impl Case {
+    fn new() -> Self {
+        let (status, observed) = (HybridJobStatus::default(), Observed::default());
+        Self { spec: hybrid_job().spec, status, observed, template: "t1".to_owned(), now: 1_000 }
+    }
+
+    /// Up to an attempt of which every pod is ready.
+    fn running() -> Self {
+        let mut case = Self::new();
+        assert_eq!(case.step().work, Work::Record);
+        case.observed = Observed {
+            coordinator: job(1, None),
+            workers: job(2, None),
+            servers: Some(3),
+            has_any: true,
+            ..Observed::default()
+        };
+        assert_eq!(case.step().status.phase, Some(Phase::Running));
+        case
+    }
+
+    fn step(&mut self) -> Decision {
+        let decision = decide(&Facts {
+            job: "ctr",
+            namespace: "ads",
+            spec: &self.spec,
+            generation: Some(4),
+            status: &self.status,
+            template: &self.template,
+            observed: &self.observed,
+            progress: None,
+            now: Timestamp::from_second(self.now).unwrap(),
+        });
+        self.status = decision.status.clone();
+        decision
+    }
+
+    /// The coordinator's Job fails, as a pod ended with this code.
+    fn fails(&mut self, code: i32) -> Decision {
+        let at = Timestamp::from_second(self.now).unwrap();
+        let failed = || Some(JobEnd::Failed { at, message: "BackoffLimitExceeded".to_owned() });
+        let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(at) };
+        let pod = PodState {
+            name: "ctr-1-worker-0".to_owned(),
+            role: Role::Worker,
+            is_ready: false,
+            exit: Some(exit),
+            trouble: None,
+            leaving: None,
+        };
+        self.observed = Observed {
+            coordinator: job(0, failed()),
+            workers: job(0, failed()),
+            pods: vec![pod],
+            has_any: true,
+            ..Observed::default()
+        };
+        self.step()
+    }
+
+    fn condition(&self, type_: &str) -> (bool, String) {
+        let found = self.status.conditions.iter().find(|one| one.type_ == type_).unwrap();
+        (found.status == crate::crd::ConditionStatus::True, found.reason.clone())
+    }
+}
+
+fn job(ready: i32, end: Option<JobEnd>) -> Option<JobState> {
+    Some(JobState { ready, end, ..JobState::default() })
+}
+
+/// Twice in a row decides the same: an operator that restarts half-way does no harm.
+#[test]
+fn an_attempt_is_recorded_before_anything_of_it_is_made() {
+    let mut case = Case::new();
+    let first = case.step();
+    assert_eq!((first.work, first.status.attempt, first.again), (Work::Record, 1, Some(AT_ONCE)));
+    assert_eq!(first.status.output.as_deref(), Some("/output/ctr/attempt-1"));
+    let second = case.step();
+    assert_eq!((second.work, second.status.attempt), (Work::Run(Stage::Servers), 1));
+    assert_eq!(case.step(), second);
+}
+
+#[test]
+fn workers_come_when_servers_and_coordinator_are_ready() {
+    let mut case = Case::new();
+    case.step();
+    case.observed = Observed { coordinator: job(1, None), servers: Some(2), ..Observed::default() };
+    assert_eq!(case.step().work, Work::Run(Stage::Servers));
+    case.observed.servers = Some(3);
+    assert_eq!(case.step().work, Work::Run(Stage::Everything));
+    // A server that is unready for a moment takes no workers away.
+    case.observed.workers = job(2, None);
+    case.observed.servers = Some(2);
+    assert_eq!(case.step().work, Work::Run(Stage::Everything));
+}
+
+/// A gang of which workers are missing would never be placed.
+#[test]
+fn a_gang_comes_at_once() {
+    let mut case = Case::new();
+    let gang = serde_json::json!({"scheduler": "Volcano"});
+    case.spec.scheduling.gang = Some(serde_json::from_value(gang).unwrap());
+    case.step();
+    assert_eq!(case.step().work, Work::Run(Stage::Everything));
+}
+
+#[test]
+fn a_finished_run_succeeds_is_tidied_and_goes_after_its_time() {
+    let mut case = Case::running();
+    case.spec.run_policy.ttl_seconds_after_finished = Some(60);
+    case.observed.coordinator = job(0, Some(JobEnd::Complete));
+    case.observed.workers = job(0, Some(JobEnd::Complete));
+    let done = case.step();
+    assert_eq!((done.status.phase, done.work), (Some(Phase::Succeeded), Work::Record));
+    assert_eq!(case.condition("Complete"), (true, "Succeeded".to_owned()));
+    let tidied = case.step();
+    assert_eq!((tidied.work, tidied.again), (Work::Tidy(CleanPodPolicy::Running), Some(Duration::from_secs(60))));
+    case.now += 59;
+    assert_eq!(case.step().again, Some(Duration::from_secs(1)));
+    case.now += 1;
+    assert_eq!(case.step().work, Work::Delete);
+}
+
+#[test]
+fn a_failed_attempt_is_followed_by_another_after_a_pause() {
+    let mut case = Case::running();
+    let failed = case.fails(4);
+    assert_eq!((failed.status.attempt, failed.status.restarts, failed.work), (2, 1, Work::Record));
+    assert_eq!(failed.news.as_ref().map(|news| news.reason), Some("AttemptFailed"));
+    let last = failed.status.last_failure.unwrap();
+    assert_eq!((last.attempt, last.exit_code, last.pod.as_deref()), (1, Some(4), Some("ctr-1-worker-0")));
+    case.observed = Observed { has_leftovers: true, has_any: true, ..Observed::default() };
+    let pausing = case.step();
+    assert_eq!((pausing.work, pausing.again), (Work::Clear, Some(Duration::from_secs(10))));
+    case.now += 10;
+    assert_eq!(case.step().work, Work::Run(Stage::Servers));
+}
+
+#[test]
+fn pauses_double_up_to_a_limit() {
+    let pauses: Vec<u64> = [1, 2, 3, 6, 7, 1000].into_iter().map(|restarts| pause(restarts).as_secs()).collect();
+    assert_eq!(pauses, [10, 20, 40, 320, 360, 360]);
+}
+
+#[test]
+fn attempts_are_bounded() {
+    let mut case = Case::running();
+    case.spec.run_policy.backoff_limit = 1;
+    case.fails(4);
+    case.now += 3600;
+    case.fails(1);
+    assert_eq!((case.status.phase, case.status.restarts), (Some(Phase::Failed), 1));
+    assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
+    let last = case.status.last_failure.clone().unwrap();
+    assert_eq!((last.attempt, last.exit_code), (2, Some(1)));
+}
+
+#[test]
+fn a_wrong_job_file_is_not_tried_again() {
+    for code in [2, 3, 5, 127] {
+        let mut case = Case::running();
+        case.fails(code);
+        assert_eq!(case.condition("Failed"), (true, "PermanentFailure".to_owned()), "{code}");
+        assert_eq!(case.status.restarts, 0);
+    }
+    let mut case = Case::running();
+    case.spec.run_policy.exit_codes = ExitCodes { retryable: vec![5] };
+    assert_eq!(case.fails(5).status.phase, Some(Phase::Restarting));
+}
+
+#[test]
+fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
+    let mut case = Case::running();
+    case.spec.run_policy.suspend = true;
+    let suspended = case.step();
+    assert_eq!((suspended.work, suspended.again, suspended.status.workers), (Work::Clear, None, 0));
+    assert_eq!(case.condition("Suspended"), (true, "Suspended".to_owned()));
+    assert_eq!(case.step().news, None);
+    case.spec.run_policy.suspend = false;
+    let resumed = case.step();
+    assert_eq!((resumed.status.attempt, resumed.status.restarts), (2, 0));
+    assert_eq!(resumed.news.map(|news| news.reason), Some("Resumed"));
+    assert_eq!(case.condition("Suspended"), (false, "Resumed".to_owned()));
+}
+
+#[test]
+fn scaling_starts_the_whole_group_anew() {
+    let mut case = Case::running();
+    case.spec.elasticity = Some(Elasticity { min_workers: 1, max_workers: 4 });
+    assert_eq!(case.step().status.attempt, 1);
+    case.spec.dense_workers.replicas = 4;
+    case.template = "t2".to_owned();
+    let scaled = case.step();
+    assert_eq!((scaled.status.attempt, scaled.status.restarts, scaled.work), (2, 0, Work::Record));
+    assert_eq!(scaled.news.map(|news| news.reason), Some("SpecChanged"));
+    assert!(scaled.status.selector.unwrap().contains("zagros.dev/attempt=2"));
+}
+
+#[test]
+fn the_deadline_counts_all_attempts() {
+    let mut case = Case::running();
+    case.spec.run_policy.active_deadline_seconds = Some(100);
+    case.now += 95;
+    assert_eq!(case.step().again, Some(Duration::from_secs(5)));
+    case.fails(4);
+    case.now += 5;
+    case.step();
+    assert_eq!(case.condition("Failed"), (true, "DeadlineExceeded".to_owned()));
+}
+
+#[test]
+fn what_is_over_stays_over() {
+    let mut case = Case::running();
+    case.fails(3);
+    let before = case.status.clone();
+    case.template = "t2".to_owned();
+    case.spec.run_policy.suspend = true;
+    case.observed = Observed::default();
+    case.now += 1_000_000;
+    assert_eq!(case.step().status.phase, Some(Phase::Failed));
+    assert_eq!(case.status.completion_time, before.completion_time);
+}
+
+#[test]
+fn a_first_failure_waits_for_the_others_codes() {
+    let mut case = Case::running();
+    let at = Timestamp::from_second(case.now).unwrap();
+    case.observed.coordinator = job(0, Some(JobEnd::Failed { at, message: String::new() }));
+    let settling = case.step();
+    assert_eq!((settling.status.phase, settling.again), (Some(Phase::Running), Some(Duration::from_secs(15))));
+}

@@ -1,0 +1,160 @@
+//! What can go wrong while talking to Kubernetes, and what is done about it.
+
+use kube::core::Status;
+use kube::runtime::finalizer;
+
+/// An error of the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A request failed.
+    #[error("cannot {what}: {}", words(source))]
+    Kube {
+        /// `apply Service ctr-1-server`.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The finalizer could not be set or removed, or what it guards failed.
+    #[error(transparent)]
+    Finalizer(#[from] Box<finalizer::Error<Self>>),
+    /// An object without a namespace or a name.
+    #[error("a HybridJob without name or namespace cannot be carried out")]
+    Unnamed,
+    /// Another operator leads now.
+    #[error(
+        "the lease {lease} is held by {holder}: this operator stops, and waits for its turn when it is started anew"
+    )]
+    Deposed {
+        /// Name of the lease.
+        lease: String,
+        /// Who holds it.
+        holder: String,
+    },
+    /// The lease could not be renewed in time.
+    #[error("the lease {lease} could not be renewed for {seconds} s, last because: {cause}")]
+    LeaseLost {
+        /// Name of the lease.
+        lease: String,
+        /// How long it was tried.
+        seconds: u64,
+        /// The last failure.
+        cause: String,
+    },
+}
+
+/// What is done about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Try again soon, without a word: someone else was faster.
+    Again,
+    /// Try again later: the network, the API server.
+    Later,
+    /// Tell the user, in one word and the error's text, and wait for something to change.
+    Tell(&'static str),
+}
+
+impl Error {
+    /// Wraps a failed request.
+    pub fn of(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Kube { what, source: Box::new(source) }
+    }
+
+    /// What is to be done.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Kube { source, .. } => remedy(source),
+            Self::Finalizer(error) => match &**error {
+                finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error) => error.remedy(),
+                finalizer::Error::AddFinalizer(error) | finalizer::Error::RemoveFinalizer(error) => remedy(error),
+                finalizer::Error::UnnamedObject | finalizer::Error::InvalidFinalizer => Remedy::Later,
+            },
+            Self::Unnamed | Self::Deposed { .. } | Self::LeaseLost { .. } => Remedy::Later,
+        }
+    }
+
+    /// Whether what was asked for does not exist.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 404))
+    }
+
+    /// Whether Kubernetes refused the object itself.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 422))
+    }
+
+    /// Whether someone changed the object meanwhile.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.remedy() == Remedy::Again
+    }
+}
+
+fn remedy(error: &kube::Error) -> Remedy {
+    let Some(status) = status(error) else { return Remedy::Later };
+    match status.code {
+        409 => Remedy::Again,
+        // A quota is refused with the code of a missing permission.
+        403 if status.message.contains("exceeded quota") => Remedy::Tell("QuotaExceeded"),
+        403 if status.message.contains("being terminated") => Remedy::Tell("NamespaceTerminating"),
+        401 | 403 => Remedy::Tell("Forbidden"),
+        404 => Remedy::Tell("KindMissing"),
+        400 | 422 => Remedy::Tell("Refused"),
+        _ => Remedy::Later,
+    }
+}
+
+fn status(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// Kubernetes' own words, with the next step where it is always the same.
+fn words(error: &kube::Error) -> String {
+    let Some(status) = status(error) else { return error.to_string() };
+    let help = match remedy(error) {
+        Remedy::Tell("Forbidden") => "; give the operator's service account this permission (k8s/manifests/rbac.yaml)",
+        Remedy::Tell("KindMissing") => "; its custom resource definition is not installed, or the namespace is gone",
+        Remedy::Tell("QuotaExceeded") => "; raise the quota of the namespace or make the job smaller",
+        _ => "",
+    };
+    format!("{}{help}", status.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: u16, message: &str) -> Error {
+        let status = Status { code, message: message.to_owned(), ..Status::default() };
+        Error::of("apply Service ctr-1-server")(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn each_answer_has_its_remedy() {
+        let denied = error(403, "services is forbidden: User \"op\" cannot patch resource \"services\"");
+        assert_eq!(denied.remedy(), Remedy::Tell("Forbidden"));
+        let text = denied.to_string();
+        assert!(
+            text.starts_with("cannot apply Service ctr-1-server: services is forbidden") && text.contains("rbac.yaml")
+        );
+        assert_eq!(error(403, "exceeded quota: ads").remedy(), Remedy::Tell("QuotaExceeded"));
+        assert_eq!(error(409, "").remedy(), Remedy::Again);
+        assert_eq!(error(422, "").remedy(), Remedy::Tell("Refused"));
+        assert_eq!(error(503, "").remedy(), Remedy::Later);
+        assert!(error(404, "").is_missing() && !error(422, "").is_missing() && error(422, "").is_refused());
+        assert_eq!(Error::Unnamed.remedy(), Remedy::Later);
+    }
+
+    #[test]
+    fn the_finalizer_hides_nothing() {
+        let inner = finalizer::Error::ApplyFailed(error(403, "no"));
+        assert_eq!(Error::from(Box::new(inner)).remedy(), Remedy::Tell("Forbidden"));
+    }
+}

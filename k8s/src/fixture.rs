@@ -1,0 +1,44 @@
+//! A HybridJob that is right, for tests that change one thing.
+
+use kube::api::ObjectMeta;
+use serde_json::json;
+
+use crate::crd::HybridJob;
+use crate::names::Attempt;
+
+/// A job file.
+pub(crate) const JOB_TEXT: &str = "\
+# What the user wrote stays.
+[data]
+format = \"criteo\"
+train = \"/data/train.txt\"
+test = \"/data/test.txt\"
+
+[train]
+seed = 7
+";
+
+/// `ctr` in `ads`: three servers, two workers, data on a claim.
+pub(crate) fn hybrid_job() -> HybridJob {
+    let spec = json!({
+        "job": { "inline": JOB_TEXT },
+        "image": "registry.example/zagros:1.0",
+        "embeddingServers": { "replicas": 3 },
+        "denseWorkers": { "replicas": 2 },
+        "volumes": [{ "mountPath": "/data", "source": { "claimName": "criteo" } }],
+    });
+    let mut job = HybridJob::new("ctr", serde_json::from_value(spec).expect("a spec"));
+    job.metadata = ObjectMeta {
+        name: Some("ctr".to_owned()),
+        namespace: Some("ads".to_owned()),
+        uid: Some("11111111-2222-3333-4444-555555555555".to_owned()),
+        generation: Some(1),
+        ..ObjectMeta::default()
+    };
+    job
+}
+
+/// An attempt of it.
+pub(crate) fn attempt(number: i32) -> Attempt {
+    Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
+}

@@ -1,0 +1,224 @@
+//! Has the attempt ended, how, and who is to blame?
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::crd::{AttemptFailure, ExitCodes};
+use crate::observe::{JobEnd, JobState, Observed, PodState};
+
+/// How long the exit codes of others are waited for after the first Job failed: the cause is rarely the first to be seen.
+pub const SETTLE: Duration = Duration::from_secs(15);
+
+/// Where an attempt stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It runs, or comes up.
+    Going,
+    /// It ends; how is known after a while.
+    Settling(Duration),
+    /// Trained to the end.
+    Succeeded,
+    /// Failed.
+    Failed {
+        /// Who is to blame.
+        cause: AttemptFailure,
+        /// Whether another attempt may do better.
+        retryable: bool,
+    },
+}
+
+/// Looks at the Jobs and at how containers ended.
+#[must_use]
+pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestamp) -> Verdict {
+    let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
+    if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete))) {
+        return Verdict::Succeeded;
+    }
+    // A wrong job file or missing data does not get better by waiting.
+    let hopeless = culprit(observed, codes).filter(|pod| !is_retryable(pod, codes));
+    let failures = ends.iter().flatten().filter_map(|end| match end {
+        JobEnd::Failed { at, message } => Some((*at, message)),
+        JobEnd::Complete => None,
+    });
+    let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
+        return hopeless.map_or(Verdict::Going, |pod| failed(attempt, pod, codes));
+    };
+    let left = SETTLE.saturating_sub(elapsed(since, now));
+    let is_over = [&observed.coordinator, &observed.workers].into_iter().all(|job| !is_running(job));
+    if hopeless.is_none() && !is_over && !left.is_zero() {
+        return Verdict::Settling(left);
+    }
+    match culprit(observed, codes) {
+        Some(pod) => failed(attempt, pod, codes),
+        None => Verdict::Failed { cause: lost(attempt, observed, message), retryable: true },
+    }
+}
+
+fn is_running(job: &Option<JobState>) -> bool {
+    job.as_ref().is_some_and(|job| job.end.is_none())
+}
+
+/// Of all pods that ended badly the one that tells most: a code after which nothing helps, then a death of its own, then
+/// "another process was gone"; of several the first.
+fn culprit<'a>(observed: &'a Observed, codes: &ExitCodes) -> Option<&'a PodState> {
+    let rank = |pod: &PodState| {
+        let exit = pod.exit.as_ref();
+        let echo = match exit.map(|exit| exit.code) {
+            Some(130 | 143) => 2,
+            Some(4) => 1,
+            _ => 0,
+        };
+        (is_retryable(pod, codes), echo, exit.and_then(|exit| exit.at).unwrap_or(Timestamp::MAX))
+    };
+    observed.pods.iter().filter(|pod| pod.exit.is_some()).min_by_key(|pod| rank(pod))
+}
+
+fn is_retryable(pod: &PodState, codes: &ExitCodes) -> bool {
+    pod.exit.as_ref().is_none_or(|exit| codes.retryable.contains(&exit.code))
+}
+
+fn failed(attempt: i32, pod: &PodState, codes: &ExitCodes) -> Verdict {
+    let exit = pod.exit.as_ref();
+    let code = exit.map(|exit| exit.code);
+    let words = exit.map(|exit| exit_words(exit.code, &exit.reason)).unwrap_or_default();
+    let detail = exit.map(|exit| exit.message.as_str()).filter(|text| !text.is_empty());
+    let detail = detail.map(|text| format!(": {text}")).unwrap_or_default();
+    let message = format!("{} ended with {} ({words}){detail}", pod.name, code.unwrap_or_default());
+    let cause = AttemptFailure { attempt, pod: Some(pod.name.clone()), exit_code: code, at: None, message };
+    Verdict::Failed { cause, retryable: is_retryable(pod, codes) }
+}
+
+/// No container told anything: its pod was deleted, or its node is gone.
+fn lost(attempt: i32, observed: &Observed, message: &str) -> AttemptFailure {
+    let gone = observed.pods.iter().find_map(|pod| pod.leaving.as_ref().map(|node| (pod, node)));
+    let (pod, message) = match gone {
+        Some((pod, node)) => (Some(pod.name.clone()), format!("{} was lost with {node} or deleted", pod.name)),
+        None => (None, format!("a pod was deleted or its node was lost ({message})")),
+    };
+    AttemptFailure { attempt, pod, exit_code: None, at: None, message }
+}
+
+/// What docs/exit-codes.md says, in a few words.
+fn exit_words(code: i32, reason: &str) -> String {
+    let words = match code {
+        1 => "internal error",
+        2 => "the command line or the job file is wrong",
+        3 => "data is missing or malformed",
+        4 => "another process was gone, late, or of another version",
+        5 => "loss or gradients were not finite",
+        130 | 143 => "asked to stop",
+        137 if reason == "OOMKilled" => "more memory than its limit",
+        137 => "killed",
+        126..=128 => "the container could not run zagros",
+        134 | 139 => "crashed",
+        _ => "unknown code",
+    };
+    words.to_owned()
+}
+
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Role;
+    use crate::observe::PodExit;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn pod(name: &str, role: Role, code: i32, seconds: i64) -> PodState {
+        let (reason, message) = ("Error".to_owned(), "why".to_owned());
+        let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(at(seconds)) });
+        PodState { name: name.to_owned(), role, is_ready: false, exit, trouble: None, leaving: None }
+    }
+
+    fn job(end: Option<JobEnd>) -> Option<JobState> {
+        Some(JobState { end, ..JobState::default() })
+    }
+
+    fn broken(seconds: i64) -> Option<JobEnd> {
+        Some(JobEnd::Failed { at: at(seconds), message: "BackoffLimitExceeded".to_owned() })
+    }
+
+    fn verdict(observed: &Observed, now: i64) -> Verdict {
+        judge(1, observed, &ExitCodes::default(), at(now))
+    }
+
+    fn blamed(verdict: Verdict) -> (String, bool) {
+        let Verdict::Failed { cause, retryable } = verdict else { panic!("{verdict:?}") };
+        (cause.message, retryable)
+    }
+
+    #[test]
+    fn a_run_is_done_when_coordinator_and_workers_are() {
+        let mut seen = Observed { coordinator: job(Some(JobEnd::Complete)), workers: job(None), ..Observed::default() };
+        assert_eq!(verdict(&seen, 0), Verdict::Going);
+        seen.workers = job(Some(JobEnd::Complete));
+        assert_eq!(verdict(&seen, 0), Verdict::Succeeded);
+        assert_eq!(verdict(&Observed::default(), 0), Verdict::Going);
+    }
+
+    /// The worker stopped at its data; the coordinator only says that a worker failed.
+    #[test]
+    fn the_cause_is_blamed_and_not_its_echo() {
+        let pods =
+            vec![pod("c", Role::Coordinator, 4, 10), pod("w1", Role::Worker, 4, 11), pod("w0", Role::Worker, 3, 12)];
+        let seen = Observed { coordinator: job(broken(10)), workers: job(broken(12)), pods, ..Observed::default() };
+        let (message, retryable) = blamed(verdict(&seen, 13));
+        assert_eq!(message, "w0 ended with 3 (data is missing or malformed): why");
+        assert!(!retryable);
+    }
+
+    #[test]
+    fn a_killed_server_is_blamed_and_the_group_tried_again() {
+        let mut server = pod("s2", Role::Server, 137, 9);
+        server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
+        let pods = vec![pod("c", Role::Coordinator, 4, 8), server, pod("w0", Role::Worker, 143, 7)];
+        let seen = Observed { coordinator: job(broken(10)), workers: job(broken(12)), pods, ..Observed::default() };
+        let (message, retryable) = blamed(verdict(&seen, 13));
+        assert_eq!((message.as_str(), retryable), ("s2 ended with 137 (more memory than its limit): why", true));
+    }
+
+    #[test]
+    fn codes_of_others_are_waited_for_but_not_for_long() {
+        let pods = vec![pod("c", Role::Coordinator, 4, 10)];
+        let seen = Observed { coordinator: job(broken(10)), workers: job(None), pods, ..Observed::default() };
+        assert_eq!(verdict(&seen, 12), Verdict::Settling(Duration::from_secs(13)));
+        assert!(blamed(verdict(&seen, 25)).0.starts_with("c ended with 4"));
+    }
+
+    /// A server that cannot read its job is restarted by the kubelet for ever: no Job ever fails.
+    #[test]
+    fn a_hopeless_code_of_a_server_ends_the_attempt_at_once() {
+        let seen =
+            Observed { coordinator: job(None), pods: vec![pod("s0", Role::Server, 2, 5)], ..Observed::default() };
+        assert!(!blamed(verdict(&seen, 6)).1);
+        let seen =
+            Observed { coordinator: job(None), pods: vec![pod("s0", Role::Server, 4, 5)], ..Observed::default() };
+        assert_eq!(verdict(&seen, 6), Verdict::Going);
+    }
+
+    #[test]
+    fn a_pod_without_a_code_was_lost_with_its_node() {
+        let mut gone = pod("w0", Role::Worker, 0, 0);
+        gone.leaving = Some("n7".to_owned());
+        let mut seen = Observed { workers: job(broken(10)), pods: vec![gone], ..Observed::default() };
+        assert_eq!(blamed(verdict(&seen, 40)), ("w0 was lost with n7 or deleted".to_owned(), true));
+        seen.pods.clear();
+        assert!(blamed(verdict(&seen, 40)).0.contains("BackoffLimitExceeded"));
+    }
+
+    #[test]
+    fn the_policy_says_which_codes_are_tried_again() {
+        let seen =
+            Observed { coordinator: job(broken(1)), pods: vec![pod("w", Role::Worker, 5, 1)], ..Observed::default() };
+        let policy = ExitCodes { retryable: vec![5] };
+        let Verdict::Failed { retryable, .. } = judge(1, &seen, &policy, at(60)) else { panic!("failed") };
+        assert!(retryable);
+    }
+}

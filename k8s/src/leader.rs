@@ -1,0 +1,183 @@
+//! Of several operators one leads: the one whose name stands in a Lease.
+//!
+//! A follower goes by its own clock: it counts from when it saw the lease change, so clocks need not agree. A leader
+//! that cannot renew stops before a follower may take over.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use crate::error::Error;
+
+/// How long a lease holds without being renewed.
+const HOLDS: Duration = Duration::from_secs(15);
+/// When a leader gives up that cannot renew.
+const GIVES_UP: Duration = Duration::from_secs(10);
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// One who would lead.
+pub struct Candidate {
+    leases: Api<Lease>,
+    lease: String,
+    identity: String,
+    seen: Option<Seen>,
+}
+
+/// The lease of another, and since when it stands like that.
+struct Seen {
+    version: Option<String>,
+    since: Instant,
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// This candidate.
+    Mine,
+    /// Another.
+    Theirs(String),
+}
+
+impl Candidate {
+    /// A candidate of this identity (its pod's name) for a lease.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, lease: &str, identity: &str) -> Self {
+        let (lease, identity) = (lease.to_owned(), identity.to_owned());
+        Self { leases: Api::namespaced(client, namespace), lease, identity, seen: None }
+    }
+
+    /// Waits until it leads. Failures are retried: an operator that cannot reach Kubernetes has nothing else to do.
+    pub async fn lead(&mut self) {
+        let mut waits_for = String::new();
+        loop {
+            match self.try_once().await {
+                Ok(Turn::Mine) => break,
+                Ok(Turn::Theirs(holder)) if holder != waits_for => {
+                    info!(lease = self.lease, holder, "another operator leads, waiting");
+                    waits_for = holder;
+                }
+                Ok(Turn::Theirs(_)) => {}
+                Err(error) => tracing::warn!(%error, "the lease cannot be taken"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        info!(lease = self.lease, identity = self.identity, "this operator leads");
+    }
+
+    /// Renews for as long as it can; returns why it no longer leads.
+    pub async fn hold(&mut self) -> Error {
+        let mut renewed = Instant::now();
+        let mut cause = String::new();
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let left = GIVES_UP.saturating_sub(renewed.elapsed());
+            if left.is_zero() {
+                return Error::LeaseLost { lease: self.lease.clone(), seconds: GIVES_UP.as_secs(), cause };
+            }
+            match tokio::time::timeout(left, self.try_once()).await {
+                Ok(Ok(Turn::Mine)) => renewed = Instant::now(),
+                Ok(Ok(Turn::Theirs(holder))) => return Error::Deposed { lease: self.lease.clone(), holder },
+                Ok(Err(error)) => cause = error.to_string(),
+                Err(_) => cause = "no answer".to_owned(),
+            }
+        }
+    }
+
+    /// Gives the lease back, so that the next need not wait until it runs out.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn release(&mut self) -> Result<(), Error> {
+        let Some(mut lease) = self.read().await? else { return Ok(()) };
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_deref() == Some(&self.identity) {
+            spec.holder_identity = None;
+            self.replace(&lease).await?;
+            info!(lease = self.lease, "lease given back");
+        }
+        Ok(())
+    }
+
+    /// Takes or renews the lease if it is free, its own, or has run out.
+    ///
+    /// # Errors
+    /// When a request fails, for another reason than that someone was faster.
+    pub async fn try_once(&mut self) -> Result<Turn, Error> {
+        let Some(mut lease) = self.read().await? else {
+            let fresh = Lease {
+                metadata: ObjectMeta { name: Some(self.lease.clone()), ..ObjectMeta::default() },
+                spec: Some(self.taken(0)),
+            };
+            let created = self.leases.create(&PostParams::default(), &fresh).await;
+            return self.won(created.map(|_| ()).map_err(Error::of(format!("create Lease {}", self.lease))));
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
+        if let Some(holder) = holder.filter(|holder| *holder != self.identity) {
+            if !self.has_run_out(&lease) {
+                return Ok(Turn::Theirs(holder));
+            }
+            info!(lease = self.lease, holder, "the lease has run out");
+        }
+        let transitions = spec.lease_transitions.unwrap_or(0);
+        let is_mine = spec.holder_identity.as_deref() == Some(&self.identity);
+        let mut taken = self.taken(transitions + i32::from(!is_mine));
+        if is_mine {
+            taken.acquire_time = spec.acquire_time.or(taken.acquire_time);
+        }
+        lease.spec = Some(taken);
+        let replaced = self.replace(&lease).await;
+        self.won(replaced)
+    }
+
+    fn won(&self, result: Result<(), Error>) -> Result<Turn, Error> {
+        match result {
+            Ok(()) => Ok(Turn::Mine),
+            Err(error) if error.is_conflict() => {
+                debug!(%error, "another was faster");
+                Ok(Turn::Theirs("another".to_owned()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has_run_out(&mut self, lease: &Lease) -> bool {
+        let version = lease.metadata.resource_version.clone();
+        match &self.seen {
+            Some(seen) if seen.version == version => seen.since.elapsed() >= HOLDS,
+            _ => {
+                self.seen = Some(Seen { version, since: Instant::now() });
+                false
+            }
+        }
+    }
+
+    fn taken(&self, transitions: i32) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            lease_duration_seconds: i32::try_from(HOLDS.as_secs()).ok(),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+
+    async fn read(&self) -> Result<Option<Lease>, Error> {
+        self.leases.get_opt(&self.lease).await.map_err(Error::of(format!("read Lease {}", self.lease)))
+    }
+
+    /// Refused when another changed the lease since it was read.
+    async fn replace(&self, lease: &Lease) -> Result<(), Error> {
+        let replaced = self.leases.replace(&self.lease, &PostParams::default(), lease).await;
+        replaced.map(|_| ()).map_err(Error::of(format!("renew Lease {}", self.lease)))
+    }
+}

@@ -1,0 +1,24 @@
+//! The Kubernetes operator: a HybridJob becomes a cluster that trains it.
+//!
+//! [`reconcile`] looks at one job: it reads what the spec names, [`validate`]s, [`observe`]s what there is, [`decide`]s,
+//! and applies what [`build`] makes. Everything between the requests is a pure function of values.
+
+pub mod build;
+pub mod cluster;
+pub mod conditions;
+pub mod crd;
+pub mod decide;
+pub mod error;
+#[cfg(test)]
+mod fixture;
+pub mod judge;
+pub mod leader;
+pub mod metrics;
+pub mod names;
+pub mod observe;
+pub mod operator;
+pub mod probe;
+pub mod reconcile;
+pub mod render;
+pub mod report;
+pub mod validate;

@@ -1,0 +1,123 @@
+//! `zagros-operator`: runs the operator, or prints what it installs.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use kube::Client;
+use tokio::net::TcpListener;
+use zagros_operator::crd::definition_yaml;
+use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
+use zagros_operator::render::render;
+use zagros_plumbing::Shutdown;
+use zagros_plumbing::lifecycle::Signals;
+use zagros_plumbing::metrics::Registry;
+use zagros_plumbing::telemetry::{self, LogFormat};
+
+/// The Kubernetes operator of Zagros: a HybridJob becomes a cluster that trains it.
+#[derive(Debug, Parser)]
+#[command(name = "zagros-operator", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look after HybridJobs until told to stop.
+    Run(RunArgs),
+    /// Print the custom resource definition as YAML.
+    Crd,
+    /// Check a HybridJob and print the objects that would be made of it; asks no cluster.
+    Render(RenderArgs),
+}
+
+#[derive(Debug, Args)]
+struct RenderArgs {
+    /// The HybridJob (YAML).
+    #[arg(value_name = "FILE")]
+    job: PathBuf,
+    /// The job file (TOML), where the HybridJob names a ConfigMap.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Look after this namespace only; a Role then suffices where a ClusterRole is needed otherwise.
+    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAME")]
+    namespace: Option<String>,
+    /// Namespace of the lease that decides who leads. Without it this operator leads from the start.
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    lease_namespace: Option<String>,
+    /// What this operator is called in the lease and in Events.
+    #[arg(long, env = "POD_NAME", default_value = "zagros-operator", value_name = "NAME")]
+    identity: String,
+    /// Where health and metrics are served.
+    #[arg(long, default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    admin: SocketAddr,
+    /// Log lines as JSON objects.
+    #[arg(long)]
+    log_json: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Crd => print_definition(),
+        Command::Render(args) => print_objects(&args),
+        Command::Run(args) => start(args).await,
+    };
+    match result {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_definition() -> Result<ExitCode, String> {
+    print!("{}", definition_yaml().map_err(|error| error.to_string())?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    let config = args.config.as_deref().map(read).transpose()?;
+    let rendered = render(&read(&args.job)?, config.as_deref());
+    print!("{}", rendered.map_err(|error| format!("{}: {error}", args.job.display()))?);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start(args: RunArgs) -> Result<ExitCode, String> {
+    let format = if args.log_json { LogFormat::Json } else { LogFormat::Text };
+    telemetry::install(format, "info,kube=warn");
+    let client = Client::try_default().await.map_err(|error| {
+        format!("cannot find Kubernetes: {error}; run it in a pod with a service account, or set KUBECONFIG")
+    })?;
+    let admin = TcpListener::bind(args.admin).await.map_err(|error| {
+        format!("cannot listen on {}: {error}; choose another address with --admin HOST:PORT", args.admin)
+    })?;
+    let shutdown = Shutdown::new();
+    let signals = Signals::install(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
+    let config = OperatorConfig {
+        client,
+        namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
+        identity: args.identity,
+        lease_namespace: args.lease_namespace.filter(|namespace| !namespace.is_empty()),
+        admin,
+        registry: Registry::new(),
+        asker: ask_coordinator(),
+        clock: std::sync::Arc::new(k8s_openapi::jiff::Timestamp::now),
+    };
+    run(config, shutdown).await.map_err(|error| error.to_string())?;
+    Ok(signals.exit_code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code as u8)))
+}
+
+/// What a second signal does: it ends the process at once.
+#[expect(clippy::disallowed_methods, reason = "someone who sends a second signal will not wait for guards")]
+fn second_signal(code: i32) -> ! {
+    std::process::exit(code)
+}

@@ -1,0 +1,195 @@
+//! Names, labels, ports and addresses of what a run is made of.
+//!
+//! Objects of an attempt carry its number in their names. So the members of a new attempt cannot meet those of an old
+//! one, not even where a lost node keeps an old pod for hours: they look for another coordinator.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Field manager, and value of `app.kubernetes.io/managed-by`.
+pub const MANAGER: &str = "zagros-operator";
+/// Label with the name of the HybridJob.
+pub const JOB_LABEL: &str = "zagros.dev/job";
+/// Label with the number of the attempt.
+pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
+/// Label with the role.
+pub const ROLE_LABEL: &str = "zagros.dev/role";
+/// gRPC of the coordinator.
+pub const COORDINATOR_PORT: u16 = 7700;
+/// gRPC of an embedding server.
+pub const SERVER_PORT: u16 = 7701;
+/// Where a dense worker listens for the others.
+pub const WORKER_PORT: u16 = 7702;
+/// HTTP of every role: health, metrics, and the coordinator's status.
+pub const ADMIN_PORT: u16 = 7780;
+
+/// A role of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// The one that says who owns what.
+    Coordinator,
+    /// Holds rows.
+    Server,
+    /// Trains.
+    Worker,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
+
+    /// Ending of names, value of the role's label, name of the container.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Coordinator => "coordinator",
+            Self::Server => "server",
+            Self::Worker => "worker",
+        }
+    }
+
+    /// The role of a label's value.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.word() == word)
+    }
+
+    /// The data port.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Coordinator => COORDINATOR_PORT,
+            Self::Server => SERVER_PORT,
+            Self::Worker => WORKER_PORT,
+        }
+    }
+
+    /// The subcommand of `zagros`.
+    #[must_use]
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Coordinator => "coordinator",
+            Self::Server => "embedding-server",
+            Self::Worker => "dense-worker",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coordinator => "coordinator",
+            Self::Server => "embedding servers",
+            Self::Worker => "dense workers",
+        })
+    }
+}
+
+/// One attempt of one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Name of the HybridJob.
+    pub job: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// From 1.
+    pub number: i32,
+}
+
+impl Attempt {
+    /// Name of a role's Job or StatefulSet and Service.
+    #[must_use]
+    pub fn name(&self, role: Role) -> String {
+        format!("{}-{}-{}", self.job, self.number, role.word())
+    }
+
+    /// Name of the ConfigMap with the job file.
+    #[must_use]
+    pub fn config(&self) -> String {
+        format!("{}-{}-job", self.job, self.number)
+    }
+
+    /// Name of the PodGroup.
+    #[must_use]
+    pub fn gang(&self) -> String {
+        format!("{}-{}", self.job, self.number)
+    }
+
+    /// Host of a role's Service.
+    #[must_use]
+    pub fn host(&self, role: Role) -> String {
+        format!("{}.{}.svc", self.name(role), self.namespace)
+    }
+
+    /// Where the coordinator's gRPC is reached.
+    #[must_use]
+    pub fn coordinator(&self) -> String {
+        format!("{}:{COORDINATOR_PORT}", self.host(Role::Coordinator))
+    }
+
+    /// Where the coordinator's HTTP is reached.
+    #[must_use]
+    pub fn status_address(&self) -> String {
+        format!("{}:{ADMIN_PORT}", self.host(Role::Coordinator))
+    }
+
+    /// Parent of the run folder.
+    #[must_use]
+    pub fn output(&self) -> String {
+        format!("{}/{}/attempt-{}", crate::build::OUTPUT_PATH, self.job, self.number)
+    }
+
+    /// Labels of every object of the attempt.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let mut labels = job_labels(&self.job);
+        labels.insert(ATTEMPT_LABEL.to_owned(), self.number.to_string());
+        labels
+    }
+
+    /// Labels of a role's pods, which are also the selector.
+    #[must_use]
+    pub fn role_labels(&self, role: Role) -> BTreeMap<String, String> {
+        let mut labels = self.labels();
+        labels.insert(ROLE_LABEL.to_owned(), role.word().to_owned());
+        labels
+    }
+}
+
+/// Labels of every object of a job.
+#[must_use]
+pub fn job_labels(job: &str) -> BTreeMap<String, String> {
+    let pairs = [("app.kubernetes.io/name", "zagros"), ("app.kubernetes.io/managed-by", MANAGER), (JOB_LABEL, job)];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// A selector of labels as text.
+#[must_use]
+pub fn selector(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_is_too_long_for_a_host() {
+        let attempt = Attempt { job: "j".repeat(40), namespace: "ads".to_owned(), number: 1001 };
+        for role in Role::ALL {
+            // The longest pod: <name>-<index>, up to 1023.
+            assert!(attempt.name(role).len() + "-1023".len() <= 63, "{}", attempt.name(role));
+        }
+    }
+
+    #[test]
+    fn attempts_share_no_name_and_no_address() {
+        let of = |number| Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
+        assert_eq!(of(1).coordinator(), "ctr-1-coordinator.ads.svc:7700");
+        assert_ne!(of(1).coordinator(), of(2).coordinator());
+        assert_ne!(of(1).labels(), of(2).labels());
+        assert!(selector(&of(2).labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
+        assert_eq!(Role::from_word("server"), Some(Role::Server));
+        assert_eq!(Role::from_word("gateway"), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! How far a run is: asked from the coordinator's `/status`.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::TcpStream;
+
+use crate::crd::Progress;
+
+/// How long a coordinator may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most bytes of an answer: a thousand members at a few hundred bytes each, several times over.
+const MOST: usize = 4 << 20;
+
+/// Why a coordinator could not be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{address} does not tell its status: {reason}")]
+pub struct ProbeError {
+    address: String,
+    reason: String,
+}
+
+/// Asks the coordinator at `host:port`.
+///
+/// # Errors
+/// When it does not answer in time, or something else answers.
+pub async fn ask(address: &str) -> Result<Progress, ProbeError> {
+    let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
+    match tokio::time::timeout(PATIENCE, get(address)).await {
+        Ok(Ok(body)) => parse(&body).map_err(|error| failed(format!("not a status: {error}"))),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed(format!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+async fn get(address: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let request = http::Request::get("/status").header(http::header::HOST, address).body(Empty::<Bytes>::new())?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        if response.status() != http::StatusCode::OK {
+            return Err(format!("it answers {}", response.status()).into());
+        }
+        Ok(Limited::new(response.into_body(), MOST).collect().await?.to_bytes())
+    };
+    // The connection does the reading and writing; it ends with the answer.
+    tokio::pin!(connection);
+    tokio::pin!(answer);
+    tokio::select! {
+        answer = &mut answer => answer,
+        ended = &mut connection => {
+            ended?;
+            answer.await
+        }
+    }
+}
+
+/// The fields of the coordinator's report that are used here; others may come and go.
+#[derive(Deserialize)]
+struct Report {
+    state: String,
+    reason: String,
+    pass: i32,
+    passes: i32,
+    members: Vec<Member>,
+    evaluations: Vec<Evaluation>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    progress: Option<MemberProgress>,
+}
+
+#[derive(Deserialize)]
+struct MemberProgress {
+    step: i64,
+    samples_per_second: Option<f64>,
+    loss: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Evaluation {
+    auc: Option<f64>,
+    logloss: Option<f64>,
+}
+
+fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
+    let report: Report = serde_json::from_slice(body)?;
+    let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());
+    let foremost = workers().max_by_key(|worker| worker.step);
+    let digits = |number: Option<f64>| number.map(|number| format!("{number:.4}"));
+    let last = report.evaluations.last();
+    let rate: f64 = workers().filter_map(|worker| worker.samples_per_second).sum();
+    Ok(Progress {
+        step: foremost.map_or(0, |worker| worker.step),
+        epoch: (report.pass + 1).min(report.passes.max(1)),
+        epochs: report.passes,
+        samples_per_second: rate.round() as i64,
+        loss: digits(foremost.and_then(|worker| worker.loss)),
+        auc: digits(last.and_then(|evaluation| evaluation.auc)),
+        logloss: digits(last.and_then(|evaluation| evaluation.logloss)),
+        state: report.state,
+        reason: report.reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use zagros_coordinator::{EvaluationReport, MemberReport, ProgressReport, StatusReport};
+
+    use super::*;
+
+    fn worker(step: u64, loss: f64) -> MemberReport {
+        let (samples_per_second, samples) = (1000.4, 10);
+        let progress =
+            ProgressReport { step, pass: 0, samples, samples_per_second, loss, staleness: 0, checkpoint_step: 0 };
+        MemberReport {
+            name: String::new(),
+            role: String::new(),
+            index: 0,
+            address: String::new(),
+            state: String::new(),
+            epoch: 1,
+            silent_seconds: 0.0,
+            splits_held: 0,
+            progress: Some(progress),
+            load: None,
+        }
+    }
+
+    /// What the coordinator's own code writes.
+    fn report() -> String {
+        let evaluation = EvaluationReport { step: 9, pass: 0, samples: 5, auc: 0.756_04, logloss: 0.5 };
+        let report = StatusReport {
+            job: "ctr".to_owned(),
+            state: "training".to_owned(),
+            reason: String::new(),
+            generation: 1,
+            pass: 1,
+            passes: 3,
+            splits: 8,
+            splits_done: 2,
+            members: vec![worker(40, 0.5), worker(41, f64::NAN)],
+            evaluations: vec![evaluation],
+        };
+        serde_json::to_string(&report).unwrap()
+    }
+
+    async fn answering(answer: String) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let read = stream.read(&mut request).await.unwrap();
+            assert!(request[..read].starts_with(b"GET /status HTTP/1.1"));
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn the_coordinators_report_is_understood() {
+        let body = report();
+        let address = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
+        let progress = ask(&address).await.unwrap();
+        assert_eq!((progress.step, progress.epoch, progress.epochs), (41, 2, 3));
+        assert_eq!((progress.samples_per_second, progress.auc.as_deref()), (2001, Some("0.7560")));
+        assert_eq!((progress.loss, progress.state.as_str()), (None, "training"));
+    }
+
+    #[tokio::test]
+    async fn another_answer_is_named() {
+        let address = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()).await;
+        assert!(ask(&address).await.unwrap_err().to_string().contains("404"));
+        let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_owned()).await;
+        assert!(ask(&address).await.unwrap_err().to_string().contains("not a status"));
+        let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}".to_owned()).await;
+        let error = ask(&address).await.unwrap_err().to_string();
+        assert!(error.starts_with(&address), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_that_hangs_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        assert!(ask(&address).await.unwrap_err().to_string().contains("no answer within 2s"));
+    }
+}

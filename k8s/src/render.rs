@@ -1,0 +1,53 @@
+//! What the operator would make of a HybridJob, without a cluster.
+
+use kube::ResourceExt;
+
+use crate::build::{Plan, Stage, build};
+use crate::crd::HybridJob;
+use crate::names::Attempt;
+use crate::validate::validate;
+
+/// The objects of the first attempt as YAML documents. `config` is the text of the job file where the HybridJob names a
+/// ConfigMap.
+///
+/// # Errors
+/// Everything that is wrong, one problem a line.
+pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
+    let mut owner: HybridJob = serde_saphyr::from_str(yaml).map_err(|error| format!("not a HybridJob: {error}"))?;
+    let namespace = owner.namespace().unwrap_or_else(|| "default".to_owned());
+    owner.metadata.namespace = Some(namespace.clone());
+    let attempt = Attempt { job: owner.name_any(), namespace, number: 1 };
+    let Some(text) = owner.spec.job.inline.as_deref().or(config).map(str::to_owned) else {
+        return Err("spec.job.configMap: give the text of the job file with --config FILE".to_owned());
+    };
+    let job = validate(&owner, &text, &attempt)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let objects = build(&Plan { owner: &owner, job: &job, attempt: &attempt }, Stage::Everything);
+    let documents = objects.iter().map(|one| serde_saphyr::to_string(&one.object).map(|text| format!("---\n{text}")));
+    documents.collect::<Result<String, _>>().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::hybrid_job;
+
+    #[test]
+    fn documents_are_what_would_be_applied() {
+        let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
+        let rendered = render(&yaml, None).unwrap();
+        assert_eq!(rendered.matches("---\n").count(), 9);
+        assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        assert!(render("kind: Pod", None).unwrap_err().starts_with("not a HybridJob"));
+        let mut job = hybrid_job();
+        job.spec.volumes.clear();
+        let error = render(&serde_saphyr::to_string(&job).unwrap(), None).unwrap_err();
+        assert!(error.starts_with("spec.volumes: the job file reads /data/train.txt"), "{error}");
+        job.spec.job = serde_json::from_value(serde_json::json!({"configMap": {"name": "c"}})).unwrap();
+        assert!(render(&serde_saphyr::to_string(&job).unwrap(), None).unwrap_err().contains("--config"));
+    }
+}

@@ -1,0 +1,152 @@
+//! How the pods stand, in numbers and in words.
+
+use crate::build::Stage;
+use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
+use crate::names::Role;
+use crate::observe::Observed;
+
+/// Whether all are ready, and if not what is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// All are.
+    pub is_ready: bool,
+    /// In one CamelCase word.
+    pub reason: String,
+    /// For a person.
+    pub message: String,
+}
+
+/// Pods that there should be.
+fn desired(spec: &HybridJobSpec, role: Role) -> i32 {
+    match role {
+        Role::Coordinator => 1,
+        Role::Server => spec.embedding_servers.replicas,
+        Role::Worker => spec.dense_workers.replicas,
+    }
+}
+
+/// Pods by role.
+#[must_use]
+pub fn counts(spec: &HybridJobSpec, observed: &Observed) -> RoleCounts {
+    let count = |role: Role| {
+        let (desired, ready) = (desired(spec, role), observed.ready(role));
+        RoleCount { desired, ready, summary: format!("{ready}/{desired}") }
+    };
+    RoleCounts {
+        coordinator: count(Role::Coordinator),
+        embedding_servers: count(Role::Server),
+        dense_workers: count(Role::Worker),
+    }
+}
+
+/// What keeps the run from being ready: a pod in trouble before one that only takes its time.
+#[must_use]
+pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Standing {
+    let missing: Vec<String> = Role::ALL
+        .into_iter()
+        .map(|role| (role, observed.ready(role), desired(spec, role)))
+        .filter(|(_, ready, desired)| ready < desired)
+        .map(|(role, ready, desired)| format!("{role} {ready}/{desired}"))
+        .collect();
+    if missing.is_empty() {
+        return Standing { is_ready: true, reason: "Ready".to_owned(), message: "every role is ready".to_owned() };
+    }
+    let waiting = format!("ready: {}", missing.join(", "));
+    let mut troubles =
+        observed.pods.iter().filter(|pod| !pod.is_ready).filter_map(|pod| Some((pod, pod.trouble.as_ref()?)));
+    if let Some((pod, trouble)) = troubles.next() {
+        let others = troubles.count();
+        let more = if others > 0 { format!(", and {others} more") } else { String::new() };
+        let message = format!("{waiting}; {}: {}: {}{more}", pod.name, trouble.reason, trouble.message);
+        return Standing { is_ready: false, reason: trouble.reason.clone(), message };
+    }
+    if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.leaving.as_ref()?))) {
+        let message = format!("{waiting}; {} is being removed from {node} or lost with it", pod.name);
+        return Standing { is_ready: false, reason: "PodLost".to_owned(), message };
+    }
+    if let Some(message) = unmade(spec, observed, stage) {
+        return Standing {
+            is_ready: false,
+            reason: "PodsMissing".to_owned(),
+            message: format!("{waiting}; {message}"),
+        };
+    }
+    let later = if stage == Stage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
+    Standing { is_ready: false, reason: "PodsNotReady".to_owned(), message: format!("{waiting}{later}") }
+}
+
+/// A role that Kubernetes has made no pod of, though it was told to.
+fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<String> {
+    let owners = [
+        (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "job"),
+        (Role::Server, observed.servers.is_some(), "statefulset"),
+        (
+            Role::Worker,
+            stage == Stage::Everything && observed.workers.as_ref().is_some_and(|job| job.end.is_none()),
+            "job",
+        ),
+    ];
+    let (role, made, kind) = owners.into_iter().filter(|(_, exists, _)| *exists).find_map(|(role, _, kind)| {
+        let made = observed.pods.iter().filter(|pod| pod.role == role).count();
+        let made = i32::try_from(made).unwrap_or(i32::MAX);
+        (made < desired(spec, role)).then_some((role, made, kind))
+    })?;
+    let wanted = desired(spec, role);
+    Some(format!(
+        "{made} of {wanted} pods of the {role} exist: `kubectl describe {kind}` says why (a quota, a policy), if it lasts"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::hybrid_job;
+    use crate::observe::{JobState, PodState, Trouble};
+
+    fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
+        let message = "because".to_owned();
+        let trouble = trouble.map(|reason| Trouble { reason: reason.to_owned(), message });
+        PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble, leaving: None }
+    }
+
+    fn job(ready: i32) -> Option<JobState> {
+        Some(JobState { ready, ..JobState::default() })
+    }
+
+    #[test]
+    fn ready_is_when_every_pod_is() {
+        let spec = hybrid_job().spec;
+        let seen = Observed { coordinator: job(1), workers: job(2), servers: Some(3), ..Observed::default() };
+        assert!(standing(&spec, &seen, Stage::Everything).is_ready);
+        let fewer = Observed { servers: Some(2), ..seen };
+        assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
+        assert!(!standing(&spec, &fewer, Stage::Everything).is_ready);
+    }
+
+    #[test]
+    fn a_pod_in_trouble_is_named_with_the_reason() {
+        let spec = hybrid_job().spec;
+        let pods = vec![
+            pod("ctr-1-coordinator-x", Role::Coordinator, None),
+            pod("ctr-1-server-0", Role::Server, Some("ImagePullBackOff")),
+            pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
+        ];
+        let seen = Observed { coordinator: job(0), servers: Some(0), pods, ..Observed::default() };
+        let standing = standing(&spec, &seen, Stage::Servers);
+        assert_eq!(standing.reason, "ImagePullBackOff");
+        let expected = "ready: coordinator 0/1, embedding servers 0/3, dense workers 0/2; \
+                        ctr-1-server-0: ImagePullBackOff: because, and 1 more";
+        assert_eq!(standing.message, expected);
+    }
+
+    /// A quota keeps pods from being made: there is none to look at.
+    #[test]
+    fn pods_that_were_never_made_are_told() {
+        let spec = hybrid_job().spec;
+        let coordinator = pod("c", Role::Coordinator, None);
+        let seen = Observed { coordinator: job(1), servers: Some(0), pods: vec![coordinator], ..Observed::default() };
+        let standing = standing(&spec, &seen, Stage::Servers);
+        assert_eq!(standing.reason, "PodsMissing");
+        assert!(standing.message.contains("0 of 3 pods of the embedding servers exist"), "{}", standing.message);
+    }
+}

@@ -1,0 +1,353 @@
+//! Parse, don't validate: from a HybridJob and the text of its job file to what can be built, or to all that is wrong.
+//!
+//! The schema and its CEL rules refuse most at admission. What only the job file's own checks know is found here, by
+//! the code that the roles themselves run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use kube::ResourceExt;
+use toml_edit::{DocumentMut, Item, Table, value};
+use zagros_job::{Job, Overrides};
+
+use crate::build::{JOB_FILE, OUTPUT_PATH, STATE_PATH};
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings};
+use crate::names::{ADMIN_PORT, Attempt, Role};
+
+/// How long members wait for each other unless the job file says so: images are pulled and disks made meanwhile.
+const PATIENCE_SECONDS: f64 = 300.0;
+
+/// One thing that is wrong, by the path of its field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct SpecProblem {
+    /// As in `kubectl explain`: `spec.volumes[0].mountPath`.
+    pub field: String,
+    /// What, why, and what to do.
+    pub message: String,
+}
+
+/// A HybridJob that can be built. Made by [`validate`] alone.
+#[derive(Clone, Debug)]
+pub struct ValidJob {
+    /// The spec, for what needs no check.
+    pub spec: HybridJobSpec,
+    /// The job file that every role of the attempt is given.
+    pub rendered: String,
+    /// What that file says.
+    pub job: Job,
+}
+
+impl ValidJob {
+    /// Settings of a role's pods.
+    #[must_use]
+    pub fn pod(&self, role: Role) -> &PodSettings {
+        match role {
+            Role::Coordinator => &self.spec.coordinator.pod,
+            Role::Server => &self.spec.embedding_servers.pod,
+            Role::Worker => &self.spec.dense_workers.pod,
+        }
+    }
+
+    /// Pods that a role should have.
+    #[must_use]
+    pub fn replicas(&self, role: Role) -> i32 {
+        match role {
+            Role::Coordinator => 1,
+            Role::Server => self.spec.embedding_servers.replicas,
+            Role::Worker => self.spec.dense_workers.replicas,
+        }
+    }
+
+    /// All pods of the run.
+    #[must_use]
+    pub fn pods(&self) -> i32 {
+        Role::ALL.into_iter().map(|role| self.replicas(role)).sum()
+    }
+}
+
+/// Checks everything and renders the job file of an attempt.
+///
+/// # Errors
+/// All problems at once.
+pub fn validate(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
+    let mut problems = check_spec(object);
+    let rendered = render(object, text, attempt);
+    match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
+        Ok(job) => {
+            problems.extend(check_paths(&object.spec, &job));
+            if problems.is_empty() {
+                return Ok(ValidJob { spec: object.spec.clone(), rendered: rendered.text, job });
+            }
+        }
+        Err(message) => {
+            // Places in the message are those of the user's file, where it can be read at all.
+            let message = check_text(object, text, attempt).err().unwrap_or(message);
+            problems.push(problem(job_field(object), message));
+        }
+    }
+    Err(problems)
+}
+
+/// Text with the operator's keys in it.
+struct Rendered {
+    text: String,
+    missing: Option<String>,
+}
+
+impl Rendered {
+    fn complete(&self) -> Result<(), String> {
+        self.missing.clone().map_or(Ok(()), Err)
+    }
+}
+
+fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
+    let Ok(mut document) = text.parse::<DocumentMut>() else {
+        return Rendered { text: text.to_owned(), missing: Some("not TOML".to_owned()) };
+    };
+    let mut missing = None;
+    document.entry("name").or_insert(value(attempt.job.as_str()));
+    for (section, key, item) in settings(object, attempt) {
+        match table(&mut document, section) {
+            Some(table) => {
+                table.insert(key, item);
+            }
+            None => missing = Some(format!("`{section}` is no section")),
+        }
+    }
+    for (section, key, item) in fallbacks() {
+        if let Some(table) = table(&mut document, section) {
+            table.entry(key).or_insert(item);
+        }
+    }
+    Rendered { text: document.to_string(), missing }
+}
+
+fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
+    document.entry(section).or_insert(Item::Table(Table::new())).as_table_like_mut()
+}
+
+/// Keys that are the operator's.
+fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'static str, Item)> {
+    let everywhere = |port: u16| format!("0.0.0.0:{port}");
+    let servers = toml_edit::Array::from_iter([everywhere(Role::Server.port())]);
+    vec![
+        ("cluster", "servers", value(i64::from(object.spec.embedding_servers.replicas))),
+        ("cluster", "workers", value(i64::from(object.spec.dense_workers.replicas))),
+        ("cluster", "coordinator", value(attempt.coordinator())),
+        ("cluster", "server_addresses", value(servers)),
+        ("cluster", "worker_address", value(everywhere(Role::Worker.port()))),
+        ("cluster", "admin", value(everywhere(ADMIN_PORT))),
+        ("output", "folder", value(attempt.output())),
+    ]
+}
+
+/// Keys whose default is another in a cluster of pods.
+fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
+    vec![
+        ("cluster", "patience_seconds", value(PATIENCE_SECONDS)),
+        ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
+    ]
+}
+
+fn parse(text: &str) -> Result<Job, String> {
+    Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain())
+}
+
+/// The user's own text, with the operator's keys laid over it, so that lines and columns are the user's.
+fn check_text(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<(), String> {
+    let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
+    let overrides = Overrides::sets(sets.collect::<Vec<_>>());
+    Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain())
+}
+
+/// What CEL cannot say, and what it says, for a cluster whose CRD is older than this operator.
+fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
+    let spec = &object.spec;
+    let mut problems = Vec::new();
+    if spec.job.inline.is_some() == spec.job.config_map.is_some() {
+        problems.push(problem("spec.job", "give exactly one of inline and configMap"));
+    }
+    if object.name_any().len() > 40 {
+        problems.push(problem("metadata.name", "names pods and services: at most 40 characters"));
+    }
+    let replicas =
+        [("embeddingServers", spec.embedding_servers.replicas), ("denseWorkers", spec.dense_workers.replicas)];
+    for (role, replicas) in replicas {
+        if !(1..=1024).contains(&replicas) {
+            problems.push(problem(format!("spec.{role}.replicas"), format!("is {replicas}, expected 1 to 1024")));
+        }
+    }
+    if let Some(elasticity) = &spec.elasticity {
+        let (least, most) = (elasticity.min_workers, elasticity.max_workers);
+        if !(least..=most).contains(&spec.dense_workers.replicas) {
+            let message = format!("is {}, elasticity allows {least} to {most}", spec.dense_workers.replicas);
+            problems.push(problem("spec.denseWorkers.replicas", message));
+        }
+    }
+    problems.extend(check_volumes(spec));
+    for (role, pod) in [
+        ("coordinator", &spec.coordinator.pod),
+        ("embeddingServers", &spec.embedding_servers.pod),
+        ("denseWorkers", &spec.dense_workers.pod),
+    ] {
+        problems.extend(check_pod(role, pod));
+    }
+    problems
+}
+
+fn check_volumes(spec: &HybridJobSpec) -> Vec<SpecProblem> {
+    let mut problems = Vec::new();
+    let mut seen: BTreeSet<&str> = [OUTPUT_PATH, STATE_PATH, "/tmp", "/etc/zagros"].into();
+    for (index, volume) in spec.volumes.iter().enumerate() {
+        let path = volume.mount_path.trim_end_matches('/');
+        let field = format!("spec.volumes[{index}]");
+        if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
+            problems.push(problem(format!("{field}.mountPath"), format!("\"{path}\" is no absolute path")));
+        }
+        if !seen.insert(path) {
+            let message = format!("\"{path}\" is taken: by another volume, or by the operator (/output, /tmp, …)");
+            problems.push(problem(format!("{field}.mountPath"), message));
+        }
+        let source = &volume.source;
+        let given = [&source.claim_name, &source.config_map_name, &source.secret_name];
+        if given.into_iter().flatten().count() != 1 {
+            let message = "give exactly one of claimName, configMapName and secretName";
+            problems.push(problem(format!("{field}.source"), message));
+        }
+    }
+    problems
+}
+
+fn check_pod(role: &str, pod: &PodSettings) -> Vec<SpecProblem> {
+    let mut problems = Vec::new();
+    for (index, variable) in pod.env.iter().enumerate() {
+        if variable.name.starts_with(zagros_job::ENVIRONMENT_PREFIX) {
+            let message =
+                format!("{} would change the job for this role alone: put it into the job file", variable.name);
+            problems.push(problem(format!("spec.{role}.pod.env[{index}]"), message));
+        }
+    }
+    for key in pod.labels.keys() {
+        if key.starts_with("zagros.dev/") || key.starts_with("app.kubernetes.io/") {
+            problems.push(problem(format!("spec.{role}.pod.labels"), format!("{key} is the operator's: rename it")));
+        }
+    }
+    problems
+}
+
+/// Files that no volume holds would be missing in every pod.
+fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
+    let mounted = |path: &Path| {
+        let volumes = spec.volumes.iter().map(|volume| volume.mount_path.as_str());
+        volumes.chain([OUTPUT_PATH]).any(|mount| path.starts_with(mount))
+    };
+    let lost: Vec<_> = job.data_files().into_iter().filter(|path| !mounted(path)).collect();
+    let Some(first) = lost.first() else { return Vec::new() };
+    let message = format!(
+        "the job file reads {} ({} file(s) in all), which no volume holds: mount the data and name it by its path there",
+        first.display(),
+        lost.len()
+    );
+    vec![problem("spec.volumes", message)]
+}
+
+fn job_field(object: &HybridJob) -> &'static str {
+    if object.spec.job.inline.is_some() { "spec.job.inline" } else { "spec.job.configMap" }
+}
+
+fn problem(field: impl Into<String>, message: impl Into<String>) -> SpecProblem {
+    SpecProblem { field: field.into(), message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{JOB_TEXT, attempt, hybrid_job};
+
+    fn problems(change: impl FnOnce(&mut HybridJob)) -> Vec<String> {
+        let mut object = hybrid_job();
+        change(&mut object);
+        let text = object.spec.job.inline.clone().unwrap_or_default();
+        let found = validate(&object, &text, &attempt(1)).map(|_| ()).err().unwrap_or_default();
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_rendered_file_is_the_users_with_the_clusters_addresses() {
+        let valid = validate(&hybrid_job(), JOB_TEXT, &attempt(2)).unwrap();
+        let cluster = &valid.job.cluster;
+        assert_eq!((cluster.servers, cluster.workers), (3, 2));
+        assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
+        assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
+        assert_eq!(cluster.patience.as_secs_f64(), PATIENCE_SECONDS);
+        assert_eq!(valid.job.output.folder, Path::new("/output/ctr/attempt-2"));
+        assert_eq!(valid.job.name, "ctr");
+        assert_eq!(valid.job.train.seed, 7);
+        assert!(valid.rendered.contains("# What the user wrote stays."));
+    }
+
+    /// Addresses and folders are no part of what roles compare: pods of one attempt agree.
+    #[test]
+    fn every_attempt_trains_the_same_job() {
+        let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job.fingerprint();
+        assert_eq!(of(1), of(2));
+    }
+
+    #[test]
+    fn what_the_user_set_for_waiting_stays() {
+        let text = format!("{JOB_TEXT}[cluster]\npatience_seconds = 40.0\nservers = 9\n");
+        let cluster = validate(&hybrid_job(), &text, &attempt(1)).unwrap().job.cluster;
+        assert_eq!((cluster.patience.as_secs(), cluster.servers), (40, 3));
+    }
+
+    #[test]
+    fn a_wrong_job_file_is_told_by_its_own_lines() {
+        let found = problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("seed", "sede")));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("spec.job.inline: ") && found[0].contains("sede"), "{found:?}");
+        assert!(found[0].contains("job.toml:8:1") && found[0].contains("seed"), "{found:?}");
+        let found = problems(|object| object.spec.job.inline = Some("data = [".to_owned()));
+        assert!(found[0].contains("job.toml:1:"), "{found:?}");
+        let found = problems(|object| object.spec.job.inline = Some(format!("cluster = 3\n{JOB_TEXT}")));
+        assert!(found[0].contains("cluster"), "{found:?}");
+    }
+
+    #[test]
+    fn data_that_no_volume_holds_is_named() {
+        let found = problems(|object| object.spec.volumes.clear());
+        assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
+    }
+
+    #[test]
+    fn everything_is_told_at_once() {
+        let found = problems(|object| {
+            object.spec.dense_workers.replicas = 0;
+            object.spec.volumes.push(object.spec.volumes[0].clone());
+            object.spec.volumes[1].source.secret_name = Some("s".to_owned());
+            object.spec.coordinator.pod.labels.insert("zagros.dev/job".to_owned(), "x".to_owned());
+            object.spec.dense_workers.pod.env = vec![k8s_openapi::api::core::v1::EnvVar {
+                name: "ZAGROS__TRAIN__SEED".to_owned(),
+                ..Default::default()
+            }];
+        });
+        let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+        let expected = [
+            "spec.denseWorkers.replicas",
+            "spec.volumes[1].mountPath",
+            "spec.volumes[1].source",
+            "spec.coordinator.pod.labels",
+            "spec.denseWorkers.pod.env[0]",
+            "spec.job.inline",
+        ];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn a_size_beyond_elasticity_is_refused() {
+        let found = problems(|object| {
+            object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 3, max_workers: 4 });
+        });
+        assert_eq!(found, ["spec.denseWorkers.replicas: is 2, elasticity allows 3 to 4"]);
+    }
+}

@@ -1,0 +1,306 @@
+//! From requests to the store, and back.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use futures::stream::{self, Stream};
+use http::{Method, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::store::{Key, Part, Refusal, refusal};
+use super::{Api, merge, selector};
+
+/// A body: at once, or for as long as a watch lasts.
+pub(crate) type Answer = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// Kinds that Kubernetes has.
+const KINDS: [(&str, &str); 13] = [
+    ("", "configmaps"),
+    ("", "pods"),
+    ("", "services"),
+    ("apps", "statefulsets"),
+    ("batch", "jobs"),
+    ("coordination.k8s.io", "leases"),
+    ("events.k8s.io", "events"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("zagros.dev", "hybridjobs"),
+    ("", "secrets"),
+    ("", "persistentvolumeclaims"),
+    ("", "nodes"),
+];
+
+/// What the manifests' roles allow, as (group, `verb resource`): the operator of these tests may do nothing else.
+static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    let mut permitted = BTreeSet::new();
+    for file in ["rbac.yaml", "leases.yaml"] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        for document in text.split("---\n") {
+            let document: Value = serde_saphyr::from_str(document).unwrap();
+            for rule in document["rules"].as_array().into_iter().flatten() {
+                let words = |key: &str| {
+                    let words = rule[key].as_array().unwrap().iter();
+                    words.map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+                };
+                for group in words("apiGroups") {
+                    for resource in words("resources") {
+                        permitted
+                            .extend(words("verbs").iter().map(|verb| (group.clone(), format!("{verb} {resource}"))));
+                    }
+                }
+            }
+        }
+    }
+    permitted
+});
+
+/// A request, taken apart.
+struct Call {
+    method: Method,
+    group: String,
+    version: String,
+    plural: String,
+    namespace: Option<String>,
+    name: Option<String>,
+    subresource: Option<String>,
+    query: Vec<(String, String)>,
+    content: String,
+    body: Value,
+}
+
+impl Call {
+    async fn read(request: Request<Body>) -> Self {
+        let (head, body) = request.into_parts();
+        let bytes = body.collect_bytes().await.unwrap();
+        let path: Vec<&str> = head.uri.path().split('/').filter(|part| !part.is_empty()).collect();
+        let (group, version, rest) = match path.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            other => panic!("no path of Kubernetes: {other:?}"),
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some((*namespace).to_owned()), rest),
+            rest => (None, rest),
+        };
+        let part = |index: usize| rest.get(index).map(|part| (*part).to_owned());
+        let query = head.uri.query().unwrap_or_default();
+        let content = head.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Self {
+            method: head.method,
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: part(0).unwrap_or_default(),
+            namespace,
+            name: part(1),
+            subresource: part(2),
+            query: pairs(query),
+            content: content.to_owned(),
+            body: serde_json::from_slice(&bytes).unwrap_or_default(),
+        }
+    }
+
+    fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    fn verb(&self) -> &'static str {
+        let watches = self.parameter("watch").is_some_and(|value| value == "true" || value == "1");
+        match (&self.method, &self.name) {
+            (&Method::GET, None) if watches => "watch",
+            (&Method::GET, None) => "list",
+            (&Method::GET, Some(_)) => "get",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, _) => "update",
+            (&Method::PATCH, _) => "patch",
+            (&Method::DELETE, None) => "deletecollection",
+            (&Method::DELETE, Some(_)) => "delete",
+            (method, _) => panic!("{method}"),
+        }
+    }
+
+    fn resource(&self) -> String {
+        let subresource = self.subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
+        format!("{}{subresource}", self.plural)
+    }
+
+    fn key(&self) -> Key {
+        let named = self.name.clone().or_else(|| self.body["metadata"]["name"].as_str().map(str::to_owned));
+        Key {
+            group: self.group.clone(),
+            plural: self.plural.clone(),
+            namespace: self.namespace.clone().unwrap_or_default(),
+            name: named.unwrap_or_default(),
+        }
+    }
+}
+
+fn pairs(query: &str) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let mut bytes = Vec::new();
+        let mut rest = text.bytes();
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'%' => {
+                    let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                    bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+                }
+                b'+' => bytes.push(b' '),
+                byte => bytes.push(byte),
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    };
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(key, value)| (decode(key), decode(value))).collect()
+}
+
+/// Answers a request.
+pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<Answer> {
+    let call = Call::read(request).await;
+    let verb = call.verb();
+    let is_write = !matches!(verb, "get" | "list" | "watch");
+    if is_write && api.store().is_dead() {
+        // Whoever asks is gone before an answer comes.
+        std::future::pending::<()>().await;
+    }
+    if let Err(refusal) = allowed(api, &call, verb) {
+        return refused(&refusal);
+    }
+    if verb == "watch" {
+        return Response::new(StreamBody::new(watch(api.clone(), call)).boxed_unsync());
+    }
+    let before = api.store().version;
+    let result = carry_out(api, &call, verb);
+    if api.store().version != before {
+        api.store().writes.push(format!("{verb} {} {}", call.resource(), call.key().name));
+    }
+    api.announce();
+    match result {
+        Ok(value) => full(200, &value),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn allowed(api: &Api, call: &Call, verb: &str) -> Result<(), Refusal> {
+    let store = api.store();
+    let is_known =
+        KINDS.contains(&(call.group.as_str(), call.plural.as_str())) || store.installed.contains(&call.plural);
+    if !is_known {
+        return Err(refusal(404, "NotFound", "the server could not find the requested resource"));
+    }
+    let resource = call.resource();
+    let asked = format!("{verb} {resource}");
+    if store.denied.contains(&asked) || !PERMITTED.contains(&(call.group.clone(), asked)) {
+        let message = format!(
+            "{resource} is forbidden: User \"system:serviceaccount:zagros-system:zagros-operator\" cannot {verb} \
+             resource \"{resource}\" in API group \"{}\" in the namespace \"{}\"",
+            call.group,
+            call.namespace.clone().unwrap_or_default()
+        );
+        return Err(refusal(403, "Forbidden", message));
+    }
+    Ok(())
+}
+
+fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {
+    let mut store = api.store();
+    let key = call.key();
+    let labels = call.parameter("labelSelector").unwrap_or_default();
+    let part = if call.subresource.as_deref() == Some("status") { Part::Status } else { Part::Main };
+    match verb {
+        "list" => {
+            let items = store.list(&call.group, &call.plural, call.namespace.as_deref(), labels);
+            Ok(json!({
+                "apiVersion": "v1", "kind": "List", "items": items,
+                "metadata": { "resourceVersion": store.version.to_string() },
+            }))
+        }
+        "get" => store.get(&key),
+        "create" => match store.get(&key) {
+            Ok(_) => Err(refusal(409, "AlreadyExists", format!("{} \"{}\" already exists", key.plural, key.name))),
+            Err(_) => store.put(&key, call.body.clone(), part),
+        },
+        "update" => {
+            store.get(&key)?;
+            store.put(&key, call.body.clone(), part)
+        }
+        "patch" if call.content.contains("apply-patch") => {
+            let manager = call.parameter("fieldManager").expect("an apply names its manager");
+            store.apply(&key, manager, &call.body, part)
+        }
+        "patch" => {
+            let mut object = store.get(&key)?;
+            if call.content.contains("json-patch") {
+                merge::json_patch(&mut object, &call.body).map_err(|error| refusal(422, "Invalid", error))?;
+            } else {
+                merge::merge(&mut object, &call.body);
+            }
+            store.put(&key, object, part)
+        }
+        "delete" => {
+            let wanted = &call.body["preconditions"]["uid"];
+            if wanted.is_string() && *wanted != store.get(&key)?["metadata"]["uid"] {
+                return Err(refusal(409, "Conflict", "the UID in the precondition is another"));
+            }
+            store.delete(&key)
+        }
+        "deletecollection" => {
+            let found = store.list(&call.group, &call.plural, call.namespace.as_deref(), labels);
+            for object in found {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                store.delete(&Key { name, ..key.clone() })?;
+            }
+            Ok(json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" }))
+        }
+        other => panic!("{other} {}", call.version),
+    }
+}
+
+/// Everything that happened to a kind after a version, and what happens from then on.
+fn watch(api: Api, call: Call) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
+    let from: u64 = call.parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let changes = api.changed.subscribe();
+    stream::unfold((api, call, changes, from), async |(api, call, mut changes, mut from)| {
+        loop {
+            let lines = {
+                let store = api.store();
+                let labels = call.parameter("labelSelector").unwrap_or_default();
+                let concerns = |key: &Key| {
+                    key.group == call.group
+                        && key.plural == call.plural
+                        && call.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+                };
+                let since = store.log.iter().filter(|one| one.version > from && concerns(&one.key));
+                let events = since.filter(|one| selector::matches(labels, &one.object));
+                let lines: String =
+                    events.map(|one| format!("{}\n", json!({ "type": one.what, "object": one.object }))).collect();
+                from = store.version;
+                lines
+            };
+            if !lines.is_empty() {
+                return Some((Ok(Frame::data(Bytes::from(lines))), (api, call, changes, from)));
+            }
+            changes.changed().await.ok()?;
+        }
+    })
+}
+
+fn full(code: u16, value: &Value) -> Response<Answer> {
+    let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
+    Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
+}
+
+fn refused(refusal: &Refusal) -> Response<Answer> {
+    let Refusal { code, reason, message } = refusal;
+    full(
+        *code,
+        &json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+        }),
+    )
+}

@@ -1,0 +1,59 @@
+//! Patches.
+
+use serde_json::{Map, Value};
+
+/// Lays `patch` over `target`: maps are merged, everything else replaced, null removes.
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            target.as_object_mut().unwrap().shift_remove(key);
+        } else {
+            merge(&mut target[key.as_str()], value);
+        }
+    }
+}
+
+/// Takes away what a manager had applied before and does not any more.
+pub(crate) fn prune(target: &mut Value, before: &Value, now: &Value) {
+    let (Some(fields), Some(before)) = (target.as_object_mut(), before.as_object()) else { return };
+    for (key, old) in before {
+        match now.get(key) {
+            None => {
+                fields.shift_remove(key);
+            }
+            Some(new) => {
+                if let Some(field) = fields.get_mut(key) {
+                    prune(field, old, new);
+                }
+            }
+        }
+    }
+}
+
+/// A JSON patch. A test for null holds where there is nothing, as in Kubernetes.
+pub(crate) fn json_patch(target: &mut Value, patch: &Value) -> Result<(), String> {
+    let operations: Vec<Value> = patch.as_array().cloned().unwrap_or_default();
+    let holds = |operation: &Value| {
+        let path = operation["path"].as_str().unwrap_or_default();
+        operation["op"] == "test" && operation["value"].is_null() && target.pointer(path).is_none()
+    };
+    let rest: Vec<Value> = operations.into_iter().filter(|operation| !holds(operation)).collect();
+    let patch: json_patch::Patch = serde_json::from_value(Value::Array(rest)).map_err(|error| error.to_string())?;
+    json_patch::patch(target, &patch).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_no_longer_applied_goes_and_what_others_set_stays() {
+    let mut object = serde_json::json!({"a": {"mine": 1, "theirs": 2}, "list": [1, 2]});
+    let (before, now) = (serde_json::json!({"a": {"mine": 1}}), serde_json::json!({"a": {"new": 3}, "list": [9]}));
+    prune(&mut object, &before, &now);
+    merge(&mut object, &now);
+    assert_eq!(object, serde_json::json!({"a": {"theirs": 2, "new": 3}, "list": [9]}));
+}

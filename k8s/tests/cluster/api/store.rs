@@ -1,0 +1,243 @@
+//! Objects by place, their versions, and what happened to them in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use kube_cel::Validator;
+use serde_json::{Value, json};
+
+use super::{merge, selector};
+
+/// The schema of a HybridJob.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let definition = serde_json::to_value(zagros_operator::crd::definition()).unwrap();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+});
+
+/// Where an object is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Happened {
+    pub(crate) version: u64,
+    pub(crate) what: &'static str,
+    pub(crate) key: Key,
+    pub(crate) object: Value,
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+pub(crate) fn refusal(code: u16, reason: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal { code, reason, message: message.into() }
+}
+
+/// All there is.
+#[derive(Default)]
+pub(crate) struct Store {
+    pub(crate) version: u64,
+    objects: BTreeMap<Key, Value>,
+    /// What each manager applied last.
+    applied: BTreeMap<(Key, String), Value>,
+    pub(crate) log: Vec<Happened>,
+    /// Verbs on plurals that are forbidden: `patch services`.
+    pub(crate) denied: BTreeSet<String>,
+    /// Writes so far that changed something, as `verb plural name`.
+    pub(crate) writes: Vec<String>,
+    /// After this many writes nothing is answered any more.
+    pub(crate) dies_after: Option<usize>,
+    /// Kinds of other operators that are installed.
+    pub(crate) installed: BTreeSet<String>,
+}
+
+impl Store {
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dies_after.is_some_and(|most| self.writes.len() >= most)
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Result<Value, Refusal> {
+        let found = self.objects.get(key).cloned();
+        found.ok_or_else(|| refusal(404, "NotFound", format!("{} \"{}\" not found", key.plural, key.name)))
+    }
+
+    /// Objects of a kind, of one namespace or of all.
+    pub(crate) fn list(&self, group: &str, plural: &str, namespace: Option<&str>, labels: &str) -> Vec<Value> {
+        let of_kind = |key: &Key| {
+            key.group == group && key.plural == plural && namespace.is_none_or(|namespace| key.namespace == namespace)
+        };
+        let found = self.objects.iter().filter(|(key, object)| of_kind(key) && selector::matches(labels, object));
+        found.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Puts an object where none or an older one is. Status and spec are written apart where there is a status.
+    pub(crate) fn put(&mut self, key: &Key, mut object: Value, part: Part) -> Result<Value, Refusal> {
+        let old = self.objects.get(key).cloned();
+        if let Some(old) = &old {
+            let expected = &object["metadata"]["resourceVersion"];
+            if expected.is_string() && *expected != old["metadata"]["resourceVersion"] {
+                let message = format!("{} \"{}\": the object has been modified", key.plural, key.name);
+                return Err(refusal(409, "Conflict", message));
+            }
+        }
+        object = keep_part(object, old.as_ref(), part);
+        admit(key, &mut object, old.as_ref())?;
+        self.stamp(&mut object, old.as_ref(), key);
+        if old.as_ref().is_some_and(|old| same(old, &object)) {
+            return Ok(old.unwrap_or_default());
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let is_gone = object["metadata"]["deletionTimestamp"].is_string() && finalizers(&object) == 0;
+        let what = if old.is_none() { "ADDED" } else { "MODIFIED" };
+        self.note(what, key, &object);
+        self.objects.insert(key.clone(), object.clone());
+        if is_gone {
+            self.erase(key);
+        }
+        Ok(object)
+    }
+
+    fn stamp(&mut self, object: &mut Value, old: Option<&Value>, key: &Key) {
+        let generation = old.map_or(1, |old| {
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(1);
+            generation + i64::from(old["spec"] != object["spec"])
+        });
+        let uid = old.map_or_else(|| json!(format!("uid-{}", self.version + 1)), |old| old["metadata"]["uid"].clone());
+        let created = old.map(|old| old["metadata"]["creationTimestamp"].clone());
+        let metadata = &mut object["metadata"];
+        metadata["uid"] = uid;
+        metadata["generation"] = json!(generation);
+        metadata["creationTimestamp"] = created.unwrap_or_else(|| json!("2026-01-01T00:00:00Z"));
+        metadata["name"] = json!(key.name);
+        metadata["namespace"] = json!(key.namespace);
+    }
+
+    /// What a manager wants of an object; its other fields stay.
+    pub(crate) fn apply(&mut self, key: &Key, manager: &str, wanted: &Value, part: Part) -> Result<Value, Refusal> {
+        let owner = (key.clone(), manager.to_owned());
+        let mut object = self.objects.get(key).cloned().unwrap_or_else(|| wanted.clone());
+        if let Some(before) = self.applied.get(&owner) {
+            merge::prune(&mut object, before, wanted);
+        }
+        merge::merge(&mut object, wanted);
+        let put = self.put(key, object, part)?;
+        self.applied.insert(owner, wanted.clone());
+        Ok(put)
+    }
+
+    /// Deletes, or marks for deletion what has finalizers.
+    pub(crate) fn delete(&mut self, key: &Key) -> Result<Value, Refusal> {
+        let mut object = self.get(key)?;
+        if finalizers(&object) > 0 {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+            return self.put(key, object, Part::Main);
+        }
+        self.erase(key);
+        Ok(object)
+    }
+
+    /// Removes an object and all that it owned.
+    fn erase(&mut self, key: &Key) {
+        let Some(object) = self.objects.remove(key) else { return };
+        self.applied.retain(|(place, _), _| place != key);
+        self.version += 1;
+        self.note("DELETED", key, &object);
+        let uid = &object["metadata"]["uid"];
+        let owned = |child: &Value| {
+            child["metadata"]["ownerReferences"]
+                .as_array()
+                .is_some_and(|owners| owners.iter().any(|one| one["uid"] == *uid))
+        };
+        let orphans: Vec<Key> =
+            self.objects.iter().filter(|(_, child)| owned(child)).map(|(key, _)| key.clone()).collect();
+        for orphan in orphans {
+            // Marked, if a finalizer holds it.
+            let deleted = self.delete(&orphan);
+            assert!(deleted.is_ok(), "{deleted:?}");
+        }
+    }
+
+    fn note(&mut self, what: &'static str, key: &Key, object: &Value) {
+        let (version, key, mut object) = (self.version, key.clone(), object.clone());
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        self.log.push(Happened { version, what, key, object });
+    }
+}
+
+/// Which part of an object a request writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status.
+    Main,
+    /// The status.
+    Status,
+    /// Everything: what the stand-ins for other controllers write.
+    Whole,
+}
+
+fn keep_part(object: Value, old: Option<&Value>, part: Part) -> Value {
+    let mut kept = match (part, old) {
+        (Part::Status, Some(old)) => {
+            let mut kept = old.clone();
+            kept["status"] = object["status"].clone();
+            kept
+        }
+        (Part::Main, old) => {
+            let mut kept = object;
+            kept["status"] = old.map(|old| old["status"].clone()).unwrap_or_default();
+            kept
+        }
+        (Part::Whole, _) | (Part::Status, None) => object,
+    };
+    if kept["status"].is_null() {
+        kept.as_object_mut().unwrap().shift_remove("status");
+    }
+    kept
+}
+
+fn same(old: &Value, new: &Value) -> bool {
+    let plain = |object: &Value| {
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = Value::Null;
+        object
+    };
+    plain(old) == plain(new)
+}
+
+fn finalizers(object: &Value) -> usize {
+    object["metadata"]["finalizers"].as_array().map_or(0, Vec::len)
+}
+
+/// What Kubernetes checks before it takes an object: rules of the definition, fields that never change.
+fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let invalid =
+        |message: String| refusal(422, "Invalid", format!("{} \"{}\" is invalid: {message}", key.plural, key.name));
+    if key.plural == "hybridjobs" {
+        let schema: &Value = &SCHEMA;
+        *object = kube_cel::apply_defaults(schema, object);
+        let is_same = old.is_some_and(|old| old["spec"] == object["spec"]);
+        let checked = if is_same { Ok(()) } else { Validator::new().validate(schema, object, old) };
+        return checked
+            .map_err(|errors| invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")));
+    }
+    let Some(old) = old else { return Ok(()) };
+    if key.plural == "jobs" && old["spec"]["template"] != object["spec"]["template"] {
+        return Err(invalid("spec.template: field is immutable".to_owned()));
+    }
+    if key.plural == "configmaps" && old["immutable"] == true && old["data"] != object["data"] {
+        return Err(invalid("data: field is immutable when `immutable` is set".to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Pods, nodes and objects that are lost, and what follows.
+
+use serde_json::json;
+
+use crate::world::{World, key};
+
+/// Names without the number of the attempt.
+fn shape(world: &World) -> Vec<String> {
+    world.pods().iter().map(|pod| pod.replacen("ctr-1-", "ctr-N-", 1).replacen("ctr-2-", "ctr-N-", 1)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_worker_restarts_the_whole_group() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let before = shape(&world);
+    world.vanishes("ctr-1-worker-0-x7k2p");
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    assert_eq!(shape(&world), before);
+    assert!(world.pods().iter().all(|pod| pod.starts_with("ctr-2-")), "{:?}", world.pods());
+    assert_eq!(world.status("/restarts"), 1);
+    assert!(world.status("/lastFailure/message").as_str().unwrap().contains("a pod was deleted or its node was lost"));
+    assert_eq!(world.events(), ["Started", "Running", "AttemptFailed", "Running"]);
+    assert!(operator.metric("zagros_operator_failed_attempts_total 1"));
+    operator.stop().await;
+}
+
+/// The server is killed for its memory; coordinator and workers then end with 4, which is not the cause.
+#[tokio::test(start_paused = true)]
+async fn a_killed_server_is_named_as_the_cause() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.ends("ctr-1-server-1", 137);
+    world.pass(20).await;
+    assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
+    world.ends("ctr-1-coordinator-0-x7k2p", 4);
+    world.ends("ctr-1-worker-0-x7k2p", 4);
+    world.until("second attempt", |world| world.status("/attempt") == 2).await;
+    assert_eq!(
+        (world.status("/lastFailure/pod"), world.status("/lastFailure/exitCode")),
+        (json!("ctr-1-server-1"), json!(137))
+    );
+    operator.stop().await;
+}
+
+/// The node is gone: its pod hangs for as long as nobody removes the node, and the next attempt does not wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_lost_node_holds_nothing_up() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let place = key("", "pods", "ctr-1-server-2");
+    let mut pod = world.api.store().get(&place).unwrap();
+    pod["metadata"]["finalizers"] = json!(["node.example/unreachable"]);
+    pod["status"]["reason"] = json!("NodeLost");
+    pod["status"]["phase"] = json!("Unknown");
+    world.write(&place, pod);
+    world.until("not ready", |world| world.condition("Ready")["reason"] == "PodLost").await;
+    assert!(world.condition("Ready")["message"].as_str().unwrap().contains("n1"));
+    world.ends("ctr-1-coordinator-0-x7k2p", 4);
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    assert!(world.pods().contains(&"ctr-1-server-2".to_owned()), "it still hangs");
+    assert_eq!(world.pods().len(), 7);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_that_is_missing_ends_the_job_with_the_reason() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.ends("ctr-1-worker-0-x7k2p", 3);
+    world.until("failed", |world| world.phase() == "Failed").await;
+    let condition = world.condition("Failed");
+    assert_eq!(condition["reason"], "PermanentFailure");
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("ctr-1-worker-0-x7k2p ended with 3 (data is missing or malformed): the last line of the log"),
+        "{message}"
+    );
+    world.pass(600).await;
+    assert_eq!(world.status("/attempt"), 1);
+    assert!(world.names("apps", "statefulsets").is_empty());
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_end_with_the_limit() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
+    for attempt in 1..=3 {
+        world.until("running", |world| world.phase() == "Running" && world.status("/attempt") == attempt).await;
+        world.ends(&format!("ctr-{attempt}-coordinator-0-x7k2p"), 4);
+        world.ends(&format!("ctr-{attempt}-worker-0-x7k2p"), 4);
+        world.until("noticed", |world| world.phase() != "Running").await;
+    }
+    assert_eq!(
+        (world.phase().as_str(), world.condition("Failed")["reason"].clone()),
+        ("Failed", json!("BackoffLimitExceeded"))
+    );
+    assert_eq!(world.events().iter().filter(|reason| *reason == "AttemptFailed").count(), 2);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_a_run_that_hangs() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
+    world.until_running().await;
+    world.until("failed", |world| world.phase() == "Failed").await;
+    assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
+    operator.stop().await;
+}
+
+/// Someone changes or deletes what the operator made.
+#[tokio::test(start_paused = true)]
+async fn drift_is_repaired() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.delete(&key("", "services", "ctr-1-server"));
+    world.delete(&key("networking.k8s.io", "networkpolicies", "ctr"));
+    let place = key("apps", "statefulsets", "ctr-1-server");
+    let mut set = world.api.store().get(&place).unwrap();
+    set["spec"]["replicas"] = json!(1);
+    set["metadata"]["annotations"] = json!({"someone": "else"});
+    world.write(&place, set);
+    world
+        .until("repaired", |world| {
+            let set = world.api.store().get(&place).unwrap();
+            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3
+        })
+        .await;
+    assert_eq!(world.names("networking.k8s.io", "networkpolicies"), ["ctr"]);
+    let set = world.api.store().get(&place).unwrap();
+    assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
+    assert_eq!(world.status("/attempt"), 1);
+    operator.stop().await;
+}
+
+/// A job that runs undisturbed is not written to again and again.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_run_is_left_alone() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.pass(60).await;
+    let version = world.api.store().version;
+    world.pass(600).await;
+    assert_eq!(world.api.store().version, version, "{:?}", world.api.store().log.last());
+    operator.stop().await;
+}

@@ -1,0 +1,142 @@
+//! Lives without a fault: trained, suspended, scaled, deleted.
+
+use serde_json::json;
+use zagros_operator::crd::Progress;
+
+use crate::world::{World, key};
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_created_runs_completes_and_goes() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
+    world.until("servers", |world| world.pods().len() == 4).await;
+    assert!(!world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned()), "workers come last");
+    *world.progress.lock().unwrap() =
+        Some(Progress { step: 41, epoch: 1, epochs: 3, auc: Some("0.7512".to_owned()), ..Progress::default() });
+    world.until_running().await;
+    world.until("progress", |world| world.status("/progress/step") == 41).await;
+
+    assert_eq!(world.status("/roles/embeddingServers/summary"), "3/3");
+    assert_eq!((world.status("/workers"), world.status("/observedGeneration")), (json!(2), json!(1)));
+    assert_eq!(
+        (world.condition("Ready")["status"].clone(), world.condition("Valid")["status"].clone()),
+        (json!("True"), json!("True"))
+    );
+    let selector = world.status("/selector");
+    let workers = world.api.store().list("", "pods", None, selector.as_str().unwrap());
+    assert_eq!(workers.len(), 2);
+
+    world.trains_to_the_end();
+    world.until("succeeded", |world| world.phase() == "Succeeded").await;
+    world.until("servers gone", |world| world.names("apps", "statefulsets").is_empty()).await;
+    assert_eq!(world.pods().len(), 3, "ended pods stay with their logs: {:?}", world.pods());
+    assert_eq!(world.condition("Complete")["status"], "True");
+    assert_eq!(world.status("/output"), "/output/ctr/attempt-1");
+    assert_eq!(world.status("/progress/auc"), "0.7512");
+    world.pass(590).await;
+    assert!(world.job().is_some());
+    world.until("gone", |world| world.job().is_none()).await;
+    assert!(world.pods().is_empty() && world.names("", "services").is_empty());
+    assert_eq!(world.events(), ["Started", "Running", "Succeeded"]);
+    assert!(operator.metric("zagros_operator_leads 1"));
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_go_as_the_policy_says() {
+    for (policy, pods) in [("All", 0), ("None", 6)] {
+        let world = World::new();
+        let operator = world.operator(None).await;
+        world.create(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": policy}));
+        world.until_running().await;
+        world.trains_to_the_end();
+        world.until("succeeded", |world| world.phase() == "Succeeded").await;
+        world.pass(60).await;
+        assert_eq!(world.pods().len(), pods, "{policy}");
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_job_has_no_pods_and_may_be_edited() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let refused = world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap_err();
+    assert!(refused.contains("image is fixed while the run is not suspended"), "{refused}");
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+    world.until("suspended", |world| world.phase() == "Suspended" && world.pods().is_empty()).await;
+    world.pass(600).await;
+    assert!(world.pods().is_empty() && world.names("batch", "jobs").is_empty());
+    world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap();
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
+    world.until_running().await;
+    assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(2), json!(0)));
+    let server = world.api.store().get(&key("apps", "statefulsets", "ctr-2-server")).unwrap();
+    assert_eq!(server["spec"]["template"]["spec"]["containers"][0]["image"], "zagros:2");
+    operator.stop().await;
+}
+
+/// The scale subresource writes `denseWorkers.replicas`.
+#[tokio::test(start_paused = true)]
+async fn an_elastic_job_is_scaled_as_a_whole() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
+    world.until_running().await;
+    assert!(world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(5)).is_err());
+    world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(4)).unwrap();
+    world.until("four workers", |world| world.status("/workers") == 4).await;
+    assert_eq!(world.status("/attempt"), 2);
+    assert!(world.pods().iter().all(|pod| pod.starts_with("ctr-2-")), "{:?}", world.pods());
+    let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();
+    assert!(text.contains("workers = 4"), "{text}");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_leaves_nothing() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    assert!(world.job().is_some(), "the finalizer holds it");
+    world.until("gone", |world| world.job().is_none()).await;
+    for (group, plural) in [
+        ("", "pods"),
+        ("", "services"),
+        ("", "configmaps"),
+        ("apps", "statefulsets"),
+        ("batch", "jobs"),
+        ("policy", "poddisruptionbudgets"),
+        ("networking.k8s.io", "networkpolicies"),
+    ] {
+        assert_eq!(world.names(group, plural), Vec::<String>::new(), "{plural}");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_job_file_of_an_attempt_does_not_change_under_it() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    let config = |seed: i64| {
+        let text = format!("[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nseed = {seed}\n");
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"job.toml": text}})
+    };
+    world.write(&key("", "configmaps", "mine"), config(1));
+    world.create(|job| job["spec"]["job"] = json!({"configMap": {"name": "mine"}}));
+    world.until_running().await;
+    world.write(&key("", "configmaps", "mine"), config(2));
+    world.pass(120).await;
+    assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
+    let pod = world.pods().iter().find(|pod| pod.contains("worker")).unwrap().clone();
+    world.ends(&pod, 4);
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();
+    assert!(text.contains("seed = 2"), "{text}");
+    operator.stop().await;
+}

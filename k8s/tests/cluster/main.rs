@@ -1,0 +1,10 @@
+//! The operator against a stand-in for Kubernetes: whole lives of jobs, faults included.
+//!
+//! Time is virtual: pauses of minutes pass at once, and nothing here depends on how fast the machine is.
+
+mod api;
+mod faults;
+mod lives;
+mod operators;
+mod user_errors;
+mod world;

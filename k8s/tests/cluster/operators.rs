@@ -1,0 +1,115 @@
+//! Operators that end half-way, and several at once.
+
+use serde_json::{Value, json};
+
+use crate::world::{World, key};
+
+/// What there is in the end, without what differs from run to run.
+fn outcome(world: &World) -> (Vec<String>, Value, Value) {
+    let mut all = Vec::new();
+    for (group, plural) in
+        [("", "configmaps"), ("", "services"), ("", "pods"), ("apps", "statefulsets"), ("batch", "jobs")]
+    {
+        all.extend(world.names(group, plural).into_iter().map(|name| format!("{plural}/{name}")));
+    }
+    (all, world.status("/attempt"), world.status("/restarts"))
+}
+
+/// One attempt that fails, and one that runs.
+async fn live(world: &World) {
+    world.until("first attempt", |world| world.phase() == "Running" || world.status("/attempt") == 2).await;
+    if world.status("/attempt") == 1 {
+        let coordinator = "ctr-1-coordinator-0-x7k2p";
+        world.ends(coordinator, 4);
+    }
+    world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
+    world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
+}
+
+/// The operator is killed after so many of its writes; the next one takes over, and all ends as without a kill.
+#[tokio::test(start_paused = true)]
+async fn an_operator_may_end_between_any_two_writes() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    live(&world).await;
+    let expected = outcome(&world);
+    let writes = world.api.store().writes.clone();
+    operator.stop().await;
+    assert!(writes.len() > 20, "{writes:?}");
+
+    for most in (1..writes.len()).step_by(7) {
+        let world = World::new();
+        world.api.store().dies_after = Some(most);
+        let first = world.operator(None).await;
+        world.create(|_| ());
+        tokio::select! {
+            () = live(&world) => {}
+            () = async {
+                while world.api.store().writes.len() < most {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+            } => {}
+        }
+        first.kill().await;
+        world.api.store().dies_after = None;
+        let second = world.operator(None).await;
+        live(&world).await;
+        assert_eq!(outcome(&world), expected, "killed after {most} writes, the last of them {:?}", writes.get(most));
+        second.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_operators_one_leads_and_the_other_takes_over() {
+    let world = World::new();
+    let first = world.operator(Some("op-a")).await;
+    world.pass(5).await;
+    let second = world.operator(Some("op-b")).await;
+    world.create(|_| ());
+    world.until_running().await;
+    assert!(first.metric("zagros_operator_leads 1") && second.metric("zagros_operator_leads 0"));
+    let mut lease = key("coordination.k8s.io", "leases", "zagros-operator");
+    lease.namespace = "zagros-system".to_owned();
+    let holder = |world: &World| world.api.store().get(&lease).unwrap()["spec"]["holderIdentity"].clone();
+    assert_eq!(holder(&world), "op-a");
+
+    first.kill().await;
+    let killed = world.now();
+    world.until("taken over", |world| holder(world) == "op-b").await;
+    let waited = world.now().duration_since(killed).as_secs();
+    assert!((13..=20).contains(&waited), "a lease holds 15 s: {waited}");
+    world.vanishes("ctr-1-worker-0-x7k2p");
+    world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
+    second.stop().await;
+    assert!(holder(&world).is_null(), "given back");
+}
+
+/// An operator that hung and comes back finds another in its place, and stops before it writes anything.
+#[tokio::test(start_paused = true)]
+async fn a_deposed_operator_stops_and_says_who_leads() {
+    let world = World::new();
+    let first = world.operator(Some("op-a")).await;
+    world.pass(5).await;
+    let mut place = key("coordination.k8s.io", "leases", "zagros-operator");
+    place.namespace = "zagros-system".to_owned();
+    let mut lease = world.api.store().get(&place).unwrap();
+    lease["spec"]["holderIdentity"] = json!("op-b");
+    world.write(&place, lease);
+    let ended = first.task.await.unwrap().unwrap_err().to_string();
+    assert!(ended.contains("op-b"), "{ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_stops_in_time() {
+    let world = World::new();
+    let first = world.operator(Some("op-a")).await;
+    world.pass(5).await;
+    world.api.store().denied.insert("update leases".to_owned());
+    let since = world.now();
+    let ended = first.task.await.unwrap().unwrap_err().to_string();
+    let waited = world.now().duration_since(since).as_secs();
+    assert!(waited < 15, "before a follower may take over: {waited} s");
+    assert!(ended.contains("could not be renewed for 10 s") && ended.contains("cannot update resource"), "{ended}");
+}

@@ -1,0 +1,140 @@
+//! What a user or an administrator has to mend: told in the status, never a crash, and mended without a restart.
+
+use serde_json::json;
+
+use crate::world::{World, key};
+
+fn message(world: &World, type_: &str) -> String {
+    world.condition(type_)["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_job_file_is_told_and_waits_for_its_correction() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    let config = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"job.toml": text}});
+    let good = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n";
+    world.create(|job| job["spec"]["job"] = json!({"configMap": {"name": "mine"}}));
+    world.until("invalid", |world| world.phase() == "Invalid").await;
+    assert!(message(&world, "Valid").contains("no ConfigMap mine with key job.toml in namespace ads"));
+    world.write(&key("", "configmaps", "mine"), config(&good.replace("train", "trian")));
+    world.until("read", |world| message(world, "Valid").contains("trian")).await;
+    assert!(message(&world, "Valid").starts_with("spec.job.configMap: "));
+    world.pass(600).await;
+    assert!(world.pods().is_empty());
+    // One Event, of which Kubernetes' recorder counts how often it happened: once for each problem.
+    assert_eq!(world.events(), ["InvalidSpec"]);
+    assert_eq!(world.api.store().list("events.k8s.io", "events", None, "")[0]["series"]["count"], 2);
+    world.write(&key("", "configmaps", "mine"), config(good));
+    world.until_running().await;
+    assert_eq!(world.condition("Valid")["status"], "True");
+    operator.stop().await;
+}
+
+/// Written past the rules, as by a cluster whose definition is older: the operator neither crashes nor loses the others.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_harms_no_other() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    let mut broken = key("zagros.dev", "hybridjobs", "broken");
+    broken.name = "broken".to_owned();
+    let object = json!({
+        "apiVersion": "zagros.dev/v1alpha1", "kind": "HybridJob", "metadata": {"name": "broken"},
+        "spec": {
+            "job": {"inline": "x"}, "image": "i", "embeddingServers": {"replicas": 1},
+            "denseWorkers": {"replicas": 1, "pod": {"tolerations": "all"}},
+        },
+    });
+    world.write(&broken, object);
+    world.create(|_| ());
+    world.until_running().await;
+    let status = world.api.store().get(&broken).unwrap()["status"].clone();
+    assert_eq!(status["phase"], "Invalid");
+    assert!(status["message"].as_str().unwrap().contains("cannot be read: "), "{status}");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words() {
+    let mut world = World::new();
+    world.stuck.insert("-server-1".to_owned(), "ImagePullBackOff");
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until("told", |world| world.condition("Ready")["reason"] == "ImagePullBackOff").await;
+    let told = message(&world, "Ready");
+    assert!(
+        told.contains("embedding servers 2/3") && told.contains("ctr-1-server-1: ImagePullBackOff: manifest unknown"),
+        "{told}"
+    );
+    assert_eq!(world.phase(), "Starting");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_a_quota_keeps_away_are_told() {
+    let mut world = World::new();
+    world.idle.push("statefulsets");
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until("told", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
+    assert!(
+        message(&world, "Ready").contains("0 of 3 pods of the embedding servers exist: `kubectl describe statefulset`")
+    );
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_named_and_work_goes_on_once_it_is_given() {
+    for denied in
+        ["patch services", "patch statefulsets", "list pods", "deletecollection jobs", "patch poddisruptionbudgets"]
+    {
+        let world = World::new();
+        let operator = world.operator(None).await;
+        world.api.store().denied.insert(denied.to_owned());
+        world.create(|_| ());
+        if denied.starts_with("deletecollection") {
+            world.until_running().await;
+            world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+        }
+        world.until("told", |world| world.condition("Reconciled")["reason"] == "Forbidden").await;
+        let (verb, resource) = denied.split_once(' ').unwrap();
+        let told = message(&world, "Reconciled");
+        assert!(
+            told.contains(&format!("cannot {verb} resource \"{resource}\"")) && told.contains("rbac.yaml"),
+            "{told}"
+        );
+        world.api.store().denied.clear();
+        world.until("done", |world| world.condition("Reconciled")["status"] == "True").await;
+        assert!(operator.metric("zagros_operator_reconciles_total{outcome=\"told\"}"));
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_installed_is_named() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["scheduling"] = json!({"gang": {"scheduler": "Volcano"}}));
+    world.until("told", |world| world.condition("Reconciled")["reason"] == "KindMissing").await;
+    assert!(message(&world, "Reconciled").contains("apply PodGroup ctr-1"), "{}", message(&world, "Reconciled"));
+    world.api.store().installed.insert("podgroups".to_owned());
+    world.until_running().await;
+    assert_eq!(world.names("scheduling.volcano.sh", "podgroups"), ["ctr-1"]);
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+    world.until("released", |world| world.names("scheduling.volcano.sh", "podgroups").is_empty()).await;
+    operator.stop().await;
+}
+
+/// The definition's rules answer at once, so none of it is ever stored.
+#[tokio::test(start_paused = true)]
+async fn what_the_rules_refuse_is_never_seen_by_the_operator() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let refused = world.edit(|job| job["spec"]["embeddingServers"]["replicas"] = json!(5)).unwrap_err();
+    assert!(refused.contains("embeddingServers is fixed while the run is not suspended"), "{refused}");
+    let refused = world.edit(|job| job["spec"]["job"] = json!({})).unwrap_err();
+    assert!(refused.contains("exactly one of job.inline and job.configMap"), "{refused}");
+    operator.stop().await;
+}

@@ -1,0 +1,130 @@
+//! Files that users apply: examples that the rules accept and the operator can build, roles that ask for no more than
+//! they should, pods as restricted as those of the jobs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kube_cel::Validator;
+use serde_json::Value;
+use zagros_operator::crd::definition;
+use zagros_operator::render::render;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn examples() -> Vec<(PathBuf, String)> {
+    let files = fs::read_dir(repository().join("examples/k8s")).unwrap().map(|entry| entry.unwrap().path());
+    let found: Vec<_> = files.map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect();
+    assert!(found.len() >= 2);
+    found
+}
+
+fn documents(path: &str) -> Vec<Value> {
+    let text = fs::read_to_string(repository().join("k8s/manifests").join(path)).unwrap();
+    text.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+fn schema() -> Value {
+    let definition = serde_json::to_value(definition()).unwrap();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// Keys that the schema does not know: Kubernetes would drop them without a word.
+fn unknown(value: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
+    if let (Some(fields), Some(properties)) = (value.as_object(), schema["properties"].as_object()) {
+        for (key, value) in fields {
+            match properties.get(key) {
+                Some(schema) => unknown(value, schema, &format!("{path}.{key}"), found),
+                None => found.push(format!("{path}.{key}")),
+            }
+        }
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        unknown(item, &schema["items"], &format!("{path}[{index}]"), found);
+    }
+}
+
+#[test]
+fn examples_are_accepted_and_have_no_unknown_key() {
+    for (path, text) in examples() {
+        let object: Value = serde_saphyr::from_str(&text).unwrap();
+        let checked = Validator::new().validate(&schema(), &object, None);
+        assert!(checked.is_ok(), "{}: {:?}", path.display(), checked.err());
+        let mut found = Vec::new();
+        unknown(&object["spec"], &schema()["properties"]["spec"], "spec", &mut found);
+        assert_eq!(found, Vec::<String>::new(), "{}", path.display());
+    }
+}
+
+#[test]
+fn examples_can_be_built() {
+    let config = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\nmemory = \"64GiB\"\n";
+    for (path, text) in examples() {
+        let rendered = render(&text, Some(config)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(rendered.contains("kind: StatefulSet"), "{}", path.display());
+    }
+}
+
+#[test]
+fn roles_reach_no_secret_enter_no_pod_and_have_no_wildcard() {
+    for path in ["rbac.yaml", "leases.yaml", "namespaced/rbac.yaml"] {
+        for rule in
+            documents(path).iter().flat_map(|document| document["rules"].as_array().cloned().unwrap_or_default())
+        {
+            let text = rule.to_string();
+            for word in ["secrets", "pods/exec", "\"*\"", "escalate", "bind", "impersonate", "rolebindings"] {
+                assert!(!text.contains(word), "{path}: {text}");
+            }
+        }
+    }
+}
+
+/// The namespaced role asks for what the other two do, and stays in its namespace.
+#[test]
+fn the_namespaced_role_is_the_same_in_one_namespace() {
+    let rules = |path: &str| {
+        let documents = documents(path);
+        let rules = documents.iter().flat_map(|one| one["rules"].as_array().cloned().unwrap_or_default());
+        rules.collect::<Vec<_>>()
+    };
+    assert_eq!(rules("namespaced/rbac.yaml"), [rules("rbac.yaml"), rules("leases.yaml")].concat());
+    for path in ["namespaced/rbac.yaml", "namespaced/deployment.yaml"] {
+        for document in documents(path) {
+            assert_eq!(document["metadata"]["namespace"], "ads", "{path}");
+            assert!(!document["kind"].as_str().unwrap().starts_with("Cluster"), "{path}");
+        }
+    }
+}
+
+#[test]
+fn the_operators_pod_is_restricted_probed_and_bounded() {
+    for path in ["deployment.yaml", "namespaced/deployment.yaml"] {
+        let pod = &documents(path)[0]["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert_eq!(container[probe]["httpGet"]["port"], "http");
+        }
+        assert!(
+            container["resources"]["limits"]["memory"].is_string()
+                && container["resources"]["requests"]["cpu"].is_string()
+        );
+    }
+}
+
+#[test]
+fn every_file_is_listed() {
+    for folder in ["k8s/manifests", "k8s/manifests/namespaced", "k8s/crd"] {
+        let folder = repository().join(folder);
+        let listed = fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
+        for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = entry.file_name().unwrap().to_str().unwrap().to_owned();
+            let is_part = entry.is_file() && name != "kustomization.yaml";
+            assert!(!is_part || listed.contains(&format!("- {name}")), "{name} is not in {}", folder.display());
+        }
+    }
+}
