@@ -7,6 +7,7 @@ mod choice;
 mod completer;
 mod conclude;
 mod evaluate;
+mod passes;
 mod peers;
 mod resume;
 mod saved_model;

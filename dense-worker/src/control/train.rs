@@ -1,34 +1,27 @@
-//! Training: passes over the data, rounds within a pass, steps within a round.
-//!
-//! A round is one stream of batches: all splits that the coordinator gives at once. A pass needs a second round
-//! only when splits of a worker that was lost are dealt out again.
+//! Training: the steps of a round, each from rows to gradients on their way, and what comes between two steps.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
-use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStart, StreamStats};
+use zagros_ingest::{Batch, IngestError};
 use zagros_job::{Job, Mode, NonFinite};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
-use zagros_protocol::datapath::Access;
 
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
-use super::peers::{self, Peers};
+use super::peers::Peers;
 use super::resume::Cutter;
-use super::splits::{Asking, Assigned, Begun, Splits, control_error};
+use super::splits::{Splits, control_error};
 use super::stop::Stop;
 use super::stream::StreamPlace;
 use super::tracker::{Step, Tracker, progress};
 use crate::datapath::dense::{Dense, DenseThread, Stepped};
-use crate::datapath::prefetch::{Lookups, Prefetch};
-use crate::datapath::prepared::{Fetched, Preparer};
+use crate::datapath::prefetch::Prefetch;
+use crate::datapath::prepared::Fetched;
 use crate::datapath::push::{Gradients, Pushes};
-use crate::datapath::read::{Batches, Open, Reader};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, Observer};
 use crate::metrics::{Metrics, Stage};
@@ -110,163 +103,7 @@ pub(super) enum End {
 }
 
 impl Trainer {
-    /// Every pass from `first` on, each followed by an evaluation. The first may have been begun before.
-    ///
-    /// # Errors
-    /// The first cause of whatever went wrong; everything of the pipeline has ended then.
-    pub(crate) async fn passes(&mut self, first: u32) -> Result<Outcome, WorkerError> {
-        if let Some(outcome) = self.owed_evaluation(first).await? {
-            return Ok(outcome);
-        }
-        for pass in first..self.job.train.epochs {
-            if pass > first || self.tracker.steps == 0 {
-                self.tracker.pass_started(pass);
-            }
-            let end = self.pass(pass).await?;
-            if end == End::Interrupted {
-                self.last_cut(pass).await?;
-                self.place = None;
-                return Ok(Outcome::Interrupted);
-            }
-            self.meet().await?;
-            self.rows_somewhere().await?;
-            self.pass_ended(pass);
-            if let Err(error) = self.evaluate(pass).await {
-                let outcome = interrupted_or(error)?;
-                // The pass is over once it is evaluated.
-                self.of_passes.pop();
-                self.last_cut(pass).await?;
-                return Ok(outcome);
-            }
-            if end == End::Steps || self.model.is_settled() {
-                break;
-            }
-        }
-        Ok(Outcome::Finished)
-    }
-
-    /// The evaluation that an earlier process was to make when it was interrupted.
-    async fn owed_evaluation(&mut self, pass: u32) -> Result<Option<Outcome>, WorkerError> {
-        if self.tracker.steps == 0 || !self.is_evaluation_due() {
-            return Ok(None);
-        }
-        match self.evaluate(pass).await {
-            Ok(()) => Ok(None),
-            Err(error) => interrupted_or(error).map(Some),
-        }
-    }
-
-    fn pass_ended(&mut self, pass: u32) {
-        let (step, training) = (self.tracker.steps_of_all(), self.tracker.of_pass());
-        self.of_passes.push(training);
-        self.observer.on(&Event::PassEnded { step, pass, training });
-    }
-
-    /// The same batches again and again, from memory: for benchmarks. No splits, no evaluation.
-    ///
-    /// # Errors
-    /// As [`Self::passes`].
-    pub(crate) async fn preloaded(&mut self, batches: Arc<Vec<Batch>>) -> Result<Outcome, WorkerError> {
-        for pass in 0..self.job.train.epochs {
-            self.tracker.pass_started(pass);
-            let batches = Preloaded { batches: Arc::clone(&batches), next: 0 };
-            let open: Open = Box::new(move |_| Ok(Box::new(batches)));
-            match self.round(pass, Some(open)).await? {
-                End::Data => {}
-                End::Steps => break,
-                End::Interrupted => return Ok(Outcome::Interrupted),
-            }
-        }
-        Ok(Outcome::Finished)
-    }
-
-    async fn pass(&mut self, pass: u32) -> Result<End, WorkerError> {
-        loop {
-            let begun = match self.splits.ask(pass, Asking::ForAStream).await {
-                Ok(Assigned::Split(first)) => {
-                    Begun { order: self.order(), tasks: vec![first], start: StreamStart::default() }
-                }
-                Ok(Assigned::Rest(begun)) => begun,
-                // The others step, and so must this one, until none has a batch left: then the pass is over.
-                Ok(_) | Err(WorkerError::Interrupted) if self.in_step().is_some() => {
-                    match self.round_together(pass, None).await? {
-                        Some(end) => return Ok(end),
-                        None => continue,
-                    }
-                }
-                Ok(Assigned::PassDone) => return Ok(End::Data),
-                Ok(Assigned::Later { pause, reason }) => {
-                    self.observer.on(&Event::WaitingFor(reason));
-                    // A stop in the pause is seen when asking again.
-                    let _ = tokio::time::timeout(pause, self.stop.requested()).await;
-                    continue;
-                }
-                Err(WorkerError::Interrupted) => return Ok(End::Interrupted),
-                Err(error) => return Err(error),
-            };
-            let open = Some(self.open(pass, begun));
-            let end = if self.in_step().is_some() {
-                self.round_together(pass, open).await?
-            } else {
-                Some(self.round(pass, open).await?).filter(|end| *end != End::Data)
-            };
-            if let Some(end) = end {
-                return Ok(end);
-            }
-            self.complete_rest(pass).await?;
-        }
-    }
-
-    /// A round of all workers. The pass is over with one in which none had a batch.
-    async fn round_together(&mut self, pass: u32, open: Option<Open>) -> Result<Option<End>, WorkerError> {
-        let before = self.tracker.steps;
-        let end = self.round(pass, open).await?;
-        Ok((end != End::Data || self.tracker.steps == before).then_some(end))
-    }
-
-    /// Whose order of rows a new stream of this worker's has.
-    fn order(&self) -> u32 {
-        self.peers.map_or(0, |peers| peers.rank)
-    }
-
-    /// The stream of the leased splits, in an order of the worker's own that began it where rows are shuffled.
-    fn open(&mut self, pass: u32, begun: Begun) -> Open {
-        let Begun { order, tasks, start } = begun;
-        let leased = self.splits.stream(pass, tasks);
-        self.stream = StreamPlace::new(order, start, self.job.data.shuffle_rows, leased.dealt());
-        let mut job = Job::clone(&self.job);
-        job.train.seed = peers::seed(job.train.seed, order);
-        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-            let options = StreamOptions { part: Part::Train, pass, start, cancel };
-            Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
-        })
-    }
-
-    /// One stream of batches, to its end; of several workers, until the last of their streams ends. Without a stream
-    /// this worker only steps with the others.
-    async fn round(&mut self, pass: u32, open: Option<Open>) -> Result<End, WorkerError> {
-        let (reader, mut prefetch) = open.map(|open| self.start(open)).transpose()?.unzip();
-        self.tracker.resume();
-        let end = self.steps(pass, &mut prefetch).await;
-        drop(prefetch);
-        let end = end?;
-        self.drain(pass).await?;
-        self.tracker.pause();
-        if let Some(reader) = reader {
-            reader.finish(self.job.cluster.patience).await?;
-        }
-        Ok(end)
-    }
-
-    fn start(&self, open: Open) -> Result<(Reader, Prefetch), WorkerError> {
-        let preparer = Preparer::new(&self.job, Access::Train).beside(self.weights.clone());
-        let (reader, incoming) = Reader::start(open, preparer, self.metrics.clone())?;
-        let (client, window) = (Arc::clone(&self.client), self.window.clone());
-        let lookups = Lookups { client, access: Access::Train, window, metrics: self.metrics.clone() };
-        Ok((reader, Prefetch::start(lookups, incoming, self.next_seq, self.steps_left())))
-    }
-
-    async fn steps(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
+    pub(super) async fn steps(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
         loop {
             if self.steps_left() == 0 {
                 return Ok(End::Steps);
@@ -412,7 +249,7 @@ impl Trainer {
 
     /// Scores the held-out part, unless that was done after this very step. Everything pushed is acknowledged, so
     /// that the scores are of one consistent state.
-    async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
+    pub(super) async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
         let step = self.tracker.steps_of_all();
         let Some(held_out) = self.held_out.during.clone() else { return Ok(()) };
         if self.evaluated.is_some_and(|(at, _)| at == step) {
@@ -476,13 +313,6 @@ impl Trainer {
         self.completer.flush().await
     }
 
-    /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
-    async fn complete_rest(&mut self, pass: u32) -> Result<(), WorkerError> {
-        // The coordinator takes a split twice without harm.
-        self.complete(pass, self.stream.dealt());
-        self.completer.flush().await
-    }
-
     pub(super) fn complete(&self, pass: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             let (member, epoch) = (self.splits.member, self.splits.epoch);
@@ -490,11 +320,11 @@ impl Trainer {
         }
     }
 
-    fn steps_left(&self) -> u64 {
+    pub(super) fn steps_left(&self) -> u64 {
         self.job.train.max_steps.map_or(u64::MAX, |most| most.saturating_sub(self.tracker.steps))
     }
 
-    fn is_evaluation_due(&self) -> bool {
+    pub(super) fn is_evaluation_due(&self) -> bool {
         self.job.train.evaluate_every.is_some_and(|every| self.tracker.steps.is_multiple_of(every))
     }
 }
@@ -521,32 +351,5 @@ pub(crate) fn interrupted_or(reason: WorkerError) -> Result<Outcome, WorkerError
         WorkerError::Interrupted => Ok(Outcome::Interrupted),
         WorkerError::Ingest(IngestError::Cancelled) => Ok(Outcome::Interrupted),
         error => Err(error),
-    }
-}
-
-/// Training files by path, in the run's order.
-pub(crate) fn paths(files: &[zagros_ingest::FileInfo]) -> Arc<Vec<PathBuf>> {
-    Arc::new(files.iter().map(|file| file.path.clone()).collect())
-}
-
-/// Batches from memory.
-struct Preloaded {
-    batches: Arc<Vec<Batch>>,
-    next: usize,
-}
-
-impl Iterator for Preloaded {
-    type Item = Result<Batch, IngestError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.batches.get(self.next)?.clone();
-        self.next += 1;
-        Some(Ok(batch))
-    }
-}
-
-impl Batches for Preloaded {
-    fn stats(&self) -> StreamStats {
-        StreamStats::default()
     }
 }
