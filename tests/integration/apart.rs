@@ -5,7 +5,7 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use crate::fixture::Fixture;
-use crate::workers::{Roles, pid};
+use crate::workers::Roles;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
@@ -46,18 +46,17 @@ fn a_worker_apart_that_is_killed_is_named_by_the_other() {
 #[test]
 fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let fixture = Fixture::new(4_000);
-    let sets = ["train.epochs=100", "train.staleness=2"];
-    let (_roles, [mut first, second]) = Roles::start(&fixture, &sets);
-    first.wait_for_line("step ");
-    let server = pid(&fixture, "roles/server-1.json");
+    let mut run =
+        fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
+    run.wait_for_line("step ");
+    let server = crate::faults::pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
-    let told = first.wait_for_line("is slow");
+    let told = run.wait_for_line("is slow");
     assert!(told.contains("embedding server 1 (127.0.0.1:"), "{told}");
     assert!(told.contains("of 3 batches are under way"), "{told}");
     signal_process(server, Signal::CONT);
-    first.wait_for_line("embedding server 1 (127.0.0.1:");
-    first.finish().expect(0);
-    second.finish().expect(0);
+    run.wait_for_line("embedding server 1 (127.0.0.1:");
+    run.finish().expect(0);
     let summary = fixture.summary();
     assert_eq!((&summary["outcome"], &summary["staleness"]["max"]), (&"finished".into(), &2.into()));
 }

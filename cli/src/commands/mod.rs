@@ -9,6 +9,8 @@ mod roles;
 mod status;
 mod train;
 
+use std::time::Duration;
+
 use clap::CommandFactory;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
@@ -51,6 +53,9 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     }
 }
 
+/// How long tasks and threads of the runtime may take to end.
+const SHUTDOWN: Duration = Duration::from_millis(500);
+
 /// Roles tell what they do. Commands for a person stay quiet unless something is wrong.
 fn log_level(command: &Command) -> &'static str {
     match command {
@@ -71,8 +76,9 @@ fn block_on_threads(
     threads.map(|threads| runtime.worker_threads(threads));
     let runtime = runtime.enable_all().build().or_internal()?;
     let ended = runtime.block_on(command);
-    // A blocking read of a parser thread must not keep the process: all that matters is written.
-    runtime.shutdown_background();
+    // Tasks let go of what they hold, such as a store that must be closed before the process ends. A blocking read of a
+    // parser thread must not keep the process for longer: all that matters is written.
+    runtime.shutdown_timeout(SHUTDOWN);
     ended
 }
 

@@ -183,7 +183,7 @@ impl Trainer {
     /// # Errors
     /// [`IngestError::NoRows`], the same on all workers.
     pub(super) async fn rows_somewhere(&mut self) -> Result<(), WorkerError> {
-        if self.peers.is_none() || self.tracker.steps > 0 {
+        if self.peers.is_none() || self.tracker.steps_of_all() > 0 {
             return Ok(());
         }
         let mine = self.untrained_rows.to_le_bytes();

@@ -37,10 +37,13 @@ impl SlowServers {
         let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
         let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
         let gauge = register(registry, gauge);
+        // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
+        let client = Arc::downgrade(&client);
         let looking = tokio::spawn(async move {
             let mut told = Told::default();
             loop {
                 tokio::time::sleep(LOOK).await;
+                let Some(client) = client.upgrade() else { return };
                 let waiting = client.waiting();
                 gauge.reset();
                 for server in &waiting {

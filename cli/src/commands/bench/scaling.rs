@@ -65,9 +65,9 @@ pub(crate) async fn scaling(args: BenchScalingArgs) -> Result<Exit, Failure> {
     for workers in args.workers {
         let workers = u32::try_from(workers).or_internal()?;
         // A folder of its own, so that no run goes on with what another one has left.
-        let runs = format!("runs-{}", figures.runs.len());
+        let runs = folder.path().join(format!("runs-{}", figures.runs.len()));
         std::fs::write(&job_file, job(args.servers, workers, batch, &runs)).or_internal()?;
-        let run = run(&job_file, &folder.path().join(runs), workers, figures.runs.first()).await?;
+        let run = run(&job_file, &runs, workers, figures.runs.first()).await?;
         err!("{workers} worker(s): {:.0} samples/s", run.samples_per_second);
         figures.runs.push(run);
     }
@@ -80,7 +80,7 @@ pub(crate) async fn scaling(args: BenchScalingArgs) -> Result<Exit, Failure> {
 }
 
 /// One parser and one thread of the network a worker.
-fn job(servers: u32, workers: u32, batch: usize, runs: &str) -> String {
+fn job(servers: u32, workers: u32, batch: usize, runs: &Path) -> String {
     let (each, (dense, rows)) = (batch.div_ceil(workers as usize), RATES);
     format!(
         r#"
@@ -108,7 +108,7 @@ fn job(servers: u32, workers: u32, batch: usize, runs: &str) -> String {
         servers = {servers}
         workers = {workers}
         [output]
-        folder = "{runs}"
+        folder = {runs:?}
         save_model = false
         tensorboard = false
         "#
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_batch_of_all_workers_stays_what_it_is() {
         for (workers, each) in [(1, 4096), (2, 2048), (3, 1366), (4, 1024)] {
-            let text = job(2, workers, 4096, "runs");
+            let text = job(2, workers, 4096, Path::new("runs"));
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             assert_eq!((job.train.batch_size, job.train.threads, job.cluster.workers), (each, 1, workers));
             assert_eq!(job.cluster.servers, 2);

@@ -57,9 +57,9 @@ impl Requests {
     /// By server, those without a request left out.
     pub(super) fn waiting(&self) -> Vec<Waiting> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut servers = BTreeMap::new();
+        let (mut servers, now) = (BTreeMap::new(), Instant::now());
         for request in open.requests.values() {
-            let (server, oldest) = (request.server, request.since.elapsed());
+            let (server, oldest) = (request.server, now.saturating_duration_since(request.since));
             let told = servers.entry(server).or_insert(Waiting { server, lookups: 0, pushes: 0, oldest });
             told.lookups += usize::from(!request.pushes);
             told.pushes += usize::from(request.pushes);
