@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -30,6 +31,8 @@ struct ZagrosWork {
 };
 
 namespace {
+
+std::mutex works;
 
 void tell(const char* text, char* why, size_t room) {
   const size_t length = std::min(std::strlen(text), room - 1);
@@ -131,6 +134,8 @@ int zagros_group_start_all_reduce(
     size_t room) {
   return guarded(why, room, [&] {
     std::vector<at::Tensor> tensors{floats(values, length)};
+    // Several ranks of one process share what c10d keeps of its works.
+    std::lock_guard<std::mutex> alone(works);
     *out = new ZagrosWork{group->group->allreduce(tensors)};
   });
 }
@@ -146,6 +151,7 @@ bool zagros_work_is_done(ZagrosWork* work) {
 }
 
 void zagros_work_free(ZagrosWork* work) {
+  std::lock_guard<std::mutex> alone(works);
   delete work;
 }
 
