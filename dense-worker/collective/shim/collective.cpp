@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -32,7 +32,11 @@ struct ZagrosWork {
 
 namespace {
 
-std::mutex works;
+// c10d's flight recorder keeps the last 2000 calls with their stacks, for a dump that nobody takes here. It looks its
+// groups up outside its lock (recordWithResetEnabled in FlightRecorderDetail.hpp), so two groups that make their first
+// calls in one process at once break its map. It reads its size once; this is set before main, while there is one
+// thread, and a size that the user has set stays.
+[[maybe_unused]] const int recorder_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 0);
 
 void tell(const char* text, char* why, size_t room) {
   const size_t length = std::min(std::strlen(text), room - 1);
@@ -134,8 +138,6 @@ int zagros_group_start_all_reduce(
     size_t room) {
   return guarded(why, room, [&] {
     std::vector<at::Tensor> tensors{floats(values, length)};
-    // Several ranks of one process share what c10d keeps of its works.
-    std::lock_guard<std::mutex> alone(works);
     *out = new ZagrosWork{group->group->allreduce(tensors)};
   });
 }
@@ -151,7 +153,6 @@ bool zagros_work_is_done(ZagrosWork* work) {
 }
 
 void zagros_work_free(ZagrosWork* work) {
-  std::lock_guard<std::mutex> alone(works);
   delete work;
 }
 
