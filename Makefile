@@ -2,7 +2,7 @@
 ZAGROS := target/release/zagros
 QUICKSTART := data/quickstart
 
-.PHONY: help train test build setup lint unit manifests bench bench-smoke clean
+.PHONY: help train test build setup lint unit manifests monitoring bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -34,6 +34,12 @@ test: lint bench-smoke manifests unit ## fmt, clippy, the quick benchmarks' smok
 manifests: setup ## check every Kubernetes object against Kubernetes' schemas, without a cluster
 	@cargo build --release --quiet -p zagros-operator
 	@python3 scripts/check_manifests.py target/release/zagros-operator
+
+monitoring: setup ## every dashboard and rule against a live cluster and Prometheus; prints what each query gave
+	@sh scripts/fetch_prometheus.sh
+	@python3 scripts/dashboards.py --check
+	cargo test --release --quiet -p zagros-tests --test tidy -- monitoring
+	cargo test --release --quiet -p zagros-tests --test integration -- monitoring --nocapture
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table
