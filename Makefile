@@ -2,7 +2,7 @@
 ZAGROS := target/release/zagros
 QUICKSTART := data/quickstart
 
-.PHONY: help train test build setup lint unit manifests images test-compose bench bench-smoke clean
+.PHONY: help train test build setup lint unit manifests monitoring images test-compose bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -42,6 +42,12 @@ images: build ## container images; needs Docker
 test-compose: build ## train a cluster of containers, then again while they are killed, paused and cut off; needs Docker
 	@cargo build --release --quiet -p zagros-operator
 	@python3 scripts/test_compose.py
+
+monitoring: setup ## every dashboard and rule against a live cluster and Prometheus; prints what each query gave
+	@sh scripts/fetch_prometheus.sh
+	@python3 scripts/dashboards.py --check
+	cargo test --release --quiet -p zagros-tests --test tidy -- monitoring
+	cargo test --release --quiet -p zagros-tests --test integration -- monitoring --nocapture
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table

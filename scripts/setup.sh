@@ -62,3 +62,4 @@ ln -sfn "$(rocksdb_library)" .deps/rocksdb/lib/librocksdb.so
 ln -sfn "$(rocksdb_headers)" .deps/rocksdb/include/rocksdb
 
 python3 scripts/fetch_libtorch.py
+sh scripts/fetch_prometheus.sh

@@ -134,6 +134,9 @@ pub(crate) struct UpArgs {
     /// Start over, where an interrupted run of this job would go on.
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prometheus_targets: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

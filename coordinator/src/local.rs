@@ -58,7 +58,7 @@ impl LocalCoordinator {
         Arc::new(Self {
             started: Instant::now(),
             state: Mutex::new(State { core: Core::new(config), shown: None }),
-            metrics: CoordinatorMetrics::new(registry),
+            metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
         })
     }
 
@@ -224,7 +224,9 @@ mod tests {
         for line in [
             "zagros_coordinator_heartbeats_total 11",
             "zagros_coordinator_expired_leases_total 1",
-            "zagros_coordinator_members{role=\"embedding server\",state=\"lost\"} 1",
+            "zagros_coordinator_members{member_role=\"embedding server\",state=\"lost\"} 1",
+            "zagros_coordinator_members_expected{member_role=\"embedding server\"} 2",
+            "zagros_coordinator_auc NaN",
         ] {
             assert!(metrics.contains(line), "{line} is missing in {metrics}");
         }

@@ -24,11 +24,13 @@ pub(crate) struct CoordinatorMetrics {
 }
 
 impl CoordinatorMetrics {
-    pub(crate) fn new(registry: &Registry) -> Self {
+    /// Of a run that is to have so many servers and workers.
+    pub(crate) fn new(registry: &Registry, servers: u32, workers: u32) -> Self {
+        expected(registry, servers, workers);
         let counter = |name, help| register(registry, IntCounter::new(name, help));
         let int_gauge = |name, help| register(registry, IntGauge::new(name, help));
         let gauge = |name, help| register(registry, Gauge::new(name, help));
-        Self {
+        let metrics = Self {
             heartbeats: counter("zagros_coordinator_heartbeats_total", "Heartbeats received."),
             expired_leases: counter(
                 "zagros_coordinator_expired_leases_total",
@@ -39,9 +41,13 @@ impl CoordinatorMetrics {
             pass: int_gauge("zagros_coordinator_pass", "Pass over the data, counted from 0."),
             splits: int_gauge("zagros_coordinator_splits", "Splits in a pass."),
             splits_done: int_gauge("zagros_coordinator_splits_done", "Splits of this pass that are complete."),
-            auc: gauge("zagros_coordinator_auc", "Area under the ROC curve of the last evaluation."),
-            logloss: gauge("zagros_coordinator_logloss", "Mean log loss (nats) of the last evaluation."),
-        }
+            auc: gauge("zagros_coordinator_auc", "Area under the ROC curve of the last evaluation; NaN before it."),
+            logloss: gauge("zagros_coordinator_logloss", "Mean log loss (nats) of the last evaluation; NaN before it."),
+        };
+        // 0 would be a measure, and a bad one.
+        metrics.auc.set(f64::NAN);
+        metrics.logloss.set(f64::NAN);
+        metrics
     }
 
     /// Sets the gauges.
@@ -68,9 +74,18 @@ impl CoordinatorMetrics {
     }
 }
 
+/// What the job asks for, for alerts to compare with.
+fn expected(registry: &Registry, servers: u32, workers: u32) {
+    let options = Opts::new("zagros_coordinator_members_expected", "Members that the job asks for, by role.");
+    let gauges = register(registry, IntGaugeVec::new(options, &["member_role"]));
+    for (role, count) in [(Role::EmbeddingServer, servers), (Role::DenseWorker, workers)] {
+        gauges.with_label_values(&[&*role.to_string()]).set(i64::from(count));
+    }
+}
+
 fn members(registry: &Registry) -> Vec<(i32, &'static str, IntGauge)> {
     let options = Opts::new("zagros_coordinator_members", "Members by role and state.");
-    let gauges = register(registry, IntGaugeVec::new(options, &["role", "state"]));
+    let gauges = register(registry, IntGaugeVec::new(options, &["member_role", "state"]));
     let child = |role: Role, state| (role.to_wire(), state, gauges.with_label_values(&[&*role.to_string(), state]));
     let of_role = |role| STATES.map(|state| child(role, state));
     [Role::EmbeddingServer, Role::DenseWorker].into_iter().flat_map(of_role).collect()

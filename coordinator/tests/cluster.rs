@@ -151,8 +151,8 @@ async fn a_run_over_real_ports_from_join_to_stop() {
         "zagros_coordinator_auc 0.75",
         "zagros_coordinator_splits_done 2",
         "zagros_coordinator_generation 1",
-        "zagros_coordinator_members{role=\"dense worker\",state=\"left\"} 1",
-        "zagros_coordinator_members{role=\"embedding server\",state=\"alive\"} 2",
+        "zagros_coordinator_members{member_role=\"dense worker\",state=\"left\"} 1",
+        "zagros_coordinator_members{member_role=\"embedding server\",state=\"alive\"} 2",
     ] {
         assert!(metrics.contains(line), "{line} is missing in {metrics}");
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use prometheus::{Counter, CounterVec, Registry};
+use prometheus::{Counter, CounterVec, GaugeVec, Registry};
+use zagros_job::Job;
 use zagros_plumbing::metrics::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, latency_buckets, register,
 };
@@ -28,6 +29,8 @@ pub struct Metrics {
     pub staleness_max: IntGauge,
     /// Mean over all steps.
     pub staleness_mean: Gauge,
+    /// What staleness may be at most.
+    staleness_bound: IntGauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
     /// Lookups that were sent and not answered.
@@ -43,28 +46,28 @@ pub struct Metrics {
     /// When the newest checkpoint was complete.
     checkpoint_time: Gauge,
     checkpoint_step: IntGauge,
-    /// Last measures of the validation part.
-    validation: HeldOutGauges,
-    /// Last measures of the test part.
-    test: HeldOutGauges,
+    /// How often one is to be made.
+    checkpoint_interval: Gauge,
+    /// Last measures of the held-out parts.
+    held_out: HeldOutGauges,
     stages: [Counter; Stage::ALL.len()],
 }
 
-/// The last measures of a held-out part; NaN where one is not defined.
+/// The last measures by held-out part; none before a part's first evaluation, NaN where a measure is not defined.
 #[derive(Clone, Debug)]
-pub struct HeldOutGauges {
-    auc: Gauge,
-    logloss: Gauge,
-    gauc: Gauge,
-    normalised_entropy: Gauge,
-    calibration: Gauge,
+struct HeldOutGauges {
+    auc: GaugeVec,
+    logloss: GaugeVec,
+    gauc: GaugeVec,
+    normalised_entropy: GaugeVec,
+    calibration: GaugeVec,
 }
 
 impl HeldOutGauges {
-    fn new(registry: &Registry, part: &str) -> Self {
+    fn new(registry: &Registry) -> Self {
         let gauge = |name: &str, what: &str| {
-            let (name, help) = (format!("zagros_worker_{part}_{name}"), format!("{what} of the {part} part."));
-            register(registry, Gauge::new(name, help))
+            let (name, help) = (format!("zagros_worker_{name}"), format!("{what} of a held-out part."));
+            register(registry, GaugeVec::new(Opts::new(name, help), &["part"]))
         };
         Self {
             auc: gauge("auc", "AUC"),
@@ -75,9 +78,14 @@ impl HeldOutGauges {
         }
     }
 
-    /// Shows these measures from now on.
-    pub fn set(&self, evaluation: &Evaluation) {
-        let shown = |gauge: &Gauge, value: Option<f64>| gauge.set(value.unwrap_or(f64::NAN));
+    fn set(&self, part: HeldOutPart, evaluation: &Evaluation) {
+        let part = match part {
+            HeldOutPart::Validation => "validation",
+            HeldOutPart::Test => "test",
+        };
+        let shown = |gauges: &GaugeVec, value: Option<f64>| {
+            gauges.with_label_values(&[part]).set(value.unwrap_or(f64::NAN));
+        };
         shown(&self.auc, evaluation.auc);
         shown(&self.logloss, evaluation.logloss);
         shown(&self.gauc, evaluation.gauc);
@@ -140,9 +148,13 @@ impl Metrics {
             skipped_steps: counter("zagros_worker_skipped_steps_total", "Steps left out for what was not finite."),
             samples: counter("zagros_worker_samples_total", "Samples trained on."),
             loss: gauge("zagros_worker_loss", "Mean loss of the last batch, nats."),
-            staleness: whole("zagros_worker_staleness", "Unacknowledged batches when the last batch was looked up."),
-            staleness_max: whole("zagros_worker_staleness_max", "The largest zagros_worker_staleness of all steps."),
-            staleness_mean: gauge("zagros_worker_staleness_mean", "Mean zagros_worker_staleness over all steps."),
+            staleness: whole(
+                "zagros_worker_staleness_batches",
+                "Unacknowledged batches when the last batch was looked up.",
+            ),
+            staleness_max: whole("zagros_worker_staleness_max_batches", "The largest staleness of all steps."),
+            staleness_mean: gauge("zagros_worker_staleness_mean_batches", "Mean staleness over all steps."),
+            staleness_bound: whole("zagros_worker_staleness_bound_batches", "What staleness may be at most."),
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),
@@ -157,19 +169,25 @@ impl Metrics {
                 "When the newest checkpoint was complete, seconds since 1970; 0 before the first.",
             ),
             checkpoint_step: whole("zagros_worker_checkpoint_step", "Step of the newest checkpoint."),
-            validation: HeldOutGauges::new(registry, "validation"),
-            test: HeldOutGauges::new(registry, "test"),
+            checkpoint_interval: gauge(
+                "zagros_worker_checkpoint_interval_seconds",
+                "Seconds between checkpoints that the job asks of this worker; 0 where it asks for none by time.",
+            ),
+            held_out: HeldOutGauges::new(registry),
             stages: Stage::ALL.map(|(_, name)| by_stage.with_label_values(&[name])),
         }
     }
 
-    /// The measures of a held-out part.
-    #[must_use]
-    pub fn held_out(&self, part: HeldOutPart) -> &HeldOutGauges {
-        match part {
-            HeldOutPart::Validation => &self.validation,
-            HeldOutPart::Test => &self.test,
-        }
+    /// What the job asks of this worker, for alerts to compare with; one worker makes the checkpoints of all.
+    pub fn promise(&self, job: &Job, makes_checkpoints: bool) {
+        self.staleness_bound.set(i64::try_from(job.staleness()).unwrap_or(i64::MAX));
+        let every = job.checkpoint.every.filter(|_| makes_checkpoints && job.checkpoint.keep > 0);
+        self.checkpoint_interval.set(every.map_or(0.0, |every| every.as_secs_f64()));
+    }
+
+    /// Shows the measures of a held-out part from now on.
+    pub fn evaluated(&self, part: HeldOutPart, evaluation: &Evaluation) {
+        self.held_out.set(part, evaluation);
     }
 
     /// A checkpoint is complete.
@@ -204,19 +222,37 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
     use super::*;
 
     #[test]
     fn parts_are_shown_apart() {
         let registry = Registry::new();
         let metrics = Metrics::new(&registry);
-        metrics.held_out(HeldOutPart::Validation).set(&Evaluation { auc: Some(0.75), ..Evaluation::default() });
+        let evaluation = Evaluation { auc: Some(0.75), ..Evaluation::default() };
+        metrics.evaluated(HeldOutPart::Validation, &evaluation);
         let shown = zagros_plumbing::metrics::render(&registry);
-        assert!(shown.contains("zagros_worker_validation_auc 0.75"), "{shown}");
-        assert!(
-            shown.contains("zagros_worker_test_auc 0\n") && shown.contains("zagros_worker_validation_gauc NaN"),
-            "{shown}"
-        );
+        assert!(shown.contains("zagros_worker_auc{part=\"validation\"} 0.75"), "{shown}");
+        assert!(shown.contains("zagros_worker_gauc{part=\"validation\"} NaN") && !shown.contains("test"), "{shown}");
+    }
+
+    #[test]
+    fn what_the_job_asks_is_told() {
+        let told = |sets: &str, makes_checkpoints| {
+            let text = format!("[data]\nformat = 'criteo'\ntrain = 'a.txt'\n{sets}");
+            let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
+            let registry = Registry::new();
+            Metrics::new(&registry).promise(&job, makes_checkpoints);
+            zagros_plumbing::metrics::render(&registry)
+        };
+        let shown = told("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
+        assert!(shown.contains("zagros_worker_staleness_bound_batches 3"), "{shown}");
+        assert!(shown.contains("zagros_worker_checkpoint_interval_seconds 90"), "{shown}");
+        assert!(told("", false).contains("zagros_worker_checkpoint_interval_seconds 0"));
+        assert!(told("[checkpoint]\nkeep = 0\n", true).contains("zagros_worker_checkpoint_interval_seconds 0"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use zagros_plumbing::metrics::{Histogram, IntCounter, latency_buckets, register};
-use zagros_protocol::{Refusal, ServerIndex};
+use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
 pub(crate) use cold::ColdMetrics;
@@ -44,12 +44,12 @@ pub(crate) struct ServerMetrics {
 /// One kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
-    name: &'static str,
     requests: IntCounter,
     seconds: Histogram,
     /// Rows per request that was served.
     pub(crate) rows: Histogram,
-    refusals: IntCounterVec,
+    /// By kind, in the order of the kinds.
+    refusals: Vec<(RefusalKind, IntCounter)>,
 }
 
 impl ServerMetrics {
@@ -62,12 +62,12 @@ impl ServerMetrics {
         let staleness = "Batches that were under way when a pushed batch's rows were looked up.";
         let staleness = of.histograms("push_staleness_batches", staleness, &[], powers(0..10));
         let rows = of.counters("rows_total", "Rows that requests met, by what became of them.", &["what"]);
-        let call = |name: &'static str| CallMetrics {
-            name,
+        let call = |name: &str| CallMetrics {
             requests: requests.with_label_values(&[name]),
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
-            refusals: refusals.clone(),
+            // All from the start: a series that appears with its first count has no rate.
+            refusals: RefusalKind::all().map(|kind| (kind, refusals.with_label_values(&[name, kind.name()]))).collect(),
         };
         let bags =
             of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);
@@ -111,7 +111,11 @@ impl CallMetrics {
     pub(crate) fn observe<T>(&self, work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         self.requests.inc();
         let _timer = self.seconds.start_timer();
-        work().inspect_err(|refusal| self.refusals.with_label_values(&[self.name, refusal.kind.name()]).inc())
+        work().inspect_err(|refusal| self.refused(refusal.kind))
+    }
+
+    fn refused(&self, kind: RefusalKind) {
+        self.refusals.iter().filter(|(of, _)| *of == kind).for_each(|(_, count)| count.inc());
     }
 }
 
@@ -180,6 +184,7 @@ mod tests {
             r#"zagros_embedding_rows_total{server="0",what="created"} 2"#,
             r#"zagros_embedding_rows_total{server="0",what="updated"} 2"#,
             r#"zagros_embedding_refusals_total{call="lookup",kind="moved",server="1"} 1"#,
+            r#"zagros_embedding_refusals_total{call="push",kind="invalid",server="1"} 0"#,
             r#"zagros_embedding_table_rows{server="0",table="user"} 2"#,
             r#"zagros_embedding_table_rows{server="1",table="user"} 0"#,
             r#"zagros_embedding_table_ids_total{server="0",table="user",what="evicted"} 0"#,

@@ -1,12 +1,17 @@
 //! Prometheus metrics: the registry is passed in, never a global, so that several roles can live in one process.
 
+mod disk;
+
 use prometheus::TextEncoder;
 use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 
 pub use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
+
+pub use disk::{Space, watch_disk};
 
 /// Latency buckets in seconds: 50 µs to 26 s, factor 2.
 #[must_use]
@@ -23,8 +28,37 @@ pub fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: pro
     registered.unwrap_or_else(|error| panic!("metric cannot be registered: {error}"))
 }
 
+/// What any process tells of itself: which release it is (`zagros_build_info`), its processor time, memory, threads and
+/// open files (`process_…`, on Linux).
+///
+/// # Panics
+/// When the registry has them already: a process has one registry that tells of it.
+pub fn describe_process(registry: &Registry, release: &str) {
+    let options = Opts::new("zagros_build_info", "1, with the release of the process as label.");
+    register(registry, IntGaugeVec::new(options, &["release"])).with_label_values(&[release]).set(1);
+    let process = registry.register(Box::new(ProcessCollector::for_self()));
+    process.unwrap_or_else(|error| panic!("metric cannot be registered: {error}"));
+}
+
 /// The registry in Prometheus' text format.
 #[must_use]
 pub fn render(registry: &Registry) -> String {
     TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| format!("# {error}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_tells_its_release_and_when_it_started() {
+        let registry = Registry::new();
+        describe_process(&registry, "1.2.3");
+        let told = render(&registry);
+        for metric in
+            ["zagros_build_info{release=\"1.2.3\"} 1", "process_start_time_seconds", "process_resident_memory_bytes"]
+        {
+            assert!(told.contains(metric), "{metric} is not in\n{told}");
+        }
+    }
 }

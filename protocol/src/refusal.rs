@@ -46,6 +46,11 @@ impl RefusalKind {
         matches!(self, Self::Unavailable | Self::Deadline)
     }
 
+    /// Every kind there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().map(|entry| entry.0)
+    }
+
     /// The kind in one word, as the wire and the metrics have it.
     #[must_use]
     pub fn name(self) -> &'static str {

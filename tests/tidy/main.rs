@@ -2,4 +2,5 @@
 
 mod invariants;
 mod layers;
+mod monitoring;
 mod sources;

@@ -39,7 +39,9 @@ impl Role {
         if config.exit_with_parent {
             exit_with_parent(shutdown.clone());
         }
-        Ok(Self { job, name, shutdown, signals, registry: metrics::Registry::new() })
+        let registry = metrics::Registry::new();
+        metrics::describe_process(&registry, env!("CARGO_PKG_VERSION"));
+        Ok(Self { job, name, shutdown, signals, registry })
     }
 
     async fn bind(&self, key: &str, address: &str) -> Result<TcpListener, Failure> {

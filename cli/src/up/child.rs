@@ -40,6 +40,20 @@ impl RoleName {
         self.display().replace(' ', "-")
     }
 
+    /// Where it says where it listens, in the folder of its run.
+    pub(crate) fn announcement(self, run: &Path) -> PathBuf {
+        run.join("roles").join(format!("{}.json", self.file_name()))
+    }
+
+    /// As labels of its metrics have it: `server`, 1.
+    pub(crate) fn word_and_index(self) -> (&'static str, u32) {
+        match self {
+            Self::Coordinator => ("coordinator", 0),
+            Self::EmbeddingServer(index) => ("server", index),
+            Self::DenseWorker(index) => ("worker", index),
+        }
+    }
+
     /// The subcommand that plays it.
     pub(crate) fn arguments(self) -> Vec<String> {
         let (name, index) = match self {

@@ -7,6 +7,7 @@ mod announce;
 mod child;
 mod prefix;
 mod supervise;
+mod targets;
 
 pub(crate) use announce::Announcement;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use zagros_job::Job;
 use zagros_job::threads::Machine;
-use zagros_plumbing::lifecycle::Shutdown;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
 
 use crate::args::UpArgs;
 use crate::exit::{Exit, Failure};
@@ -25,6 +26,7 @@ use crate::start::{describe_threads, load_job, load_job_for, watch_signals};
 use child::Child;
 pub(crate) use child::RoleName;
 pub(crate) use supervise::Supervisor;
+use targets::Targets;
 
 /// Address for "any free port on this machine": several roles share one host here.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -42,18 +44,12 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let folder = start.folder.path();
     let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, silent: false };
     plan.print(&job);
-    let mut supervisor = Supervisor::new(job.cluster.patience);
-    if let Err(cause) = plan.start_all(&job, &mut supervisor).await {
-        supervisor.end_all().await;
-        return Err(cause);
+    let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
+    let ended = plan.run(&job, &shutdown, &signals).await;
+    if let Some(targets) = targets {
+        targets.end(ended.is_ok());
     }
-    let ended = supervisor.watch(&shutdown).await;
-    supervisor.end_all().await;
-    match (ended, signals.exit_code()) {
-        (_, Some(code)) => Ok(Exit::Signal(code as u8)),
-        (Ok(()), None) => Ok(Exit::Success),
-        (Err(cause), None) => Err(cause),
-    }
+    ended
 }
 
 fn overrides(args: &UpArgs) -> Vec<String> {
@@ -100,6 +96,22 @@ impl Plan<'_> {
         );
     }
 
+    /// From the first process to the end of the last.
+    async fn run(&self, job: &Job, shutdown: &Shutdown, signals: &Signals) -> Result<Exit, Failure> {
+        let mut supervisor = Supervisor::new(job.cluster.patience);
+        if let Err(cause) = self.start_all(job, &mut supervisor).await {
+            supervisor.end_all().await;
+            return Err(cause);
+        }
+        let ended = supervisor.watch(shutdown).await;
+        supervisor.end_all().await;
+        match (ended, signals.exit_code()) {
+            (_, Some(code)) => Ok(Exit::Signal(code as u8)),
+            (Ok(()), None) => Ok(Exit::Success),
+            (Err(cause), None) => Err(cause),
+        }
+    }
+
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<(), Failure> {
         let address = self.start_servers(job, supervisor).await?;
         self.start_workers(job, &address, supervisor)
@@ -136,7 +148,7 @@ impl Plan<'_> {
     }
 
     pub(crate) fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
-        let announce = self.folder.join("roles").join(format!("{}.json", role.file_name()));
+        let announce = role.announcement(self.folder);
         let local = [
             format!("cluster.coordinator={coordinator}"),
             format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),

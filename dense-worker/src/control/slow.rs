@@ -37,6 +37,7 @@ impl SlowServers {
         let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
         let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
         let gauge = register(registry, gauge);
+        show(&gauge, client.servers().len(), &[]);
         // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
         let client = Arc::downgrade(&client);
         let looking = tokio::spawn(async move {
@@ -45,17 +46,21 @@ impl SlowServers {
                 tokio::time::sleep(LOOK).await;
                 let Some(client) = client.upgrade() else { return };
                 let waiting = client.waiting();
-                gauge.reset();
-                for server in &waiting {
-                    let name = server.server.to_string();
-                    gauge.with_label_values(&[name.as_str()]).set(server.oldest.as_secs_f64());
-                }
+                show(&gauge, client.servers().len(), &waiting);
                 for news in told.news(&waiting) {
                     tell(&news, &client, (window.inside(), places), &*observer);
                 }
             }
         });
         Self { _looking: AbortOnDropHandle::new(looking) }
+    }
+}
+
+/// Every server has a wait, most of them none: a series that comes and goes is no base for an alert.
+fn show(gauge: &GaugeVec, servers: usize, waiting: &[Waiting]) {
+    for server in 0..servers as u32 {
+        let wait = waiting.iter().find(|other| other.server == server).map_or(0.0, |other| other.oldest.as_secs_f64());
+        gauge.with_label_values(&[server.to_string().as_str()]).set(wait);
     }
 }
 
@@ -118,6 +123,16 @@ mod tests {
 
     fn waiting(server: u32, seconds: u64) -> Waiting {
         Waiting { server, lookups: 1, pushes: 2, oldest: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn a_server_that_nobody_waits_for_shows_no_wait() {
+        let gauge = GaugeVec::new(Opts::new("wait_seconds", "A test."), &["server"]).unwrap();
+        show(&gauge, 2, &[waiting(1, 4)]);
+        let of = |server: &str| gauge.with_label_values(&[server]).get();
+        assert_eq!((of("0"), of("1")), (0.0, 4.0));
+        show(&gauge, 2, &[]);
+        assert_eq!((of("0"), of("1")), (0.0, 0.0));
     }
 
     #[test]

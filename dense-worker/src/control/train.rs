@@ -279,7 +279,7 @@ impl Trainer {
             stop: self.stop.clone(),
         };
         let evaluation = scorer.score(held_out, step).await?;
-        self.metrics.held_out(part).set(&evaluation);
+        self.metrics.evaluated(part, &evaluation);
         self.observer.on(&Event::Evaluated { step, part, pass, evaluation });
         if self.peers.is_none_or(Peers::leads) {
             self.report(step, pass, evaluation).await;

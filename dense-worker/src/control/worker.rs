@@ -13,6 +13,7 @@ use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_ingest::{Batch, FileInfo, IngestError, Part, fit_numeric};
 use zagros_job::{DENSE_TABLE, Job, Standardise, Wire};
 use zagros_plumbing::Shutdown;
+use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_plumbing::process::{Machine, peak_memory};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
@@ -105,6 +106,10 @@ impl Worker {
         let data = self.look_at_data(input).await?;
         self.record().await?;
         let metrics = Metrics::new(&self.registry);
+        metrics.promise(&self.job, self.folder.is_some());
+        if let Some(folder) = &self.folder {
+            watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
+        }
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data.files).await?);
         let trained = self.train(data, metrics, dense, Arc::clone(&membership)).await;

@@ -1,5 +1,6 @@
 //! What a server counts of its cold tier.
 
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -7,7 +8,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 use zagros_cold::RocksStore;
-use zagros_plumbing::metrics::register;
+use zagros_plumbing::metrics::{register, watch_disk};
 use zagros_protocol::ServerIndex;
 use zagros_table::ColdStore;
 
@@ -26,14 +27,15 @@ impl<'a> ColdMetrics<'a> {
 
     /// Those of reads and of writes.
     pub(crate) fn calls(&self) -> (Calls, Calls) {
-        let seconds = self.of.seconds("cold_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
+        let seconds = self.of.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
         let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
         let calls = |call: &str| Calls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
         (calls("read"), calls("write"))
     }
 
-    /// Tells the store's size and its cache's hits from now on.
-    pub(crate) fn register(&self, store: &Arc<Watched<RocksStore>>) {
+    /// Tells the store's size, its cache's hits and the room below its folder from now on.
+    pub(crate) fn register(&self, store: &Arc<Watched<RocksStore>>, folder: &Path) {
+        watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
         register(self.of.registry, ColdCollector::new(&self.of, store));
     }
 }

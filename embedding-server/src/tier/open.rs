@@ -41,7 +41,7 @@ pub(crate) fn open(
     let metrics = ColdMetrics::new(registry, index);
     let (reads, writes) = metrics.calls();
     let tier = Arc::new(Watched::new(store, reads, writes));
-    metrics.register(&tier);
+    metrics.register(&tier, &folder(job, index));
     Ok(Some(tier))
 }
 

@@ -1,0 +1,101 @@
+//! How much room the file system below a folder has, asked when someone looks.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+
+use super::{Gauge, Opts, Registry, register};
+
+/// Bytes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What this process may still write.
+    pub free: u64,
+    /// What there is.
+    pub size: u64,
+}
+
+impl Space {
+    /// Of the file system that holds `path`, or will hold it once it is made: the nearest folder above that exists is
+    /// asked.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+        let told = rustix::fs::statvfs(existing)?;
+        Ok(Self { free: told.f_bavail * told.f_frsize, size: told.f_blocks * told.f_frsize })
+    }
+}
+
+/// Shows the room at `path` from now on as two gauges: the names of `options` with `_free_bytes` and `_size_bytes`
+/// behind; its help says what lies there.
+///
+/// # Panics
+/// When a name is taken or malformed.
+pub fn watch_disk(registry: &Registry, options: &Opts, path: &Path) {
+    register(registry, Disk::new(options, path));
+}
+
+#[derive(Clone)]
+struct Disk {
+    path: PathBuf,
+    free: Gauge,
+    size: Gauge,
+}
+
+impl Disk {
+    fn new(options: &Opts, path: &Path) -> prometheus::Result<Self> {
+        let gauge = |unit: &str, what: &str| {
+            let mut options = options.clone();
+            options.name = format!("{}_{unit}", options.name);
+            options.help = format!("{what} of the file system that holds {}.", options.help);
+            Gauge::with_opts(options)
+        };
+        let (free, size) = (gauge("free_bytes", "Free bytes")?, gauge("size_bytes", "Bytes")?);
+        Ok(Self { path: path.to_owned(), free, size })
+    }
+}
+
+impl Collector for Disk {
+    fn desc(&self) -> Vec<&Desc> {
+        [self.free.desc(), self.size.desc()].concat()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        // Nothing is better than an old figure: an alert on what is missing can be written, one on a lie cannot.
+        let Ok(space) = Space::at(&self.path) else { return Vec::new() };
+        self.free.set(space.free as f64);
+        self.size.set(space.size as f64);
+        [self.free.collect(), self.size.collect()].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::render;
+
+    #[test]
+    fn a_folder_that_is_yet_to_be_made_has_the_room_of_the_one_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let (above, below) = (Space::at(folder.path()).unwrap(), Space::at(&folder.path().join("a/b")).unwrap());
+        assert_eq!(above.size, below.size);
+        assert!(above.size > 0 && above.free <= above.size, "{above:?}");
+    }
+
+    #[test]
+    fn room_is_told_in_bytes_under_the_name_given() {
+        let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
+        watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
+        let told = render(&registry);
+        let size = Space::at(folder.path()).unwrap().size as f64;
+        assert!(told.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{told}");
+        assert!(
+            told.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),
+            "{told}"
+        );
+    }
+}

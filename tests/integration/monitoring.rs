@@ -1,0 +1,126 @@
+//! A real Prometheus scrapes a real cluster: every dashboard and rule has data, and a server that is gone is told.
+
+mod prometheus;
+
+use prometheus::Prometheus;
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_tests::{Running, dashboards, signal_process};
+
+use crate::faults::pid;
+use crate::fixture::Fixture;
+
+/// Two servers and workers, and all that has metrics: a cold tier, checkpoints, held-out parts, groups of samples. Whoever
+/// stands still is not declared dead while Prometheus looks at it.
+const SETS: [&str; 10] = [
+    "train.epochs=1000",
+    "data.validation_share=0.1",
+    "eval.group_by=C1",
+    "checkpoint.every_seconds=2",
+    "cluster.servers=2",
+    "cluster.workers=2",
+    "cluster.memory=256 KiB",
+    "cluster.cold_folder=cold",
+    "cluster.patience_seconds=45",
+    "cluster.lease_seconds=45",
+];
+
+fn start(fixture: &Fixture) -> Running {
+    let sets = SETS.iter().flat_map(|set| ["--set", set]);
+    let mut run =
+        fixture.start(["up", "job.toml", "--prometheus-targets", "targets/local.json"].into_iter().chain(sets));
+    run.wait_for_line("checkpoint after step");
+    run.wait_for_line("validation after step");
+    run
+}
+
+/// A dashboard's query as Grafana would send it.
+fn filled(expression: &str, run: &str) -> String {
+    let variables = [("$__rate_interval", "10s"), ("$run", run), ("$server", ".*"), ("$index", ".*")];
+    variables.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
+}
+
+/// Dashboard, panel and query of every query.
+fn panel_queries(run: &str) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    for (name, dashboard) in dashboards() {
+        for panel in dashboard["panels"].as_array().expect("panels") {
+            let title = panel["title"].as_str().expect("a title");
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                let query = filled(target["expr"].as_str().expect("an expression"), run);
+                found.push((name.clone(), title.to_owned(), query));
+            }
+        }
+    }
+    found
+}
+
+fn numbers(values: &[f64]) -> usize {
+    values.iter().filter(|value| !value.is_nan()).count()
+}
+
+#[test]
+fn every_panel_and_rule_has_data_and_a_server_that_stands_still_or_dies_is_told() {
+    let fixture = Fixture::new(20_000);
+    let Some(prometheus) = Prometheus::start(fixture.folder()) else { return };
+    let run = start(&fixture);
+    let name = fixture.run_folder().file_name().expect("a name").to_string_lossy().into_owned();
+    prometheus.wait("all five roles answer", || prometheus.query("sum(up)") == [5.0]);
+
+    println!("| dashboard | panel | query | series |\n|---|---|---|---|");
+    let queries = panel_queries(&name);
+    assert!(queries.len() > 90, "{} queries", queries.len());
+    for (dashboard, title, query) in queries {
+        prometheus.wait(&format!("{dashboard}, {title} has data: {query}"), || numbers(&prometheus.query(&query)) > 0);
+        println!("| {dashboard} | {title} | `{query}` | {} |", prometheus.query(&query).len());
+    }
+    check_rules(&prometheus);
+
+    let server = pid(&fixture, "embedding-server-1");
+    let down = |index: &str| ("ZagrosEmbeddingServerDown".to_owned(), index.to_owned());
+    assert!(!prometheus.firing().contains(&down("1")), "{:?}", prometheus.firing());
+    signal_process(server, Signal::STOP);
+    prometheus.wait("the server that stands still is told", || prometheus.firing().contains(&down("1")));
+    assert!(!prometheus.firing().contains(&down("0")), "the other server answers: {:?}", prometheus.firing());
+    signal_process(server, Signal::CONT);
+    prometheus.wait("its alert ends when it goes on", || !prometheus.firing().contains(&down("1")));
+
+    signal_process(server, Signal::KILL);
+    // What failed stays listed after its end, or nobody would be told.
+    run.finish().expect(4).says(&["embedding server 1", "killed by signal 9"]);
+    prometheus.wait("the dead server is told", || prometheus.firing().contains(&down("1")));
+    let coordinator = ("ZagrosCoordinatorDown".to_owned(), "0".to_owned());
+    prometheus.wait("the run that is over is told", || prometheus.firing().contains(&coordinator));
+}
+
+fn check_rules(prometheus: &Prometheus) {
+    let (mut recorded, mut alerts) = (0, 0);
+    for rule in prometheus.rules() {
+        let name = rule["name"].as_str().expect("a name").to_owned();
+        assert_eq!(rule["health"], "ok", "{name}: {rule}");
+        match rule["type"].as_str() {
+            Some("recording") => {
+                recorded += 1;
+                prometheus.wait(&format!("{name} has data"), || numbers(&prometheus.query(&name)) > 0);
+                println!("| rules | {name} | `{}` | {} |", query_of(&rule), prometheus.query(&name).len());
+            }
+            _ => alerts += 1,
+        }
+    }
+    assert!(recorded >= 7 && alerts >= 16, "{recorded} recording rules, {alerts} alerts");
+}
+
+fn query_of(rule: &Value) -> String {
+    rule["query"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_run_that_ended_well_leaves_no_targets() {
+    let fixture = Fixture::new(4_000);
+    let run = ["up", "job.toml", "--prometheus-targets", "targets/local.json"];
+    fixture.zagros(run).expect(0);
+    assert_eq!(fixture.read("targets/local.json"), "[]");
+    fixture.write("file", "");
+    let refused = ["up", "job.toml", "--prometheus-targets", "file/below.json"];
+    fixture.zagros(refused).expect(2).says(&["file/below.json", "--prometheus-targets"]);
+}
