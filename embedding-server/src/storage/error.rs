@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
+use zagros_store::StoreError;
 use zagros_table::{ClearError, CutError, TableError};
 
 /// Why rows could not be saved or loaded.
@@ -12,6 +13,8 @@ use zagros_table::{ClearError, CutError, TableError};
 pub(crate) enum StorageError {
     #[error("cannot write rows: {0}")]
     Write(#[from] io::Error),
+    #[error(transparent)]
+    Folder(#[from] StoreError),
     #[error(transparent)]
     Read(#[from] SnapshotError),
     #[error("{file:?} is not the name of a file in the folder; name files without a path, as the save answered them")]
@@ -31,7 +34,7 @@ pub(crate) enum StorageError {
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
         let kind = match &error {
-            StorageError::Write(_) => RefusalKind::Internal,
+            StorageError::Write(_) | StorageError::Folder(_) => RefusalKind::Internal,
             StorageError::Read(SnapshotError::Read { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
                 RefusalKind::Internal
             }

@@ -1,7 +1,7 @@
 //! A folder does the same on a disk and in a store; and a store that fails is told by name, in time.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
 use zagros_fake_s3::{FakeS3, Fault};
