@@ -14,6 +14,7 @@ mod inspect;
 mod memory;
 mod resume;
 mod signals;
+mod store;
 mod streaming;
 mod train;
 mod workers;
