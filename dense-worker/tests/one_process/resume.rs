@@ -157,7 +157,7 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     let point = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
     let found = ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().expect("the last run");
-    assert_eq!(found.point.folder(), point.folder());
+    assert_eq!(found.point.folder().path(), point.folder().path());
     let second = run(with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
     assert_eq!(second.losses, whole.losses[point.step() as usize..]);
     same_end(&whole, &second);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
-use zagros_store::StoreError;
+use zagros_store::{Problem, StoreError};
 use zagros_table::{ClearError, CutError, TableError};
 
 /// Why rows could not be saved or loaded.
@@ -31,9 +31,23 @@ pub(crate) enum StorageError {
     Table { name: String, source: TableError },
 }
 
+impl StorageError {
+    /// Whether an object store did not answer, or could not.
+    fn is_away(&self) -> bool {
+        match self {
+            Self::Folder(error) => matches!(error, StoreError::Bucket { problem: Problem::Away, .. }),
+            Self::Write(error) | Self::Read(SnapshotError::Read { source: error, .. }) => {
+                error.kind() == io::ErrorKind::NotConnected
+            }
+            _ => false,
+        }
+    }
+}
+
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
         let kind = match &error {
+            error if error.is_away() => RefusalKind::Unavailable,
             StorageError::Write(_) | StorageError::Folder(_) => RefusalKind::Internal,
             StorageError::Read(SnapshotError::Read { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
                 RefusalKind::Internal

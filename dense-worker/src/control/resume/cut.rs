@@ -71,6 +71,20 @@ impl Cutter {
         self.complete
     }
 
+    /// Training goes on from the checkpoint of this step.
+    pub(crate) fn resumed_at(&mut self, step: u64) {
+        self.complete = step;
+    }
+
+    /// Makes the folder of a checkpoint. A disk is looked at for an older manifest; a store, which may take its time while
+    /// training stands still, is asked only where one is known to be.
+    async fn prepare(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
+        if folder.path().is_none() && step != self.complete {
+            return Ok(folder);
+        }
+        saved_model::prepare(folder).await
+    }
+
     /// Takes note of a checkpoint that is written now, and says whether none is being written.
     async fn is_free(&mut self) -> bool {
         if self.under_way.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
@@ -155,7 +169,7 @@ impl Trainer {
         }
         let started = Instant::now();
         let step = self.tracker.steps;
-        let folder = saved_model::prepare(folder_of(&checkpoints, step)).await?;
+        let folder = self.cutter.prepare(folder_of(&checkpoints, step), step).await?;
         let training = self.training(pass, readers).await?;
         let parts = self
             .dense
@@ -298,6 +312,20 @@ mod tests {
         let mut timed = cutter(None, 1);
         timed.every = Some(Duration::ZERO);
         assert_eq!(steps(timed).len(), 6);
+    }
+
+    /// A store may take its time, and training stands still meanwhile.
+    #[tokio::test]
+    async fn a_store_is_asked_for_an_older_manifest_only_where_one_is() {
+        let store = zagros_fake_s3::FakeS3::start("models");
+        let open = || Folder::open_in(&store.environment(), "s3://models/run", Duration::from_secs(20)).unwrap();
+        store.put("run/resume-000000000005/manifest.json", "{}");
+        let mut cutter = cutter(Some(5), 1);
+        cutter.prepare(folder_of(&open(), 10), 10).await.unwrap();
+        assert_eq!(store.requests(), [""; 0]);
+        cutter.resumed_at(5);
+        cutter.prepare(folder_of(&open(), 5), 5).await.unwrap();
+        assert_eq!((store.keys(), cutter.newest()), (Vec::new(), 5));
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl Trainer {
         let rank = self.peers.map_or(0, |peers| peers.rank as usize);
         self.next_seq = training.next_seq(rank);
         self.pushes.count_from(self.next_seq);
+        self.cutter.resumed_at(training.tracker.steps);
         self.tracker.take_up(training.tracker);
         self.evaluated = training.evaluated;
         self.of_passes = training.of_passes;
