@@ -71,7 +71,9 @@ impl FakeS3 {
     #[must_use]
     pub fn start(bucket: &str) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread");
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port");
+        // Not waited for: the test may run on a runtime of its own.
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        listener.set_nonblocking(true).expect("a port that does not block");
         let address = listener.local_addr().expect("a bound port");
         let shared = Shared {
             bucket: bucket.to_owned(),
@@ -82,7 +84,7 @@ impl FakeS3 {
         let shared = Arc::new(shared);
         let service = answers::router(Arc::clone(&shared));
         // Ends with the runtime.
-        runtime.spawn(async move { axum::serve(listener, service).await });
+        runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, service).await });
         Self { address, shared, runtime: Some(runtime) }
     }
 
