@@ -164,7 +164,7 @@ pub(crate) struct ReportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectModelArgs {
-    /// Run folder, the model folder inside it, or a .zrows file.
+    /// Run folder, the model folder inside it, a .zrows file, or a checkpoint, also s3://bucket/….
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Look at this table only.

@@ -85,6 +85,7 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
         ExitClass::Cluster => Exit::Cluster,
         ExitClass::Diverged => Exit::Diverged,
         ExitClass::Interrupted => interrupted(signals),
+        ExitClass::Usage => Exit::Usage,
         ExitClass::Internal => Exit::Internal,
     };
     Failure::from_error(exit, error)

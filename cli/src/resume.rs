@@ -1,6 +1,6 @@
 //! Where a run starts: from nothing, or where the last run of the job was interrupted.
 
-use zagros_dense_worker::{LastRun, ResumePoint, RunFolder, RunLock};
+use zagros_dense_worker::{ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError, check_checkpoints};
 use zagros_job::{Change, Job};
 
 use crate::exit::{Exit, Failure, OrInternal};
@@ -21,7 +21,8 @@ impl Start {
     /// # Errors
     /// When the job has changed in a way that makes what was learned meaningless, with every such key.
     pub(crate) fn of(job: &Job, fresh: bool) -> Result<Self, Failure> {
-        let last = if fresh { None } else { ResumePoint::of_last_run(job).map_err(damaged)? };
+        check_checkpoints(job).map_err(failed)?;
+        let last = if fresh { None } else { ResumePoint::of_last_run(job).map_err(failed)? };
         let Some(LastRun { folder, lock, point }) = last else {
             let folder = RunFolder::create(job).or_internal()?;
             let lock = folder.lock().or_internal()?;
@@ -39,7 +40,7 @@ impl Start {
     /// # Errors
     /// As [`Self::of`].
     pub(crate) fn within(folder: RunFolder, job: &Job, fresh: bool) -> Result<Self, Failure> {
-        let point = if fresh { None } else { ResumePoint::newest(&folder).map_err(damaged)? };
+        let point = if fresh { None } else { ResumePoint::newest(job, &folder).map_err(failed)? };
         if let Some(point) = &point {
             check(job, point)?;
         }
@@ -55,7 +56,7 @@ fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
         let what = format!(
             "the job has changed since step {} of the run that it would go on with ({}):{}",
             point.step(),
-            point.folder().display(),
+            point.folder(),
             list(&refused)
         );
         let help = "what was learned means something else now: start over with --fresh, or set these keys back";
@@ -68,6 +69,12 @@ fn list(changes: &[Change]) -> String {
     changes.iter().map(|change| format!("\n  {change}")).collect()
 }
 
-fn damaged(error: zagros_dense_worker::WorkerError) -> Failure {
-    Failure::from_error(Exit::Data, error)
+/// A checkpoint that cannot be read is bad data, wherever it is; a store that cannot be asked is not.
+pub(crate) fn failed(error: WorkerError) -> Failure {
+    let exit = match error.exit_class() {
+        ExitClass::Usage => Exit::Usage,
+        ExitClass::Cluster => Exit::Cluster,
+        _ => Exit::Data,
+    };
+    Failure::from_error(exit, error)
 }

@@ -102,7 +102,7 @@ impl Observer for Terminal {
             }
             Event::Chosen { message, .. } => self.line(message),
             Event::Resumed { step, folder } => {
-                self.line(&format!("going on after step {step}, from {} (--fresh starts over)", folder.display()));
+                self.line(&format!("going on after step {step}, from {folder} (--fresh starts over)"));
             }
             Event::Checkpoint { step, seconds, .. } => {
                 self.line(&format!("checkpoint after step {step}, written in {seconds:.1} s"));

@@ -9,6 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
 use zagros_protocol::{Refusal, RefusalKind};
+use zagros_store::{Problem, StoreError};
 
 use crate::model::ModelError;
 
@@ -105,13 +106,16 @@ pub enum WorkerError {
         refusal: Refusal,
     },
     /// A saved model is not one, or of another job.
-    #[error("{}: {reason}", folder.display())]
+    #[error("{folder}: {reason}")]
     SavedModel {
         /// The model's folder.
-        folder: PathBuf,
+        folder: String,
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// Checkpoints could not be written, read or found where the job has them.
+    #[error("{0} (`checkpoint.folder`)")]
+    Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
     #[error("cannot {what} {}: {source}; check the disk and output.folder", path.display())]
     File {
@@ -154,6 +158,8 @@ pub enum ExitClass {
     Diverged,
     /// Asked to stop.
     Interrupted,
+    /// Names or credentials are wrong.
+    Usage,
     /// A bug or the machine.
     Internal,
 }
@@ -169,6 +175,7 @@ impl WorkerError {
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
             Self::PeerDiverged { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
+            Self::Store(error) => store_class(error),
             Self::Member(_)
             | Self::Peers(_)
             | Self::Unequal { .. }
@@ -180,6 +187,28 @@ impl WorkerError {
             | Self::Storage { .. } => ExitClass::Cluster,
             Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
+    }
+}
+
+impl From<StoreError> for WorkerError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Disk { what, path, source } => Self::File { what, path, source },
+            error => Self::Store(error),
+        }
+    }
+}
+
+fn store_class(error: &StoreError) -> ExitClass {
+    match error {
+        StoreError::Place { .. } => ExitClass::Usage,
+        StoreError::Bucket { problem, .. } => match problem {
+            Problem::Refused | Problem::NoBucket | Problem::Environment => ExitClass::Usage,
+            Problem::Missing => ExitClass::Data,
+            Problem::Away => ExitClass::Cluster,
+            Problem::TooLarge => ExitClass::Internal,
+        },
+        StoreError::Disk { .. } => ExitClass::Internal,
     }
 }
 

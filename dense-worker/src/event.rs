@@ -100,8 +100,8 @@ pub enum Event {
     Resumed {
         /// Steps made before.
         step: u64,
-        /// The checkpoint.
-        folder: PathBuf,
+        /// The checkpoint's folder.
+        folder: String,
     },
     /// A checkpoint is complete.
     Checkpoint {

@@ -41,7 +41,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             updates: DenseUpdates::default(),
         },
         eval: Eval { group_by: None, group_samples: 1000 },
-        checkpoint: Checkpoint { every: None, every_steps: None, keep: 2 },
+        checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2 },
         cluster: cluster(),
         output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false, keep_best: 0 },
     }

@@ -1,6 +1,7 @@
 //! The embedding server without a socket: tables, placement, writers' windows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ pub struct EmbeddingService {
     /// What each table was made from, in their order.
     pub(crate) configs: Box<[TableConfig]>,
     pub(crate) storage: Turns,
+    /// How long a request to an object store may take.
+    pub(crate) patience: Duration,
     pub(crate) cuts: Cuts,
     pub(crate) windows: Windows,
     pub(crate) metrics: ServerMetrics,
@@ -64,6 +67,7 @@ impl EmbeddingService {
             names,
             configs: configs.into(),
             storage: Turns::default(),
+            patience: job.cluster.patience,
             cuts: Cuts::default(),
             windows: Windows::default(),
             metrics,

@@ -81,6 +81,7 @@ fn raw_job(job: &Job) -> raw::Job {
         checkpoint: raw::Checkpoint {
             every_seconds: job.checkpoint.every.map_or(0.0, |every| every.as_secs_f64()),
             every_steps: job.checkpoint.every_steps,
+            folder: job.checkpoint.folder.clone(),
             keep: u32::try_from(job.checkpoint.keep).unwrap_or(u32::MAX),
         },
         cluster: cluster(&job.cluster),

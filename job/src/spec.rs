@@ -456,12 +456,14 @@ pub enum Wire {
 }
 
 /// What a run leaves behind while it trains, to go on from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checkpoint {
     /// Time between checkpoints.
     pub every: Option<Duration>,
     /// Steps between checkpoints.
     pub every_steps: Option<u64>,
+    /// Parent of the runs' checkpoints, a path or `s3://bucket/prefix`; `None` for each run's own folder.
+    pub folder: Option<String>,
     /// Newest that are kept; 0 makes none.
     pub keep: usize,
 }

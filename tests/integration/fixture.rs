@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use zagros_tests::{Run, Running, zagros_in};
+use zagros_tests::{Run, Running};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
 pub(crate) struct Fixture {
     folder: TempDir,
+    /// What is added to that of the test.
+    environment: Vec<(String, String)>,
 }
 
 const JOB: &str = r#"
@@ -37,11 +39,16 @@ folder = "runs"
 impl Fixture {
     /// With this many training rows and a fifth of them for the test.
     pub(crate) fn new(rows: u32) -> Self {
-        let fixture = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let fixture = Self { folder: tempfile::tempdir().expect("a temporary folder"), environment: Vec::new() };
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
         fixture.zagros(["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows]).expect(0);
         std::fs::write(fixture.path("job.toml"), JOB).expect("the job file is written");
         fixture
+    }
+
+    /// Runs have these variables too.
+    pub(crate) fn with_environment(self, environment: Vec<(String, String)>) -> Self {
+        Self { environment, ..self }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -62,12 +69,12 @@ impl Fixture {
 
     /// Runs to the end.
     pub(crate) fn zagros<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
-        zagros_in(self.folder.path(), arguments)
+        self.start(arguments).finish()
     }
 
     /// Starts.
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
-        Running::start(self.folder.path(), arguments)
+        Running::start(self.folder.path(), arguments, &self.environment)
     }
 
     /// The newest run folder.

@@ -15,6 +15,7 @@ mod memory;
 mod monitoring;
 mod resume;
 mod signals;
+mod store;
 mod streaming;
 mod train;
 mod workers;

@@ -13,7 +13,7 @@ use crate::fixture::Fixture;
 const SYNC: [&str; 6] = ["--set", "train.mode=sync", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
 
 /// Loss by step of the newest run, as far as it was not gone back on, and how often it was.
-fn losses(fixture: &Fixture) -> (BTreeMap<u64, String>, usize) {
+pub(crate) fn losses(fixture: &Fixture) -> (BTreeMap<u64, String>, usize) {
     let text = std::fs::read_to_string(fixture.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
     let (mut losses, mut resumed) = (BTreeMap::new(), 0);
     // A killed process may leave half a line.
@@ -32,7 +32,7 @@ fn losses(fixture: &Fixture) -> (BTreeMap<u64, String>, usize) {
 }
 
 /// What must be the same in the end.
-fn end(fixture: &Fixture) -> [Value; 5] {
+pub(crate) fn end(fixture: &Fixture) -> [Value; 5] {
     let summary = fixture.summary();
     ["outcome", "steps", "samples", "rows", "evaluation"].map(|key| summary[key].clone())
 }

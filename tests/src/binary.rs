@@ -75,7 +75,7 @@ pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
 /// # Panics
 /// When it does not end in time.
 pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Run {
-    Running::start(folder, arguments).finish()
+    Running::start(folder, arguments, &[]).finish()
 }
 
 /// A zagros process that a test watches, signals or kills.
@@ -89,13 +89,18 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts it, with these variables added to the environment.
     ///
     /// # Panics
     /// When the binary cannot be started.
-    pub fn start<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn start<'a>(
+        folder: &Path,
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: &[(String, String)],
+    ) -> Self {
         let mut child = Command::new(binary())
             .args(arguments)
+            .envs(environment.iter().cloned())
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use zagros_collective::{GlooRendezvous, Rendezvous};
 use zagros_coordinator::{CoordinatorConfig, RunOutcome};
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_dense_worker::{RunFolder, Silent, Worker};
+use zagros_dense_worker::{RunFolder, Silent, Worker, check_checkpoints};
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_server::ServerConfig;
 use zagros_job::Job;
@@ -17,7 +17,7 @@ use zagros_protocol::ServerIndex;
 
 use crate::args::{ConfigArgs, CoordinatorArgs, ServerArgs, WorkerArgs};
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::resume::Start;
+use crate::resume::{self, Start};
 use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 use crate::up::Announcement;
@@ -107,6 +107,8 @@ pub(crate) fn server_threads(args: &ServerArgs) -> Result<usize, Failure> {
 /// Serves the data path of one shard until told to stop.
 pub(crate) async fn embedding_server(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
+    // Each server writes its own rows: what is wrong with its environment is told now.
+    check_checkpoints(&role.job).map_err(resume::failed)?;
     let address = server_address(&role.job, args.index)?;
     let grpc = role.bind("cluster.server_addresses", address).await?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;

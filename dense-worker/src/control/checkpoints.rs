@@ -2,23 +2,21 @@
 //!
 //! An older one is deleted only once the manifest of the newest is in place (invariant CK-1).
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zagros_embedding_client::Shard;
+use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
 use super::saved_model::{Load, MANIFEST, SavedModel, Trained, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
-use crate::report::files::file_error;
 
 /// The states below one folder.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    folder: PathBuf,
+    folder: Folder,
     /// Best states that are kept, at least one.
     most: usize,
     /// Best first; of equals the earlier.
@@ -44,7 +42,7 @@ struct Kept {
 
 impl Checkpoints {
     /// None yet.
-    pub(crate) fn new(folder: PathBuf, most: usize) -> Self {
+    pub(crate) fn new(folder: Folder, most: usize) -> Self {
         Self { folder, most: most.max(1), best: Vec::new(), last: None }
     }
 
@@ -62,8 +60,8 @@ impl Checkpoints {
     ) -> Result<(), WorkerError> {
         let step = trained.steps;
         save(&self.path(step), trained, dense, servers).await?;
-        let gone: Vec<PathBuf> = self.note(step, merit).into_iter().map(|step| self.path(step)).collect();
-        blocking("model files", move || gone.iter().try_for_each(|folder| delete(folder))).await?
+        let gone: Vec<Folder> = self.note(step, merit).into_iter().map(|step| self.path(step)).collect();
+        Ok(blocking("model files", move || gone.iter().try_for_each(delete)).await??)
     }
 
     pub(crate) fn inventory(&self) -> Inventory {
@@ -102,11 +100,7 @@ impl Checkpoints {
         self.best.clear();
         self.last = None;
         let folder = self.folder.clone();
-        let delete = move || match fs::remove_dir_all(&folder) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(file_error("delete", &folder, source)),
-            _ => Ok(()),
-        };
-        blocking("model files", delete).await?
+        Ok(blocking("model files", move || folder.delete()).await??)
     }
 
     /// Takes a new state into account; answers the steps of those to delete.
@@ -124,20 +118,22 @@ impl Checkpoints {
         gone
     }
 
-    fn path(&self, step: u64) -> PathBuf {
-        self.folder.join(format!("step-{step:09}"))
+    fn path(&self, step: u64) -> Folder {
+        self.folder.join(&format!("step-{step:09}"))
     }
 }
 
 /// The manifest first: half a folder is no model.
-fn delete(folder: &Path) -> Result<(), WorkerError> {
-    let deleted = fs::remove_file(folder.join(MANIFEST)).and_then(|()| fs::remove_dir_all(folder));
-    deleted.map_err(|source| file_error("delete", folder, source))
+fn delete(folder: &Folder) -> Result<(), StoreError> {
+    folder.delete_file(MANIFEST)?;
+    folder.delete()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
 
     use prometheus::Registry;
     use proptest::prelude::*;
@@ -169,7 +165,7 @@ mod tests {
     #[tokio::test]
     async fn the_best_and_the_last_are_on_disk_and_the_best_comes_back() {
         let (folder, job, dense, shards) = setting().await;
-        let mut checkpoints = Checkpoints::new(folder.path().join("checkpoints"), 1);
+        let mut checkpoints = Checkpoints::new(Folder::disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
             checkpoints.keep(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
         }
@@ -185,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
         let (folder, job, dense, shards) = setting().await;
-        let mut checkpoints = Checkpoints::new(folder.path().to_owned(), 1);
+        let mut checkpoints = Checkpoints::new(Folder::disk(folder.path()), 1);
         checkpoints.keep(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
         let full: Vec<Arc<dyn Shard>> = vec![Arc::new(FakeShard::default().failing_to_save())];
         assert!(checkpoints.keep(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
@@ -198,7 +194,7 @@ mod tests {
         fn what_is_kept_is_the_best_and_the_last(
             merits in prop::collection::vec(prop::option::of(0_u8..6), 1..30), most in 1_usize..4,
         ) {
-            let mut checkpoints = Checkpoints::new(PathBuf::new(), most);
+            let mut checkpoints = Checkpoints::new(Folder::disk(""), most);
             let (mut on_disk, mut all) = (BTreeSet::new(), Vec::new());
             for (step, merit) in merits.into_iter().enumerate() {
                 let step = step as u64;

@@ -1,10 +1,9 @@
 //! From the evaluations of the validation part to the model: when training ends, which state is saved, and the one
 //! scoring of the test part.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 use zagros_job::Job;
+use zagros_store::Folder;
 
 use super::checkpoints::{Checkpoints, Inventory};
 use super::choice::{Choice, Fate, Search};
@@ -47,7 +46,7 @@ struct State {
 
 impl ModelChoice {
     /// As the job wants it; states are kept below `folder`, without one the last state is the model.
-    pub(crate) fn new(job: &Job, folder: Option<PathBuf>) -> Self {
+    pub(crate) fn new(job: &Job, folder: Option<Folder>) -> Self {
         let kept = folder.filter(|_| job.output.keep_best > 0);
         let checkpoints = kept.map(|folder| Checkpoints::new(folder, job.output.keep_best as usize));
         Self { choice: job.train.early_stop.map(Choice::new), checkpoints, ..Self::default() }

@@ -13,6 +13,7 @@ use zagros_ingest::{
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
+use zagros_store::Folder;
 
 use super::blocking::blocking;
 use super::peers::Peers;
@@ -61,7 +62,7 @@ impl Evaluate {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let saved = SavedModel::open(&self.model).await?;
+        let saved = SavedModel::open(&Folder::disk(&self.model)).await?;
         let metrics = Metrics::new(&Registry::new());
         let dense = DenseThread::start(&job, metrics.clone()).await?;
         // Nothing is ever pushed by this client.

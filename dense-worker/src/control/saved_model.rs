@@ -2,8 +2,6 @@
 //!
 //! The manifest is written last, through `plumbing::durable`: a folder without it holds no model (invariant CK-1).
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::try_join_all;
@@ -11,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
+use zagros_store::Folder;
 
 use super::blocking::blocking;
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
-use crate::report::files::{file_error, to_json, write};
+use crate::report::files::to_json;
 use crate::summary::Outcome;
 
 /// Layout of the folder; counts up when an older release could not read it.
@@ -82,12 +81,12 @@ pub(crate) enum Load {
 /// # Errors
 /// When the dense weights or the rows of a server cannot be written; there is no manifest then.
 pub(crate) async fn save(
-    folder: &Path,
+    folder: &Folder,
     trained: Trained<'_>,
     dense: &DenseThread,
     servers: &[Arc<dyn Shard>],
 ) -> Result<Manifest, WorkerError> {
-    let folder = prepare(folder.to_owned()).await?;
+    let folder = prepare(folder.clone()).await?;
     let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
     let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder, SaveStage::Whole))).await?;
     conclude(&folder, trained, Written { weights, saved }).await
@@ -107,12 +106,12 @@ pub(crate) struct Written {
 /// # Errors
 /// When one of them cannot be written.
 pub(crate) async fn conclude(
-    folder: &Path,
+    folder: &Folder,
     trained: Trained<'_>,
     Written { weights, saved }: Written,
 ) -> Result<Manifest, WorkerError> {
-    let path = folder.join(DENSE);
-    blocking("model files", move || write(&path, &weights)).await??;
+    let own = folder.clone();
+    blocking("model files", move || own.write(DENSE, &weights)).await??;
     let manifest = Manifest {
         format: FORMAT,
         job: trained.job.name.clone(),
@@ -128,8 +127,8 @@ pub(crate) async fn conclude(
         evaluation: trained.evaluation,
         validation: trained.validation,
     };
-    let (path, content) = (folder.join(MANIFEST), to_json(&manifest));
-    blocking("model files", move || write(&path, &content)).await??;
+    let (own, content) = (folder.clone(), to_json(&manifest));
+    blocking("model files", move || own.write(MANIFEST, &content)).await??;
     Ok(manifest)
 }
 
@@ -137,18 +136,12 @@ pub(crate) async fn conclude(
 ///
 /// # Errors
 /// When it cannot be made.
-pub(crate) async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
+pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
     let make = move || {
-        fs::create_dir_all(&folder).map_err(|source| file_error("create", &folder, source))?;
-        let manifest = folder.join(MANIFEST);
-        match fs::remove_file(&manifest) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(file_error("replace", &manifest, source));
-            }
-            _ => {}
-        }
         // Servers have their own working directories.
-        fs::canonicalize(&folder).map_err(|source| file_error("open", &folder, source))
+        let folder = folder.make()?;
+        folder.delete_file(MANIFEST)?;
+        Ok(folder)
     };
     blocking("model files", make).await?
 }
@@ -159,18 +152,18 @@ pub(crate) async fn prepare(folder: PathBuf) -> Result<PathBuf, WorkerError> {
 /// When it refuses or does not answer: by its name.
 pub(crate) async fn save_rows(
     server: &Arc<dyn Shard>,
-    folder: &Path,
+    folder: &Folder,
     stage: SaveStage,
 ) -> Result<SaveResponse, WorkerError> {
-    let saved = server.save(SaveRequest { folder: folder.display().to_string(), stage: stage.into() }).await;
+    let saved = server.save(SaveRequest { folder: folder.to_string(), stage: stage.into() }).await;
     let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
     saved.map_err(refused)
 }
 
-/// A model found on disk.
+/// A model that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct SavedModel {
-    folder: PathBuf,
+    folder: Folder,
     manifest: Manifest,
 }
 
@@ -179,16 +172,18 @@ impl SavedModel {
     ///
     /// # Errors
     /// When the folder holds no model, or one of another format.
-    pub(crate) async fn open(folder: &Path) -> Result<Self, WorkerError> {
-        let folder = folder.to_owned();
+    pub(crate) async fn open(folder: &Folder) -> Result<Self, WorkerError> {
+        let folder = folder.clone();
         blocking("model files", move || Self::read(&folder)).await?
     }
 
-    fn read(folder: &Path) -> Result<Self, WorkerError> {
-        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_owned(), reason };
+    fn read(folder: &Folder) -> Result<Self, WorkerError> {
+        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_string(), reason };
         let hint = "give the model folder of a finished run, such as runs/<name>/model";
-        let text = fs::read(folder.join(MANIFEST));
-        let text = text.map_err(|error| wrong(format!("no model here ({MANIFEST}: {error}); {hint}")))?;
+        let text = folder.read(MANIFEST).map_err(|error| match error.is_missing() {
+            true => wrong(format!("no model here ({error}); {hint}")),
+            false => WorkerError::from(error),
+        })?;
         let manifest: Manifest = serde_json::from_slice(&text)
             .map_err(|error| wrong(format!("{MANIFEST} is damaged ({error}); save the model again")))?;
         if manifest.format != FORMAT {
@@ -197,8 +192,7 @@ impl SavedModel {
             return Err(wrong(reason));
         }
         // Servers have their own working directories.
-        let folder = fs::canonicalize(folder).map_err(|source| file_error("open", folder, source))?;
-        Ok(Self { folder, manifest })
+        Ok(Self { folder: folder.make()?, manifest })
     }
 
     /// What is in it.
@@ -216,8 +210,8 @@ impl SavedModel {
         servers: &[Arc<dyn Shard>],
         how: Load,
     ) -> Result<(), WorkerError> {
-        let path = self.folder.join(&self.manifest.dense);
-        let read = move || fs::read(&path).map_err(|source| file_error("read", &path, source));
+        let (folder, file) = (self.folder.clone(), self.manifest.dense.clone());
+        let read = move || folder.read(&file);
         let weights = blocking("model files", read).await??;
         dense.call(move |dense| dense.model.load_safetensors(&weights)).await??;
         let loaded = try_join_all(servers.iter().map(|server| self.load_rows(server, how))).await?;
@@ -229,11 +223,11 @@ impl SavedModel {
             "{} rows were saved, but the embedding servers took {loaded}; is a file missing, or were they not empty?",
             self.manifest.rows
         );
-        Err(WorkerError::SavedModel { folder: self.folder.clone(), reason })
+        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
     }
 
     async fn load_rows(&self, server: &Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
-        let (folder, files) = (self.folder.display().to_string(), self.manifest.row_files.clone());
+        let (folder, files) = (self.folder.to_string(), self.manifest.row_files.clone());
         let loaded = server.load(LoadRequest { folder, files, replace: how == Load::Replace }).await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
@@ -249,9 +243,15 @@ mod tests {
     use prometheus::Registry;
     use zagros_job::Model;
 
+    use std::fs;
+
     use super::*;
     use crate::metrics::Metrics;
     use crate::testing::{FakeShard, job};
+
+    fn disk(folder: &tempfile::TempDir) -> Folder {
+        Folder::disk(folder.path())
+    }
 
     fn shards() -> Vec<Arc<dyn Shard>> {
         vec![Arc::new(FakeShard::default()), Arc::new(FakeShard::default())]
@@ -276,8 +276,8 @@ mod tests {
     async fn a_saved_model_loads() {
         let folder = tempfile::tempdir().unwrap();
         let (job, first) = dense(1).await;
-        let manifest = save(folder.path(), trained(&job), &first, &shards()).await.unwrap();
-        let saved = SavedModel::open(folder.path()).await.unwrap();
+        let manifest = save(&disk(&folder), trained(&job), &first, &shards()).await.unwrap();
+        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
         assert_eq!(saved.manifest(), &manifest);
         let (_, second) = dense(2).await;
         assert_ne!(weights(&second).await, weights(&first).await);
@@ -289,12 +289,12 @@ mod tests {
     async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
         let folder = tempfile::tempdir().unwrap();
         let (job, dense) = dense(1).await;
-        save(folder.path(), trained(&job), &dense, &shards()).await.unwrap();
+        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(FakeShard::default().failing_to_save())];
-        let error = save(folder.path(), trained(&job), &dense, &failing).await.unwrap_err().to_string();
+        let error = save(&disk(&folder), trained(&job), &dense, &failing).await.unwrap_err().to_string();
         assert!(error.contains("fake shard could not save its rows: disk full"), "{error}");
         assert!(!folder.path().join(MANIFEST).exists());
-        let error = SavedModel::open(folder.path()).await.unwrap_err().to_string();
+        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("no model here"), "{error}");
     }
 
@@ -303,8 +303,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (job, dense) = dense(1).await;
         let shards = shards();
-        save(folder.path(), trained(&job), &dense, &shards).await.unwrap();
-        let saved = SavedModel::open(folder.path()).await.unwrap();
+        save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
+        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
         let error = saved.load(&dense, &shards[..1], Load::Replace).await.unwrap_err().to_string();
         assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
     }
@@ -313,12 +313,12 @@ mod tests {
     async fn another_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (job, dense) = dense(1).await;
-        let mut manifest = save(folder.path(), trained(&job), &dense, &shards()).await.unwrap();
+        let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         manifest.format = 2;
         fs::write(folder.path().join(MANIFEST), to_json(&manifest)).unwrap();
-        let error = SavedModel::open(folder.path()).await.unwrap_err().to_string();
+        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("this release reads format 1"), "{error}");
         fs::write(folder.path().join(MANIFEST), b"{").unwrap();
-        assert!(SavedModel::open(folder.path()).await.unwrap_err().to_string().contains("is damaged"));
+        assert!(SavedModel::open(&disk(&folder)).await.unwrap_err().to_string().contains("is damaged"));
     }
 }

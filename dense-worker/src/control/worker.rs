@@ -18,6 +18,7 @@ use zagros_plumbing::process::{Machine, peak_memory};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::Encoding;
+use zagros_store::Folder;
 
 use super::blocking::blocking;
 use super::completer::Completer;
@@ -25,7 +26,7 @@ use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::passes::paths;
 use super::peers::{self, Peers};
-use super::resume::{Cutter, FileSize, ResumePoint};
+use super::resume::{Cutter, FileSize, Home, ResumePoint};
 use super::saved_model::{Trained, save};
 use super::slow::SlowServers;
 use super::splits::Splits;
@@ -208,7 +209,7 @@ impl Worker {
         let (window, places) = (Window::new(self.job.staleness()), self.job.staleness() + 1);
         let observer = Arc::clone(&self.observer);
         let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
-        let mut trainer = Trainer { peers, weights, window, ..self.trainer(data, metrics, dense, membership, client) };
+        let mut trainer = Trainer { peers, weights, window, ..self.trainer(data, metrics, dense, membership, client)? };
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
@@ -274,8 +275,10 @@ impl Worker {
         dense: DenseThread,
         membership: Arc<Membership>,
         client: Arc<EmbeddingClient>,
-    ) -> Trainer {
+    ) -> Result<Trainer, WorkerError> {
         let job = Arc::new(self.job.clone());
+        let home = Home::of(&job)?;
+        let checkpoints = self.folder.as_ref().map(|run| home.of_run(run));
         let patience = job.cluster.patience;
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let splits = Splits {
@@ -286,7 +289,7 @@ impl Worker {
             patience,
             stop: stop.clone(),
         };
-        Trainer {
+        Ok(Trainer {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
             peers: None,
@@ -299,11 +302,11 @@ impl Worker {
             stream: StreamPlace::default(),
             place: None,
             stopping: false,
-            cutter: Cutter::new(&job, self.folder.as_ref().map(RunFolder::checkpoints), sizes(&data.files)),
+            cutter: Cutter::new(&job, checkpoints.clone(), sizes(&data.files)),
             evaluated: None,
             untrained_rows: 0,
             of_passes: Vec::new(),
-            model: ModelChoice::new(&job, self.folder.as_ref().map(RunFolder::checkpoints)),
+            model: ModelChoice::new(&job, checkpoints),
             job,
             client,
             dense,
@@ -311,7 +314,7 @@ impl Worker {
             membership,
             stop,
             splits,
-        }
+        })
     }
 
     async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<(), WorkerError> {
@@ -319,7 +322,7 @@ impl Worker {
         let ((steps, samples), (evaluation, validation)) = (trainer.model_age(), trainer.measures());
         let trained = Trained { job: &self.job, outcome, steps, samples, evaluation, validation };
         let folder: PathBuf = folder.model();
-        save(&folder, trained, &trainer.dense, &trainer.client.servers()).await?;
+        save(&Folder::disk(&folder), trained, &trainer.dense, &trainer.client.servers()).await?;
         self.observer.on(&Event::Saved { folder });
         Ok(())
     }

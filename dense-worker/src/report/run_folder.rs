@@ -1,11 +1,13 @@
 //! The folder of one run: `job.toml`, `metrics.jsonl`, `tensorboard/`, `checkpoints/`, `summary.json`, `model/`,
 //! `report.html`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use zagros_job::Job;
+use zagros_store::Folder;
 
 use super::files::{file_error, seconds_since_epoch, to_json, write};
 use crate::error::WorkerError;
@@ -50,26 +52,34 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// The folders of all runs of this job's name, in the order that they were started in.
+    /// The folders of all runs of this job's name, in the order that they were started in; and of those among
+    /// `elsewhere`, names of folders of runs, which may not be here.
     ///
     /// # Errors
     /// When the parent folder cannot be read.
-    pub fn of_job(job: &Job) -> Result<Vec<Self>, WorkerError> {
+    pub fn of_job(job: &Job, elsewhere: &[String]) -> Result<Vec<Self>, WorkerError> {
         let parent = &job.output.folder;
-        let entries = match fs::read_dir(parent) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|source| file_error("read", parent, source))?,
-        };
+        let mut names: BTreeSet<String> = Folder::disk(parent).folders()?.into_iter().collect();
+        names.extend(elsewhere.iter().cloned());
         let base = format!("{}-", file_name(&job.name));
-        let mut runs = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|source| file_error("read", parent, source))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let stamp = name.strip_prefix(&base).and_then(stamp);
-            runs.extend(stamp.filter(|_| path.is_dir()).map(|stamp| (stamp, Self { path })));
-        }
+        let run = |name: String| Some((stamp(name.strip_prefix(&base)?)?, Self { path: parent.join(&name) }));
+        let mut runs: Vec<_> = names.into_iter().filter_map(run).collect();
         runs.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(runs.into_iter().map(|(_, run)| run).collect())
+    }
+
+    /// Makes the folder of a run that began elsewhere.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(&self) -> Result<(), WorkerError> {
+        fs::create_dir_all(&self.path).map_err(|source| file_error("create", &self.path, source))
+    }
+
+    /// The folder's name, the run's own among all of this parent.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Takes a folder that [`Self::create`] made, maybe in another process.
@@ -247,13 +257,16 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
         (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
-        assert_eq!(RunFolder::of_job(&job).unwrap(), []);
+        assert_eq!(RunFolder::of_job(&job, &[]).unwrap(), []);
         let runs = ["ads-20260131-235959-10", "ads-20260131-235959", "ads-20260131-235959-2", "ads-20251231-000000"];
         for name in runs.into_iter().chain(["ads-b-20260131-235959", "ads-notes", "ads-20260131-2359xx"]) {
             fs::create_dir_all(job.output.folder.join(name)).unwrap();
         }
-        let found: Vec<PathBuf> = RunFolder::of_job(&job).unwrap().into_iter().map(|run| run.path).collect();
+        let found: Vec<PathBuf> = RunFolder::of_job(&job, &[]).unwrap().into_iter().map(|run| run.path).collect();
         assert_eq!(found, [runs[3], runs[1], runs[2], runs[0]].map(|name| job.output.folder.join(name)));
+        let elsewhere = ["ads-20260101-000000", runs[1], "other-20260101-000000"].map(str::to_owned);
+        let found: Vec<String> = RunFolder::of_job(&job, &elsewhere).unwrap().iter().map(RunFolder::name).collect();
+        assert_eq!(found, [runs[3], "ads-20260101-000000", runs[1], runs[2], runs[0]]);
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn with(folder: &Path, more: &[&str]) -> Job {
 /// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
 async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
     let cluster = Cluster::start(&job).await;
-    let resume = run.and_then(|run| ResumePoint::newest(run).unwrap());
+    let resume = run.and_then(|run| ResumePoint::newest(&job, run).unwrap());
     let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
     let (meeting, recording) = (Arc::new(InProcess::default()), Arc::new(Recording::default()));
     let shutdown = Shutdown::new();
@@ -135,7 +135,10 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
         let second = run(job, Some(&first.run), Break::Never).await;
         assert_eq!(second.losses, whole.losses[made..], "after step {made}");
         same_end(&whole, &second);
-        assert!(ResumePoint::newest(&second.run).unwrap().is_none(), "a finished run leaves checkpoints behind");
+        assert!(
+            ResumePoint::newest(&with(folder.path(), &[]), &second.run).unwrap().is_none(),
+            "a finished run leaves checkpoints behind"
+        );
     }
 }
 
@@ -151,10 +154,10 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
 
     let first = run(with(folder.path(), &cuts), None, Break::Sudden(35)).await;
     assert_eq!(first.losses, whole.losses[..first.losses.len()]);
-    let point = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
     let found = ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().expect("the last run");
-    assert_eq!(found.point.folder(), point.folder());
+    assert_eq!(found.point.folder().path(), point.folder().path());
     let second = run(with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
     assert_eq!(second.losses, whole.losses[point.step() as usize..]);
     same_end(&whole, &second);
@@ -172,7 +175,7 @@ async fn workers_go_on_together_bit_by_bit() {
     let whole = run(job(), None, Break::Never).await;
     for how in [Break::Tidy(23), Break::Sudden(35)] {
         let first = run(job(), None, how).await;
-        let step = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint").step();
+        let step = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
         assert!(step >= 20, "{step}");
         let second = run(job(), Some(&first.run), Break::Never).await;
         assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
@@ -220,7 +223,7 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(with(folder.path(), &[]), None, Break::Tidy(9)).await;
-    let point = ResumePoint::newest(&first.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     let job = job_over(rows(4001), folder.path(), &SETS);
     let changes: Vec<String> = point.changes(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");

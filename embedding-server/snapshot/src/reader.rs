@@ -3,6 +3,7 @@
 mod first_version;
 mod source;
 
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use crate::SnapshotError;
@@ -25,7 +26,22 @@ impl Reader {
     /// # Errors
     /// When there is no such file, or it is none of ours, of a later version, cut off or damaged.
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
-        let mut from = Source::open(path)?;
+        Self::start(Source::open(path)?)
+    }
+
+    /// Reads the header of a file that lies anywhere, of this many bytes; errors call it `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_input(
+        path: &Path,
+        input: impl Read + Seek + Send + 'static,
+        bytes: u64,
+    ) -> Result<Self, SnapshotError> {
+        Self::start(Source::new(path, input, bytes))
+    }
+
+    fn start(mut from: Source) -> Result<Self, SnapshotError> {
         let (version, header) = read_header(&mut from)?;
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }

@@ -94,6 +94,6 @@ mod tests {
         std::fs::write(&blocked, "").unwrap();
         let below = SaveRequest { folder: blocked.display().to_string(), stage: SaveStage::Cut.into() };
         let refused = shard.save(below).await.unwrap_err();
-        assert!(refused.message.contains("cannot make"), "{refused}");
+        assert!(refused.message.contains("cannot create"), "{refused}");
     }
 }

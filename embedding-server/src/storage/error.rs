@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
+use zagros_store::{Problem, StoreError};
 use zagros_table::{ClearError, CutError, TableError};
 
 /// Why rows could not be saved or loaded.
@@ -12,6 +13,8 @@ use zagros_table::{ClearError, CutError, TableError};
 pub(crate) enum StorageError {
     #[error("cannot write rows: {0}")]
     Write(#[from] io::Error),
+    #[error(transparent)]
+    Folder(#[from] StoreError),
     #[error(transparent)]
     Read(#[from] SnapshotError),
     #[error("{file:?} is not the name of a file in the folder; name files without a path, as the save answered them")]
@@ -28,10 +31,24 @@ pub(crate) enum StorageError {
     Table { name: String, source: TableError },
 }
 
+impl StorageError {
+    /// Whether an object store did not answer, or could not.
+    fn is_away(&self) -> bool {
+        match self {
+            Self::Folder(error) => matches!(error, StoreError::Bucket { problem: Problem::Away, .. }),
+            Self::Write(error) | Self::Read(SnapshotError::Read { source: error, .. }) => {
+                error.kind() == io::ErrorKind::NotConnected
+            }
+            _ => false,
+        }
+    }
+}
+
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
         let kind = match &error {
-            StorageError::Write(_) => RefusalKind::Internal,
+            error if error.is_away() => RefusalKind::Unavailable,
+            StorageError::Write(_) | StorageError::Folder(_) => RefusalKind::Internal,
             StorageError::Read(SnapshotError::Read { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
                 RefusalKind::Internal
             }

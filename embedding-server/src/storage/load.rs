@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
-use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, Reader, TableHeader};
+use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, Reader, SnapshotError, TableHeader};
+use zagros_store::Folder;
 use zagros_table::{Rows, Table, TableError};
 
 use super::StorageError;
@@ -18,8 +19,8 @@ use crate::datapath::Owned;
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     let placement = service.placement()?;
     let _turn = service.storage.take()?;
-    let folder = Path::new(&request.folder);
-    let open = |file: &String| Source::open(service, &placement, path_of(folder, file)?);
+    let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
+    let open = |file: &String| Source::open(service, &placement, Saved::new(&folder, file)?);
     let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     sources.iter().try_for_each(Source::verify)?;
     if request.replace {
@@ -33,12 +34,28 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     Ok(LoadResponse { rows })
 }
 
-/// A file of the folder itself: a name that leads elsewhere is refused.
-fn path_of(folder: &Path, file: &str) -> Result<PathBuf, StorageError> {
-    if Path::new(file).file_name().is_none_or(|name| name != file) {
-        return Err(StorageError::FileName { file: file.to_owned() });
+/// A file of rows, wherever it is.
+struct Saved {
+    folder: Folder,
+    name: String,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl Saved {
+    /// A file of the folder itself: a name that leads elsewhere is refused.
+    fn new(folder: &Folder, file: &str) -> Result<Self, StorageError> {
+        if Path::new(file).file_name().is_none_or(|name| name != file) {
+            return Err(StorageError::FileName { file: file.to_owned() });
+        }
+        Ok(Self { folder: folder.clone(), name: file.to_owned(), path: format!("{folder}/{file}").into() })
     }
-    Ok(folder.join(file))
+
+    fn open(&self) -> Result<Reader, SnapshotError> {
+        let input = self.folder.input(&self.name);
+        let (input, bytes) = input.map_err(|source| SnapshotError::Read { path: self.path.clone(), source })?;
+        Reader::from_input(&self.path, input, bytes)
+    }
 }
 
 /// Whether the server that wrote a file owned buckets of ours.
@@ -51,7 +68,7 @@ fn may_have_ours(header: &Header, placement: &Owned) -> bool {
 struct Source<'a> {
     service: &'a EmbeddingService,
     placement: &'a Owned,
-    path: PathBuf,
+    saved: Saved,
     /// In the order of the file's tables.
     tables: Vec<Target<'a>>,
     /// The file may have sightings of our ids.
@@ -72,29 +89,29 @@ struct Target<'a> {
 
 impl<'a> Source<'a> {
     /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
-    fn open(service: &'a EmbeddingService, placement: &'a Owned, path: PathBuf) -> Result<Self, StorageError> {
-        let reader = Reader::open(&path)?;
+    fn open(service: &'a EmbeddingService, placement: &'a Owned, saved: Saved) -> Result<Self, StorageError> {
+        let reader = saved.open()?;
         let header = reader.header();
         let target = |saved| Target::of(service, placement, header, saved);
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
         match tables {
             Ok(tables) => {
                 let has_ours = may_have_ours(header, placement);
-                Ok(Self { service, placement, path, tables, has_ours })
+                Ok(Self { service, placement, saved, tables, has_ours })
             }
-            Err(problem) => Err(StorageError::OtherModel { path, problem }),
+            Err(problem) => Err(StorageError::OtherModel { path: saved.path, problem }),
         }
     }
 
     fn verify(&self) -> Result<(), StorageError> {
-        let mut reader = Reader::open(&self.path)?;
+        let mut reader = self.saved.open()?;
         while reader.next(|head| self.concerns(head))?.is_some() {}
         Ok(())
     }
 
     /// Puts in what is ours; answers how many rows.
     fn take(&self) -> Result<u64, StorageError> {
-        let mut reader = Reader::open(&self.path)?;
+        let mut reader = self.saved.open()?;
         let mut rows = 0;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
             rows += self.put(block)?;

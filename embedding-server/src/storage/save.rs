@@ -1,16 +1,14 @@
 //! Writes all rows of this server, in memory and beyond, as one file: one instant, while lookups and pushes go on.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::Write;
 use std::time::Instant;
 
 use tracing::info;
-use zagros_plumbing::durable;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_snapshot::{Clock, Header, Writer, Written, file_name};
+use zagros_store::Folder;
 use zagros_table::{Cut, Rows, Sighted, Table, TableError};
 
 use super::StorageError;
@@ -28,31 +26,26 @@ pub(crate) fn save(
     let placement = service.placement()?;
     let _turn = service.storage.take()?;
     let started = Instant::now();
-    let folder = Path::new(&request.folder);
+    let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
     let name = file_name(service.index.0, service.servers);
-    let path = folder.join(&name);
-    make_folder(folder).map_err(StorageError::Write)?;
+    folder.make().map_err(StorageError::Folder)?;
     let cut = service.tables.cut().map_err(StorageError::Cut)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     tell_cut(pause_seconds);
-    let Written { rows, bytes, crc } = write_file(service, &placement, &cut, &path)?;
+    let Written { rows, bytes, crc } = write_file(service, &placement, &cut, &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
-    info!(rows, bytes, seconds, path = %path.display(), "rows saved");
+    info!(rows, bytes, seconds, %folder, name, "rows saved");
     Ok(SaveResponse { files: vec![name], rows, bytes, crcs: vec![crc], seconds, pause_seconds })
-}
-
-fn make_folder(folder: &Path) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot make {}: {error}", folder.display()));
-    fs::create_dir_all(folder).map_err(named)
 }
 
 fn write_file(
     service: &EmbeddingService,
     placement: &Owned,
     cut: &Cut<'_>,
-    path: &Path,
+    folder: &Folder,
+    name: &str,
 ) -> Result<Written, StorageError> {
-    durable::write_unless(path, |file| match write_tables(service, placement, cut, file) {
+    folder.write_unless(name, |file| match write_tables(service, placement, cut, file) {
         Err(StorageError::Write(error)) => Err(error),
         written => Ok(written),
     })?
@@ -62,7 +55,7 @@ fn write_tables(
     service: &EmbeddingService,
     placement: &Owned,
     cut: &Cut<'_>,
-    file: &mut BufWriter<File>,
+    file: &mut dyn Write,
 ) -> Result<Written, StorageError> {
     let mut writer = Writer::start(file, header(service, placement))?;
     let moment = cut.moment();

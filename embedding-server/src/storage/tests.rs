@@ -265,7 +265,7 @@ fn a_folder_that_cannot_be_made_is_named() {
         ..SaveRequest::default()
     };
     let refusal = storage::save(&service, &request, |_| ()).unwrap_err();
-    assert!(refusal.message.contains("cannot make") && refusal.message.contains("below"), "{refusal}");
+    assert!(refusal.message.contains("cannot create") && refusal.message.contains("below"), "{refusal}");
 }
 
 /// Servers of a changed job, each at generation 1 of an even map.

@@ -15,6 +15,12 @@ pub(crate) struct Checkpoint {
     /// steps.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub(crate) every_steps: Option<u64>,
+    /// Folder that checkpoints and kept states are written to, in one of the run's name: a path that every role reaches,
+    /// or `s3://bucket/prefix` in an S3-compatible store. Credentials and endpoint are taken from the environment
+    /// of every role: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP. A relative
+    /// path starts at the current directory. Default: `checkpoints` in the run folder.
+    #[schemars(length(min = 1))]
+    pub(crate) folder: Option<String>,
     /// Newest checkpoints that are kept, each with all rows and the state of every optimiser. 0 makes none at all, also
     /// not when the run is interrupted.
     #[schemars(range(max = 1000))]
@@ -23,6 +29,6 @@ pub(crate) struct Checkpoint {
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self { every_seconds: 600.0, every_steps: None, keep: 2 }
+        Self { every_seconds: 600.0, every_steps: None, folder: None, keep: 2 }
     }
 }

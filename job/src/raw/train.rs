@@ -159,8 +159,7 @@ pub(crate) struct Output {
     pub(crate) save_model: bool,
     /// Whether TensorBoard events are written to the run folder.
     pub(crate) tensorboard: bool,
-    /// States that are kept in the run folder below `checkpoints` while training, the best by `train.early_stop.metric`,
-    /// besides the last; the best one becomes the saved model. 0 keeps none: the last state is saved then. Default: 1
+    /// States that are kept where the checkpoints are while training, the best by `train.early_stop.metric`, besides the last; the best one becomes the saved model. 0 keeps none: the last state is saved then. Default: 1
     /// with `train.early_stop`, else 0.
     #[schemars(range(max = 1000))]
     pub(crate) keep_best: Option<u32>,

@@ -45,9 +45,15 @@ impl Resolver<'_> {
             let help = "remove it: the model is saved in the end; or train with one worker, or in mode \"hybrid\"";
             self.problem("checkpoint.every_steps", message, "with one worker only", help);
         }
+        if let Some(reason) = raw.folder.as_deref().and_then(no_folder) {
+            let help =
+                "give a path, or s3://bucket/prefix; the endpoint is told by AWS_ENDPOINT_URL in the environment";
+            self.problem("checkpoint.folder", "`checkpoint.folder` names no folder", reason, help);
+        }
         let every = Duration::from_secs_f64(raw.every_seconds);
         let keep = if apart { 0 } else { raw.keep as usize };
-        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps: raw.every_steps, keep }
+        let (every_steps, folder) = (raw.every_steps, raw.folder.clone());
+        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps, folder, keep }
     }
 
     /// The dense network's table is the job's own.
@@ -56,6 +62,17 @@ impl Resolver<'_> {
             let message = format!("a table is named \"{DENSE_TABLE}\", as that of the dense network in mode \"async\"");
             self.problem("features.categorical", message, "name taken", "give the feature another `table`");
         }
+    }
+}
+
+/// What is wrong with text that is to name a folder, as far as that can be seen without asking for it.
+fn no_folder(text: &str) -> Option<&'static str> {
+    match text.split_once("://")? {
+        ("s3", rest) if rest.starts_with('/') || rest.is_empty() => Some("no bucket"),
+        ("s3", rest) if rest.contains(['@', '?', '#', ':']) => Some("only a bucket and a prefix"),
+        ("file", path) if !path.starts_with('/') => Some("not an absolute path"),
+        ("s3" | "file", _) => None,
+        _ => Some("neither s3:// nor file://"),
     }
 }
 
@@ -80,6 +97,20 @@ mod tests {
         assert_eq!([1, 2].map(|workers| job(CRITEO, &with(workers)).checkpoint.keep), [2, 0]);
         let found = problems(CRITEO, &format!("{}[checkpoint]\nevery_steps = 5\n", with(2)));
         assert_eq!(found, ["2 workers make no steps together in mode \"async\", to cut a checkpoint after"]);
+    }
+
+    #[test]
+    fn checkpoints_go_to_a_path_or_a_bucket() {
+        let with = |folder: &str| format!("[checkpoint]\nfolder = '{folder}'\n");
+        for good in ["checkpoints", "/mnt/disk", "file:///mnt/disk", "s3://models", "s3://models/ads/ctr"] {
+            let job = job(CRITEO, &with(good));
+            assert_eq!(job.checkpoint.folder.as_deref(), Some(good));
+            assert!(job.to_toml().contains(&format!("folder = \"{good}\"")));
+        }
+        assert_eq!(job(CRITEO, "").checkpoint.folder, None);
+        for bad in ["s3://", "s3:///prefix", "s3://key:secret@models", "gs://models", "file://disk"] {
+            assert_eq!(problems(CRITEO, &with(bad)), ["`checkpoint.folder` names no folder"], "{bad}");
+        }
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //!
 //! What fails here fails the checkpoint, never training: the last good one stays, and everyone is told.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +13,7 @@ use zagros_embedding_client::Shard;
 use zagros_job::Job;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage};
+use zagros_store::{Folder, StoreError};
 
 use super::point::{JOB, OPTIMIZER, TRAINING, all, complete, folder_of};
 use super::training::{FORMAT, FileSize, Reader, Training};
@@ -26,7 +25,7 @@ use crate::control::train::Trainer;
 use crate::datapath::dense::Dense;
 use crate::error::WorkerError;
 use crate::event::Event;
-use crate::report::files::{file_error, to_json, write};
+use crate::report::files::to_json;
 use crate::summary::Outcome;
 
 /// When checkpoints are due, and the one that is being written.
@@ -36,7 +35,7 @@ pub(crate) struct Cutter {
     every_steps: Option<u64>,
     keep: usize,
     /// Parent of the checkpoints; none are made without one.
-    folder: Option<PathBuf>,
+    folder: Option<Folder>,
     files: Vec<FileSize>,
     last: Instant,
     under_way: Option<AbortOnDropHandle<Result<u64, WorkerError>>>,
@@ -46,8 +45,8 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     /// As the job wants it, below `folder`, of training on `files`.
-    pub(crate) fn new(job: &Job, folder: Option<PathBuf>, files: Vec<FileSize>) -> Self {
-        let rule = job.checkpoint;
+    pub(crate) fn new(job: &Job, folder: Option<Folder>, files: Vec<FileSize>) -> Self {
+        let rule = &job.checkpoint;
         Self {
             every: rule.every,
             every_steps: rule.every_steps,
@@ -70,6 +69,20 @@ impl Cutter {
     /// Step of the newest checkpoint that is complete; 0 before the first.
     pub(crate) fn newest(&self) -> u64 {
         self.complete
+    }
+
+    /// Training goes on from the checkpoint of this step.
+    pub(crate) fn resumed_at(&mut self, step: u64) {
+        self.complete = step;
+    }
+
+    /// Makes the folder of a checkpoint. A disk is looked at for an older manifest; a store, which may take its time while
+    /// training stands still, is asked only where one is known to be.
+    async fn prepare(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
+        if folder.path().is_none() && step != self.complete {
+            return Ok(folder);
+        }
+        saved_model::prepare(folder).await
     }
 
     /// Takes note of a checkpoint that is written now, and says whether none is being written.
@@ -135,7 +148,7 @@ impl Trainer {
         self.cutter.settle().await;
         let Some(folder) = self.cutter.folder.clone() else { return };
         let forgotten = blocking("checkpoints", move || retain(&folder, 0)).await;
-        if let Err(error) | Ok(Err(error)) = forgotten {
+        if let Err(error) = forgotten.and_then(|forgotten| Ok(forgotten?)) {
             warn!(%error, "old checkpoints are still there");
         }
     }
@@ -156,7 +169,7 @@ impl Trainer {
         }
         let started = Instant::now();
         let step = self.tracker.steps;
-        let folder = saved_model::prepare(folder_of(&checkpoints, step)).await?;
+        let folder = self.cutter.prepare(folder_of(&checkpoints, step), step).await?;
         let training = self.training(pass, readers).await?;
         let parts = self
             .dense
@@ -233,8 +246,8 @@ struct Writing {
     job: Arc<Job>,
     step: u64,
     samples: u64,
-    checkpoints: PathBuf,
-    folder: PathBuf,
+    checkpoints: Folder,
+    folder: Folder,
     weights: Vec<u8>,
     optimizer: Vec<u8>,
     training: Training,
@@ -250,9 +263,9 @@ impl Writing {
         let saved = try_join_all(saved).await?;
         let (own, text) = (folder.clone(), job.to_toml());
         let write_own = move || {
-            write(&own.join(OPTIMIZER), &optimizer)?;
-            write(&own.join(TRAINING), &to_json(&training))?;
-            write(&own.join(JOB), text.as_bytes())
+            own.write(OPTIMIZER, &optimizer)?;
+            own.write(TRAINING, &to_json(&training))?;
+            own.write(JOB, text.as_bytes())
         };
         blocking("checkpoint", write_own).await??;
         let outcome = Outcome::Interrupted;
@@ -265,22 +278,22 @@ impl Writing {
 
 /// Deletes all but the newest, each manifest first: half a folder is no checkpoint. Called when none is being written,
 /// so one without a manifest is what an earlier process left.
-fn retain(checkpoints: &Path, keep: usize) -> Result<(), WorkerError> {
+fn retain(checkpoints: &Folder, keep: usize) -> Result<(), StoreError> {
     let complete = complete(checkpoints)?;
     let kept = &complete[complete.len().saturating_sub(keep)..];
-    for folder in all(checkpoints)?.into_iter().filter(|(step, _)| kept.iter().all(|(kept, _)| kept != step)) {
-        let (_, folder) = folder;
-        let deleted = match fs::remove_file(folder.join(saved_model::MANIFEST)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => fs::remove_dir_all(&folder),
-        };
-        deleted.map_err(|source| file_error("delete", &folder, source))?;
+    for (step, folder) in all(checkpoints)? {
+        if kept.iter().all(|(kept, _)| *kept != step) {
+            folder.delete_file(saved_model::MANIFEST)?;
+            folder.delete()?;
+        }
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::testing::job;
     use zagros_job::Model;
@@ -288,7 +301,7 @@ mod tests {
     fn cutter(every_steps: Option<u64>, keep: usize) -> Cutter {
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         (job.checkpoint.every_steps, job.checkpoint.keep) = (every_steps, keep);
-        Cutter::new(&job, Some("checkpoints".into()), Vec::new())
+        Cutter::new(&job, Some(Folder::disk("checkpoints")), Vec::new())
     }
 
     #[test]
@@ -301,20 +314,34 @@ mod tests {
         assert_eq!(steps(timed).len(), 6);
     }
 
+    /// A store may take its time, and training stands still meanwhile.
+    #[tokio::test]
+    async fn a_store_is_asked_for_an_older_manifest_only_where_one_is() {
+        let store = zagros_fake_s3::FakeS3::start("models");
+        let open = || Folder::open_in(&store.environment(), "s3://models/run", Duration::from_secs(20)).unwrap();
+        store.put("run/resume-000000000005/manifest.json", "{}");
+        let mut cutter = cutter(Some(5), 1);
+        cutter.prepare(folder_of(&open(), 10), 10).await.unwrap();
+        assert_eq!(store.requests(), [""; 0]);
+        cutter.resumed_at(5);
+        cutter.prepare(folder_of(&open(), 5), 5).await.unwrap();
+        assert_eq!((store.keys(), cutter.newest()), (Vec::new(), 5));
+    }
+
     #[test]
     fn the_newest_are_kept() {
         let folder = tempfile::tempdir().unwrap();
+        let disk = Folder::disk(folder.path());
         for step in [5, 100, 20] {
-            let path = folder_of(folder.path(), step);
-            fs::create_dir(&path).unwrap();
-            fs::write(path.join(saved_model::MANIFEST), "{}").unwrap();
+            let checkpoint = folder_of(&disk, step).make().unwrap();
+            checkpoint.write(saved_model::MANIFEST, b"{}").unwrap();
         }
-        fs::create_dir(folder_of(folder.path(), 7)).unwrap();
+        folder_of(&disk, 7).make().unwrap();
         fs::create_dir(folder.path().join("step-000000007")).unwrap();
-        let left = || all(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
-        retain(folder.path(), 2).unwrap();
+        let left = || all(&disk).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+        retain(&disk, 2).unwrap();
         assert_eq!(left(), [20, 100]);
-        retain(folder.path(), 0).unwrap();
+        retain(&disk, 0).unwrap();
         assert!(left().is_empty());
         assert!(folder.path().join("step-000000007").is_dir());
     }

@@ -5,10 +5,13 @@
 //! after it is in the rows (invariant CK-2).
 
 mod cut;
+mod home;
 mod point;
 mod restore;
 mod training;
 
 pub(crate) use cut::Cutter;
+pub(crate) use home::Home;
+pub use home::check_checkpoints;
 pub use point::{LastRun, ResumePoint};
 pub(crate) use training::{FileSize, Training};

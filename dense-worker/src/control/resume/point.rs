@@ -1,16 +1,16 @@
 //! A checkpoint on disk: where it is, and whether a job may go on from it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use zagros_ingest::FileInfo;
 use zagros_job::{Change, Job, Overrides};
+use zagros_store::{Folder, StoreError};
 
 use super::Training;
+use super::home::Home;
 use super::training::FORMAT;
 use crate::control::saved_model::MANIFEST;
 use crate::error::WorkerError;
-use crate::report::files::file_error;
 use crate::report::{RunFolder, RunLock};
 
 /// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
@@ -23,7 +23,7 @@ pub(super) const JOB: &str = "job.toml";
 /// A checkpoint that a run can go on from.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
-    folder: PathBuf,
+    folder: Folder,
     training: Training,
     /// As it was trained, standardisation fitted.
     job: Job,
@@ -41,24 +41,37 @@ pub struct LastRun {
 }
 
 impl ResumePoint {
-    /// The newest complete checkpoint of a run.
+    /// The newest complete checkpoint of a run of this job.
     ///
     /// # Errors
-    /// When there is one that cannot be read.
-    pub fn newest(run: &RunFolder) -> Result<Option<Self>, WorkerError> {
-        let newest = complete(&run.checkpoints())?.pop();
+    /// When there is one that cannot be read, or the job's `checkpoint.folder` cannot be.
+    pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
+        Self::newest_in(&Home::of(job)?.of_run(run))
+    }
+
+    fn newest_in(checkpoints: &Folder) -> Result<Option<Self>, WorkerError> {
+        let newest = complete(checkpoints)?.pop();
         newest.map(|(_, folder)| Self::open(folder)).transpose()
     }
 
     /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
-    /// another process is at now, and such as ended before their first checkpoint, are passed over.
+    /// another process is at now, and such as ended before their first checkpoint, are passed over. A run of another
+    /// machine, whose checkpoints lie where this one reaches them, gets a folder here.
     ///
     /// # Errors
     /// When folders or the checkpoint cannot be read.
     pub fn of_last_run(job: &Job) -> Result<Option<LastRun>, WorkerError> {
-        for folder in RunFolder::of_job(job)?.into_iter().rev() {
+        let home = Home::of(job)?;
+        for folder in RunFolder::of_job(job, &home.runs()?)?.into_iter().rev() {
+            let is_here = folder.path().is_dir();
+            if !is_here {
+                if complete(&home.of_run(&folder))?.is_empty() {
+                    continue;
+                }
+                folder.make()?;
+            }
             let Some(lock) = folder.lock()? else { continue };
-            if let Some(point) = Self::newest(&folder)? {
+            if let Some(point) = Self::newest_in(&home.of_run(&folder))? {
                 return Ok(Some(LastRun { folder, lock, point }));
             }
             if folder.summary_file().is_file() {
@@ -69,19 +82,23 @@ impl ResumePoint {
         Ok(None)
     }
 
-    fn open(folder: PathBuf) -> Result<Self, WorkerError> {
+    fn open(folder: Folder) -> Result<Self, WorkerError> {
         let help = "delete that folder to go on from an earlier checkpoint, or start over with --fresh";
-        let wrong =
-            |reason: String| WorkerError::SavedModel { folder: folder.clone(), reason: format!("{reason}; {help}") };
-        let path = folder.join(TRAINING);
-        let text = fs::read(&path).map_err(|source| file_error("read", &path, source))?;
+        let wrong = |reason: String| WorkerError::SavedModel {
+            folder: folder.to_string(),
+            reason: format!("{reason}; {help}"),
+        };
+        let text = folder.read(TRAINING)?;
         let training: Training =
             serde_json::from_slice(&text).map_err(|error| wrong(format!("{TRAINING} is damaged ({error})")))?;
         if training.format != FORMAT {
             let found = training.format;
             return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")));
         }
-        let job = Job::load(&folder.join(JOB), &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
+        let text =
+            String::from_utf8(folder.read(JOB)?).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
+        let path = PathBuf::from(format!("{folder}/{JOB}"));
+        let job = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
         Ok(Self { folder, training, job })
     }
 
@@ -93,7 +110,7 @@ impl ResumePoint {
 
     /// The checkpoint's folder.
     #[must_use]
-    pub fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
@@ -111,7 +128,7 @@ impl ResumePoint {
     pub(crate) fn prepare(&self, job: &mut Job, files: &[FileInfo]) -> Result<(), WorkerError> {
         if let Some(reason) = self.training.other_files(files) {
             let reason = format!("the data has changed since: {reason}; start over with --fresh");
-            return Err(WorkerError::SavedModel { folder: self.folder.clone(), reason });
+            return Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason });
         }
         job.features = self.job.features.clone();
         Ok(())
@@ -119,44 +136,41 @@ impl ResumePoint {
 }
 
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
-pub(super) fn complete(checkpoints: &Path) -> Result<Vec<(u64, PathBuf)>, WorkerError> {
-    let mut found = all(checkpoints)?;
-    found.retain(|(_, folder)| folder.join(MANIFEST).is_file());
+pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
+    let mut found = Vec::new();
+    for (step, folder) in all(checkpoints)? {
+        if folder.has(MANIFEST)? {
+            found.push((step, folder));
+        }
+    }
     Ok(found)
 }
 
 /// Steps and folders of checkpoints, also of those that are not complete, oldest first.
-pub(super) fn all(checkpoints: &Path) -> Result<Vec<(u64, PathBuf)>, WorkerError> {
-    let entries = match fs::read_dir(checkpoints) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|source| file_error("read", checkpoints, source))?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(|source| file_error("read", checkpoints, source))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let step = name.strip_prefix(PREFIX).and_then(|step| step.parse().ok());
-        if let Some(step) = step {
-            found.push((step, path));
-        }
-    }
+pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
+    let step = |name: &String| name.strip_prefix(PREFIX).and_then(|step| step.parse::<u64>().ok());
+    let mut found: Vec<(u64, String)> =
+        checkpoints.folders()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
     found.sort_unstable();
-    Ok(found)
+    Ok(found.into_iter().map(|(step, name)| (step, checkpoints.join(&name))).collect())
 }
 
 /// Where the checkpoint of a step is.
-pub(super) fn folder_of(checkpoints: &Path, step: u64) -> PathBuf {
-    checkpoints.join(format!("{PREFIX}{step:012}"))
+pub(super) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
+    checkpoints.join(&format!("{PREFIX}{step:012}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(complete(&folder.path().join("nothing")).unwrap(), []);
+        let disk = Folder::disk(folder.path());
+        assert!(complete(&disk.join("nothing")).unwrap().is_empty());
         for (name, is_complete) in
             [("resume-000000000010", true), ("resume-9", true), ("resume-11", false), ("step-000000012", true)]
         {
@@ -166,8 +180,8 @@ mod tests {
                 fs::write(path.join(MANIFEST), "{}").unwrap();
             }
         }
-        let steps: Vec<u64> = complete(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect();
+        let steps: Vec<u64> = complete(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
         assert_eq!(steps, [9, 10]);
-        assert!(folder_of(folder.path(), 10).is_dir());
+        assert!(folder_of(&disk, 10).has(MANIFEST).unwrap());
     }
 }

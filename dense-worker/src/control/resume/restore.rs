@@ -13,7 +13,6 @@ use crate::control::train::Trainer;
 use crate::datapath::group::Turn;
 use crate::error::WorkerError;
 use crate::event::Event;
-use crate::report::files::file_error;
 
 /// How often the others hear that the first worker is still at it.
 const PULSE: Duration = Duration::from_millis(500);
@@ -44,12 +43,10 @@ impl Trainer {
 
     async fn lead_resume(&mut self, point: Option<&ResumePoint>) -> Result<(), WorkerError> {
         let Some(point) = point else { return self.pulse(false).await };
-        let (dense, servers, folder) = (self.dense.clone(), self.client.servers(), point.folder().to_owned());
+        let (dense, servers, folder) = (self.dense.clone(), self.client.servers(), point.folder().clone());
         let load = async move {
             SavedModel::open(&folder).await?.load(&dense, &servers, Load::Replace).await?;
-            let path = folder.join(OPTIMIZER);
-            let read = move || std::fs::read(&path).map_err(|source| file_error("read", &path, source));
-            let state = blocking("checkpoint", read).await??;
+            let state = blocking("checkpoint", move || folder.read(OPTIMIZER)).await??;
             dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)
         };
         let mut load = load.boxed();
@@ -63,7 +60,7 @@ impl Trainer {
             }
         }
         self.pulse(false).await?;
-        self.observer.on(&Event::Resumed { step: point.step(), folder: point.folder().to_owned() });
+        self.observer.on(&Event::Resumed { step: point.step(), folder: point.folder().to_string() });
         Ok(())
     }
 
@@ -89,6 +86,7 @@ impl Trainer {
         let rank = self.peers.map_or(0, |peers| peers.rank as usize);
         self.next_seq = training.next_seq(rank);
         self.pushes.count_from(self.next_seq);
+        self.cutter.resumed_at(training.tracker.steps);
         self.tracker.take_up(training.tracker);
         self.evaluated = training.evaluated;
         self.of_passes = training.of_passes;

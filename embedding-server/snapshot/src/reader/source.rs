@@ -1,16 +1,21 @@
 //! A file that is read forwards, with errors that say where in it.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use crate::SnapshotError;
 use crate::format::CRC_BYTES;
 
+/// Bytes in an order that can be left.
+pub(super) trait Bytes: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Bytes for T {}
+
 /// A file of which so much was read.
 pub(super) struct Source {
     path: PathBuf,
-    from: BufReader<File>,
+    from: BufReader<Box<dyn Bytes>>,
     offset: u64,
     /// Bytes not read yet: a length that claims more is refused before memory is taken for it.
     left: u64,
@@ -28,7 +33,13 @@ impl Source {
         let read = |source| SnapshotError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(read)?;
         let left = file.metadata().map_err(read)?.len();
-        Ok(Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, file), offset: 0, left })
+        Ok(Self::new(path, file, left))
+    }
+
+    /// `bytes` of a file that is called `path`.
+    pub(super) fn new(path: &Path, from: impl Read + Seek + Send + 'static, bytes: u64) -> Self {
+        let from: Box<dyn Bytes> = Box::new(from);
+        Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
     }
 
     pub(super) fn path(&self) -> &Path {

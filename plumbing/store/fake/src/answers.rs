@@ -1,0 +1,220 @@
+//! Requests and their answers, as in the "Amazon S3 API Reference".
+
+use std::fmt::Write;
+use std::future::pending;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use http_body::Frame;
+
+use crate::objects::Page;
+use crate::{Fault, Injected, KEY, Shared};
+
+/// Larger than any part.
+const MOST_BYTES: usize = 64 << 20;
+/// Entries of a page: few, so that lists have several.
+const PAGE: usize = 3;
+/// Of everything.
+const MODIFIED: &str = "Sat, 31 Jan 2026 00:00:00 GMT";
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new().fallback(answer).with_state(shared)
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let path = unescape(head.uri.path());
+    let named = head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !named.contains(&format!("Credential={KEY}/")) {
+        return refused(StatusCode::FORBIDDEN, "InvalidAccessKeyId");
+    }
+    let told = format!("{} {path}", head.method);
+    shared.requests.lock().push(told.clone());
+    let fault = meets(&mut shared.fault.lock(), &told);
+    let halfway = match fault {
+        None => false,
+        Some(Fault::CutsHalfway) => true,
+        Some(Fault::Late(by)) => {
+            tokio::time::sleep(by).await;
+            false
+        }
+        Some(Fault::Hangs) => pending().await,
+        // The connection ends with its task, and nobody is told of a panic.
+        Some(Fault::Cuts) => std::panic::resume_unwind(Box::new("cut")),
+        Some(Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        Some(Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
+    };
+    let Some(key) =
+        path.strip_prefix(&format!("/{}", shared.bucket)).filter(|key| key.is_empty() || key.starts_with('/'))
+    else {
+        return refused(StatusCode::NOT_FOUND, "NoSuchBucket");
+    };
+    let key = key.trim_start_matches('/').to_owned();
+    let query = query(head.uri.query().unwrap_or_default());
+    let Ok(content) = to_bytes(body, MOST_BYTES).await else {
+        return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
+    };
+    respond(&shared, &head.method, &key, &Query(query), &head.headers, content.to_vec(), halfway)
+}
+
+/// The fault that this request meets, and one time less.
+fn meets(injected: &mut Option<Injected>, request: &str) -> Option<Fault> {
+    let injected = injected.as_mut().filter(|it| it.times > 0 && request.starts_with(&it.matching))?;
+    injected.times -= 1;
+    Some(injected.fault)
+}
+
+fn respond(
+    shared: &Shared,
+    method: &Method,
+    key: &str,
+    query: &Query,
+    headers: &HeaderMap,
+    content: Vec<u8>,
+    halfway: bool,
+) -> Response {
+    let mut objects = shared.objects.lock();
+    let upload = query.get("uploadId").and_then(|id| id.parse().ok());
+    let found = |found: bool| match found {
+        true => ([("etag", "\"0\"")], "").into_response(),
+        false => refused(StatusCode::NOT_FOUND, "NoSuchUpload"),
+    };
+    match (method.as_str(), upload) {
+        ("GET", None) if key.is_empty() => {
+            let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
+            let delimiter = query.get("delimiter").and_then(|text| text.chars().next());
+            list(&objects.list(prefix, delimiter, after.unwrap_or_default(), PAGE)).into_response()
+        }
+        ("GET" | "HEAD", None) => match objects.get(key) {
+            Some(object) => read(&object, method == Method::HEAD, headers, halfway),
+            None => refused(StatusCode::NOT_FOUND, "NoSuchKey"),
+        },
+        ("PUT", Some(upload)) => {
+            let number = query.get("partNumber").and_then(|number| number.parse().ok()).unwrap_or_default();
+            found(objects.put_part(upload, number, content))
+        }
+        ("PUT", None) => {
+            objects.put(key, content);
+            found(true)
+        }
+        ("POST", None) if query.get("uploads").is_some() => {
+            let id = objects.begin_upload(key);
+            format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>")
+                .into_response()
+        }
+        ("POST", Some(upload)) => match objects.complete(upload) {
+            true => "<CompleteMultipartUploadResult><ETag>\"0\"</ETag></CompleteMultipartUploadResult>".into_response(),
+            false => found(false),
+        },
+        ("DELETE", Some(upload)) => found(objects.abort(upload)),
+        ("DELETE", None) => {
+            objects.delete(key);
+            StatusCode::NO_CONTENT.into_response()
+        }
+        _ => refused(StatusCode::NOT_IMPLEMENTED, "NotImplemented"),
+    }
+}
+
+fn read(object: &[u8], head_only: bool, headers: &HeaderMap, halfway: bool) -> Response {
+    let asked = headers.get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-'));
+    let range = asked.and_then(|(first, last)| Some((first.parse().ok()?, last.parse::<usize>().ok()? + 1)));
+    let (from, until) = range.map_or((0, object.len()), |(from, until)| (from, until.min(object.len())));
+    let Some(part) = object.get(from..until) else {
+        return refused(StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange");
+    };
+    let status = if range.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    let mut answer = Response::builder()
+        .status(status)
+        .header("etag", "\"0\"")
+        .header("last-modified", MODIFIED)
+        .header("content-length", part.len());
+    if range.is_some() {
+        answer = answer.header("content-range", format!("bytes {from}-{}/{}", until.saturating_sub(1), object.len()));
+    }
+    let body = match (head_only, halfway) {
+        (true, _) => Body::empty(),
+        // Shorter than its length says: the connection is closed after it.
+        (_, true) => Body::new(Halved(Some(part[..part.len() / 2].to_vec().into()))),
+        _ => Body::from(part.to_vec()),
+    };
+    answer.body(body).unwrap_or_else(|_| refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
+}
+
+/// A body that fails after its first half.
+struct Halved(Option<Bytes>);
+
+impl HttpBody for Halved {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let next = self.0.take().map(Frame::data);
+        Poll::Ready(Some(next.ok_or_else(|| io::Error::other("cut"))))
+    }
+}
+
+fn list(page: &Page) -> String {
+    let mut xml = "<ListBucketResult>".to_owned();
+    // Writing to text does not fail.
+    for (key, bytes) in &page.objects {
+        let _ = write!(
+            xml,
+            "<Contents><Key>{key}</Key><LastModified>2026-01-31T00:00:00Z</LastModified><ETag>\"0\"</ETag>\
+             <Size>{bytes}</Size></Contents>"
+        );
+    }
+    for prefix in &page.prefixes {
+        let _ = write!(xml, "<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
+    }
+    if let Some(after) = &page.more_after {
+        let _ = write!(xml, "<IsTruncated>true</IsTruncated><NextContinuationToken>{after}</NextContinuationToken>");
+    }
+    xml + "</ListBucketResult>"
+}
+
+fn refused(status: StatusCode, code: &str) -> Response {
+    (status, format!("<Error><Code>{code}</Code><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>")).into_response()
+}
+
+/// Names and values of a query.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+fn query(text: &str) -> Vec<(String, String)> {
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (unescape(name), unescape(value))
+    };
+    text.split('&').map(pair).collect()
+}
+
+/// Takes percent signs back.
+fn unescape(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let code = (*first == b'%').then(|| std::str::from_utf8(after.get(..2)?).ok()).flatten();
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,179 @@
+//! One bucket of an S3-compatible store, called from threads that may block.
+//!
+//! Requests run on a runtime of the bucket's own: callers are threads of pools, or `main` before there is a runtime.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path as Key;
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::error::{explain, no_answer};
+use crate::{Problem, StoreError};
+
+/// Requests are tried so often where that may help, with pauses up to [`LONGEST_PAUSE`], within the patience.
+const RETRIES: usize = 8;
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// What may pass between the deadline of a request and its end on the bucket's thread.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Variables whose names begin with AWS_.
+pub(crate) type Environment = [(String, String)];
+
+/// A bucket, with a connection as the environment has it.
+pub(crate) struct Bucket {
+    name: String,
+    endpoint: String,
+    pub(crate) store: AmazonS3,
+    /// How long any request may take with all its retries.
+    patience: Duration,
+    /// Taken when the bucket is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// A request under way.
+pub(crate) struct Pending<T> {
+    what: &'static str,
+    key: Key,
+    answer: Receiver<Result<T, (Problem, String)>>,
+}
+
+impl Bucket {
+    /// Takes endpoint, region and credentials from the environment. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// When the environment contradicts itself, or the machine has no thread or no certificates to trust.
+    pub(crate) fn open(name: &str, patience: Duration, environment: &Environment) -> Result<Self, StoreError> {
+        let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
+        let told = endpoint.map_or_else(|| "AWS".to_owned(), without_user);
+        let wrong = |reason: String| StoreError::Bucket {
+            what: "open",
+            place: format!("s3://{name}"),
+            endpoint: told.clone(),
+            problem: Problem::Environment,
+            reason,
+        };
+        let http_allowed = variable("AWS_ALLOW_HTTP").is_some_and(|allow| ["true", "1"].contains(&allow));
+        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) && !http_allowed {
+            return Err(wrong("the endpoint is not encrypted; AWS_ALLOW_HTTP=true allows that".to_owned()));
+        }
+        // Refused only when there is one already, and any will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let options = ClientOptions::new()
+            .with_allow_http(http_allowed)
+            .with_timeout(patience)
+            .with_connect_timeout(CONNECT.min(patience));
+        let backoff = BackoffConfig { max_backoff: LONGEST_PAUSE, ..BackoffConfig::default() };
+        let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: patience };
+        let mut builder = AmazonS3Builder::new();
+        for (key, value) in environment {
+            // Other AWS_… variables are for other programs.
+            if let Ok(key) = key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                builder = builder.with_config(key, value);
+            }
+        }
+        // Deletions of many objects in one request are not known to every store.
+        let builder = builder.with_bucket_name(name).with_disable_bulk_delete(true);
+        let builder = builder.with_client_options(options).with_retry(retry);
+        let store = builder.build().map_err(|error| wrong(explain(&error).1))?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("store").build();
+        let runtime = runtime.map_err(|error| wrong(format!("no thread for it: {error}")))?;
+        Ok(Self { name: name.to_owned(), endpoint: told, store, patience, runtime: Some(runtime) })
+    }
+
+    /// Starts a request.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        key: &Key,
+        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Pending<T> {
+        let (tell, answer) = channel();
+        let patience = self.patience;
+        let bounded = async move {
+            let answer = match tokio::time::timeout(patience, request).await {
+                Ok(answer) => answer.map_err(|error| explain(&error)),
+                Err(_) => Err(no_answer(patience)),
+            };
+            // Whoever asked may be gone.
+            let _ = tell.send(answer);
+        };
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(bounded);
+        }
+        Pending { what, key: key.clone(), answer }
+    }
+
+    /// Waits for a request, until its deadline (invariant WT-1).
+    ///
+    /// # Errors
+    /// As the store answered, by the object's name.
+    pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StoreError> {
+        let Pending { what, key, answer } = pending;
+        let answer = answer.recv_timeout(self.patience + GRACE).unwrap_or_else(|_| Err(no_answer(self.patience)));
+        answer.map_err(|(problem, reason)| self.error(what, &key, problem, reason))
+    }
+
+    /// Starts a request and waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        key: &Key,
+        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.wait(self.begin(what, key, request))
+    }
+
+    pub(crate) fn error(&self, what: &'static str, key: &Key, problem: Problem, reason: String) -> StoreError {
+        StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
+    }
+
+    /// `s3://bucket/key`.
+    pub(crate) fn place(&self, key: &Key) -> String {
+        format!("s3://{}/{key}", self.name)
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What else there is knows the credentials.
+        f.debug_struct("Bucket").field("name", &self.name).field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // The last owner may be a task, which must not wait for threads.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// An address without the user and password that it may hold.
+fn without_user(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let address = rest.split_once('@').map_or(rest, |(_, address)| address);
+    if scheme.is_empty() { address.to_owned() } else { format!("{scheme}://{address}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_user;
+
+    #[test]
+    fn passwords_in_an_endpoint_are_not_told() {
+        assert_eq!(without_user("https://user:secret@s3.example:9000/x"), "https://s3.example:9000/x");
+        assert_eq!(without_user("http://127.0.0.1:9000"), "http://127.0.0.1:9000");
+    }
+}

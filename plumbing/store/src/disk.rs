@@ -1,0 +1,50 @@
+//! Folders on a disk.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::StoreError;
+
+/// An error that names the file.
+pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    move |source| StoreError::Disk { what, path: path.to_owned(), source }
+}
+
+/// Makes the folder; answers its absolute path.
+pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
+    fs::create_dir_all(path).map_err(failed("create", path))?;
+    fs::canonicalize(path).map_err(failed("open", path))
+}
+
+/// Names of the folders in it; none where it is not there.
+pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("read", path))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed("read", path))?;
+        if entry.path().is_dir() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
+}
+
+/// Deletes a file, if there is one.
+pub(crate) fn delete_file(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes a folder with all that is in it, if there is one.
+pub(crate) fn delete(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,98 @@
+//! An object that is read piece by piece, as a file is.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::ObjectStoreExt;
+use object_store::path::Path as Key;
+
+use crate::StoreError;
+use crate::bucket::{Bucket, Pending};
+
+/// Bytes that are fetched at a time.
+const PIECE: u64 = 8 << 20;
+
+/// An object, with a position in it. Memory is two pieces.
+pub(crate) struct Download {
+    bucket: Arc<Bucket>,
+    key: Key,
+    bytes: u64,
+    position: u64,
+    /// Where the piece at hand starts, and the piece.
+    piece: (u64, Bytes),
+    /// Where the piece starts that was asked for ahead.
+    ahead: Option<(u64, Pending<Bytes>)>,
+}
+
+impl Download {
+    /// Asks how large the object is.
+    ///
+    /// # Errors
+    /// When it is not there, or the store does not answer.
+    pub(crate) fn open(bucket: Arc<Bucket>, key: Key) -> Result<Self, StoreError> {
+        let (store, object) = (bucket.store.clone(), key.clone());
+        let head = bucket.call("read", &key, async move { store.head(&object).await })?;
+        Ok(Self { bucket, key, bytes: head.size, position: 0, piece: (0, Bytes::new()), ahead: None })
+    }
+
+    /// Size of the object.
+    pub(crate) fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn ask(&self, from: u64) -> Pending<Bytes> {
+        let (store, key) = (self.bucket.store.clone(), self.key.clone());
+        let range = from..self.bytes.min(from + PIECE);
+        self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
+    }
+
+    /// Brings the piece that starts at the position, and asks for the one after it where reading goes on in order.
+    fn fetch(&mut self) -> Result<(), StoreError> {
+        let in_order = self.position == self.piece.0 + self.piece.1.len() as u64;
+        let asked = self.ahead.take().filter(|(from, _)| *from == self.position);
+        let pending = asked.map_or_else(|| self.ask(self.position), |(_, pending)| pending);
+        self.piece = (self.position, self.bucket.wait(pending)?);
+        let next = self.position + PIECE;
+        if in_order && next < self.bytes {
+            self.ahead = Some((next, self.ask(next)));
+        }
+        Ok(())
+    }
+
+    /// What of the piece at hand follows the position.
+    fn at_hand(&self) -> &[u8] {
+        let (from, piece) = &self.piece;
+        let offset = self.position.checked_sub(*from).and_then(|offset| usize::try_from(offset).ok());
+        offset.and_then(|offset| piece.get(offset..)).unwrap_or_default()
+    }
+}
+
+impl Read for Download {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.position >= self.bytes || to.is_empty() {
+            return Ok(0);
+        }
+        if self.at_hand().is_empty() {
+            self.fetch().map_err(StoreError::into_io)?;
+        }
+        let from = self.at_hand();
+        let taken = from.len().min(to.len());
+        to[..taken].copy_from_slice(&from[..taken]);
+        self.position += taken as u64;
+        Ok(taken)
+    }
+}
+
+impl Seek for Download {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
+            SeekFrom::End(distance) => self.bytes.checked_add_signed(distance),
+        };
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the start of an object");
+        self.position = position.ok_or_else(before)?;
+        Ok(self.position)
+    }
+}

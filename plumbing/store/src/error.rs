@@ -1,0 +1,171 @@
+//! Why a folder could not be used: what was wanted, where, why, and what to do.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a folder could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system refused.
+    #[error("cannot {what} {}: {source}; check the disk", path.display())]
+    Disk {
+        /// `write`, `read`, …
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Text that names no folder.
+    #[error("{text:?} names no folder: {reason}; give a path, or s3://bucket/prefix")]
+    Place {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The object store refused or did not answer.
+    #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help())]
+    Bucket {
+        /// `write`, `read`, …
+        what: &'static str,
+        /// The object or prefix, `s3://bucket/key`.
+        place: String,
+        /// Whom was asked.
+        endpoint: String,
+        /// What kind of failure it is.
+        problem: Problem,
+        /// In the store's words, without what it says of credentials.
+        reason: String,
+    },
+}
+
+/// What kind of failure of an object store, by what helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Credentials, region or rights.
+    Refused,
+    /// There is no such bucket.
+    NoBucket,
+    /// There is no such object.
+    Missing,
+    /// It does not answer, or says that it cannot.
+    Away,
+    /// The environment asks for something that cannot be.
+    Environment,
+    /// More than an object can hold.
+    TooLarge,
+}
+
+impl Problem {
+    fn help(self) -> &'static str {
+        match self {
+            Self::Refused => {
+                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment, and that the key may \
+                 list, get, put and delete there"
+            }
+            Self::NoBucket => "make the bucket, or correct the name after s3://",
+            Self::Missing => "it may have been deleted, or never been finished",
+            Self::Away => {
+                "is the store running, and is AWS_ENDPOINT_URL right? A longer `cluster.patience_seconds` waits longer"
+            }
+            Self::Environment => "correct the environment and start again",
+            Self::TooLarge => "use more embedding servers",
+        }
+    }
+}
+
+impl StoreError {
+    /// Whether what was asked for is not there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Self::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Bucket { problem, .. } => *problem == Problem::Missing,
+            Self::Place { .. } => false,
+        }
+    }
+
+    /// As an I/O error, for what reads and writes files wherever they are.
+    pub(crate) fn into_io(self) -> io::Error {
+        let kind = match &self {
+            Self::Bucket { problem: Problem::Away, .. } => io::ErrorKind::NotConnected,
+            error if error.is_missing() => io::ErrorKind::NotFound,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, self)
+    }
+}
+
+/// What a store answered, in few words. Its own may repeat the request with all that was signed.
+pub(crate) fn explain(error: &object_store::Error) -> (Problem, String) {
+    let mut innermost: &dyn Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    let (whole, innermost) = (error.to_string(), innermost.to_string());
+    let code = code(&whole).or_else(|| code(&innermost)).map(str::to_owned);
+    let problem = match (error, code.as_deref()) {
+        (_, Some("NoSuchBucket")) => Problem::NoBucket,
+        (_, Some("AuthorizationHeaderMalformed" | "ExpiredToken" | "InvalidToken" | "PermanentRedirect")) => {
+            Problem::Refused
+        }
+        (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, _) => {
+            Problem::Refused
+        }
+        (object_store::Error::NotFound { .. }, _) => Problem::Missing,
+        _ => Problem::Away,
+    };
+    let reason = match (problem, code) {
+        (Problem::Refused, Some(code)) => format!("the request was refused ({code})"),
+        (Problem::Refused, None) => "the request was refused".to_owned(),
+        (Problem::NoBucket, _) => "there is no such bucket".to_owned(),
+        (Problem::Missing, _) => "it is not there".to_owned(),
+        (_, Some(code)) => format!("the store answered {code}"),
+        // No document of the store's: the transport's own words.
+        (_, None) => innermost.lines().next().unwrap_or_default().chars().take(200).collect(),
+    };
+    (problem, reason)
+}
+
+/// That nothing came back in time.
+pub(crate) fn no_answer(patience: Duration) -> (Problem, String) {
+    (Problem::Away, format!("no answer for {:.1} s", patience.as_secs_f64()))
+}
+
+/// The code in the XML of an answer.
+fn code(text: &str) -> Option<&str> {
+    let (_, after) = text.split_once("<Code>")?;
+    after.split_once("</Code>").map(|(code, _)| code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(document: &str) -> Box<dyn Error + Send + Sync> {
+        document.into()
+    }
+
+    #[test]
+    fn what_a_store_says_of_credentials_is_not_repeated() {
+        let document = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
+        let error = object_store::Error::PermissionDenied { path: "a/b".into(), source: answered(document) };
+        let (problem, reason) = explain(&error);
+        assert_eq!((problem, reason.as_str()), (Problem::Refused, "the request was refused (SignatureDoesNotMatch)"));
+    }
+
+    #[test]
+    fn failures_are_told_apart_by_what_helps() {
+        let not_found = |document| object_store::Error::NotFound { path: String::new(), source: answered(document) };
+        let generic = |document| object_store::Error::Generic { store: "S3", source: answered(document) };
+        let problem = |error: object_store::Error| explain(&error).0;
+        assert_eq!(problem(not_found("<Code>NoSuchBucket</Code>")), Problem::NoBucket);
+        assert_eq!(problem(not_found("<Code>NoSuchKey</Code>")), Problem::Missing);
+        assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), Problem::Refused);
+        assert_eq!(explain(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
+        assert_eq!(explain(&generic("connection refused\nmore")), (Problem::Away, "connection refused".to_owned()));
+    }
+}

@@ -1,0 +1,280 @@
+//! A folder, wherever it is.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt};
+use zagros_plumbing::durable;
+
+use crate::bucket::Bucket;
+use crate::disk::{self, failed};
+use crate::download::Download;
+use crate::error::StoreError;
+use crate::upload::Upload;
+use crate::url::Location;
+
+/// What is written to find out whether that is allowed.
+const PROBE: &str = ".may-write";
+
+/// What a file is read through.
+pub trait Input: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Input for T {}
+
+/// A folder of files, on a disk or below a prefix of a bucket. All its calls block.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Disk(PathBuf),
+    Bucket { bucket: Arc<Bucket>, prefix: Key },
+}
+
+impl Folder {
+    /// A folder on a disk.
+    #[must_use]
+    pub fn disk(path: impl Into<PathBuf>) -> Self {
+        Self { place: Place::Disk(path.into()) }
+    }
+
+    /// A path, `file:///path` or `s3://bucket/prefix`, whose requests take `patience` at most, retries and all. Only
+    /// looks at the environment: [`Self::check`] asks the store.
+    ///
+    /// # Errors
+    /// When it is none of these, or the environment contradicts itself.
+    pub fn open(text: &str, patience: Duration) -> Result<Self, StoreError> {
+        let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
+        let variables = std::env::vars_os().filter_map(text_of).filter(|(key, _)| key.starts_with("AWS_"));
+        Self::open_in(&variables.collect::<Vec<_>>(), text, patience)
+    }
+
+    /// As [`Self::open`], in another environment: variables whose names begin with `AWS_`, and their values.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in(environment: &[(String, String)], text: &str, patience: Duration) -> Result<Self, StoreError> {
+        Ok(match Location::parse(text)? {
+            Location::Disk(path) => Self::disk(path),
+            Location::Bucket { bucket, prefix } => {
+                let bucket = Arc::new(Bucket::open(&bucket, patience, environment)?);
+                Self { place: Place::Bucket { bucket, prefix: Key::from(prefix) } }
+            }
+        })
+    }
+
+    /// Its path, where it is on a disk.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Disk(path) => Some(path),
+            Place::Bucket { .. } => None,
+        }
+    }
+
+    /// The folder of this name in it.
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
+        let place = match &self.place {
+            Place::Disk(path) => Place::Disk(path.join(name)),
+            Place::Bucket { bucket, prefix } => {
+                Place::Bucket { bucket: Arc::clone(bucket), prefix: prefix.clone().join(name) }
+            }
+        };
+        Self { place }
+    }
+
+    /// That files can be written and deleted in it: what is wrong with names or credentials is known before the work.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match &self.place {
+            Place::Disk(path) => disk::make(path).map(drop),
+            Place::Bucket { .. } => {
+                self.write(PROBE, b"")?;
+                self.delete_file(PROBE)
+            }
+        }
+    }
+
+    /// Makes it, and answers it by a name that is the same for every process.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn make(&self) -> Result<Self, StoreError> {
+        match &self.place {
+            Place::Disk(path) => disk::make(path).map(Self::disk),
+            Place::Bucket { .. } => Ok(self.clone()),
+        }
+    }
+
+    /// Names of the folders in it, in no order; none where it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn folders(&self) -> Result<Vec<String>, StoreError> {
+        match &self.place {
+            Place::Disk(path) => disk::folders(path),
+            Place::Bucket { bucket, prefix } => {
+                let (store, key) = (bucket.store.clone(), prefix.clone());
+                let list = async move { store.list_with_delimiter(Some(&key)).await };
+                let found = bucket.call("list", prefix, list)?;
+                Ok(found.common_prefixes.iter().filter_map(Key::filename).map(ToOwned::to_owned).collect())
+            }
+        }
+    }
+
+    /// Whether it has this file.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn has(&self, file: &str) -> Result<bool, StoreError> {
+        match &self.place {
+            Place::Disk(path) => Ok(path.join(file).is_file()),
+            Place::Bucket { bucket, prefix } => match Download::open(Arc::clone(bucket), prefix.clone().join(file)) {
+                Err(error) if error.is_missing() => Ok(false),
+                found => found.map(|_| true),
+            },
+        }
+    }
+
+    /// All of a file.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be read.
+    pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
+        match &self.place {
+            Place::Disk(path) => {
+                let path = path.join(file);
+                fs::read(&path).map_err(failed("read", &path))
+            }
+            Place::Bucket { bucket, prefix } => {
+                let mut download = Download::open(Arc::clone(bucket), prefix.clone().join(file))?;
+                let mut bytes = Vec::with_capacity(usize::try_from(download.size()).unwrap_or_default());
+                download.read_to_end(&mut bytes).map_err(|error| self.cause("read", file, error))?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// A file to read, in bounded memory, and its size.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be read.
+    pub fn input(&self, file: &str) -> io::Result<(Box<dyn Input>, u64)> {
+        match &self.place {
+            Place::Disk(path) => {
+                let file = File::open(path.join(file))?;
+                let bytes = file.metadata()?.len();
+                Ok((Box::new(file), bytes))
+            }
+            Place::Bucket { bucket, prefix } => {
+                let download = Download::open(Arc::clone(bucket), prefix.clone().join(file));
+                let download = download.map_err(StoreError::into_io)?;
+                let bytes = download.size();
+                Ok((Box::new(download), bytes))
+            }
+        }
+    }
+
+    /// Writes a file, whole or not at all (invariant CK-1).
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, file: &str, content: &[u8]) -> Result<(), StoreError> {
+        match &self.place {
+            Place::Disk(path) => {
+                let path = path.join(file);
+                durable::write(&path, content).map_err(failed("write", &path))
+            }
+            Place::Bucket { bucket, prefix } => {
+                let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
+                upload.write_all(content).map_err(|error| self.cause("write", file, error))?;
+                upload.finish()
+            }
+        }
+    }
+
+    /// As [`Self::write`], streaming in bounded memory. An inner error, of what was to be written, leaves the file as
+    /// it was too.
+    ///
+    /// # Errors
+    /// As [`Self::write`], and whatever `fill` returns.
+    pub fn write_unless<T, E>(
+        &self,
+        file: &str,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<Result<T, E>>,
+    ) -> io::Result<Result<T, E>> {
+        match &self.place {
+            Place::Disk(path) => durable::write_unless(&path.join(file), |file| fill(file)),
+            Place::Bucket { bucket, prefix } => {
+                let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
+                let filled = fill(&mut upload)?;
+                if filled.is_ok() {
+                    upload.finish().map_err(StoreError::into_io)?;
+                }
+                Ok(filled)
+            }
+        }
+    }
+
+    /// Deletes a file, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be deleted.
+    pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
+        match &self.place {
+            Place::Disk(path) => disk::delete_file(&path.join(file)),
+            Place::Bucket { bucket, prefix } => delete_object(bucket, prefix.clone().join(file)),
+        }
+    }
+
+    /// Deletes it with all that is in it, if it is there.
+    ///
+    /// # Errors
+    /// When something cannot be deleted.
+    pub fn delete(&self) -> Result<(), StoreError> {
+        match &self.place {
+            Place::Disk(path) => disk::delete(path),
+            Place::Bucket { bucket, prefix } => {
+                let (store, key) = (bucket.store.clone(), prefix.clone());
+                let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
+                let found = bucket.call("list", prefix, list)?;
+                found.into_iter().try_for_each(|object| delete_object(bucket, object.location))
+            }
+        }
+    }
+
+    /// The cause of an I/O error that [`StoreError::into_io`] made.
+    fn cause(&self, what: &'static str, file: &str, error: io::Error) -> StoreError {
+        let path = || PathBuf::from(format!("{self}/{file}"));
+        error.downcast().unwrap_or_else(|source| StoreError::Disk { what, path: path(), source })
+    }
+}
+
+fn delete_object(bucket: &Arc<Bucket>, key: Key) -> Result<(), StoreError> {
+    let (store, object) = (bucket.store.clone(), key.clone());
+    match bucket.call("delete", &key, async move { store.delete(&object).await }) {
+        Err(error) if error.is_missing() => Ok(()),
+        deleted => deleted,
+    }
+}
+
+impl fmt::Display for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Disk(path) => path.display().fmt(f),
+            Place::Bucket { bucket, prefix } => f.write_str(&bucket.place(prefix)),
+        }
+    }
+}

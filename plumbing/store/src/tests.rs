@@ -1,0 +1,191 @@
+//! A folder does the same on a disk and in a store; and a store that fails is told by name, in time.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::time::{Duration, Instant};
+
+use zagros_fake_s3::{FakeS3, Fault};
+
+use crate::upload::PART;
+use crate::{Folder, Problem, StoreError};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn folder_of(store: &FakeS3, patience: Duration) -> Folder {
+    Folder::open_in(&store.environment(), "s3://models/ads", patience).unwrap()
+}
+
+fn problem(error: &StoreError) -> Option<Problem> {
+    match error {
+        StoreError::Bucket { problem, .. } => Some(*problem),
+        _ => None,
+    }
+}
+
+/// Bytes that are not the same anywhere.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+}
+
+#[test]
+fn a_folder_is_a_folder_wherever_it_is() {
+    let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
+    for folder in [Folder::disk(disk.path()), folder_of(&store, PATIENCE)] {
+        folder.check().unwrap();
+        assert_eq!(folder.folders().unwrap(), Vec::<String>::new());
+        // More than a page of the list.
+        for name in ["a", "b", "c", "d", "e"] {
+            let inner = folder.join(name).make().unwrap();
+            inner.write("manifest.json", name.as_bytes()).unwrap();
+            inner.write("rows", b"rows").unwrap();
+        }
+        let names = || folder.folders().unwrap().into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(names().into_iter().collect::<String>(), "abcde");
+        let (a, b) = (folder.join("a"), folder.join("b"));
+        b.write("manifest.json", b"new").unwrap();
+        assert_eq!(b.read("manifest.json").unwrap(), b"new");
+        assert!(a.has("rows").unwrap() && !a.has("other").unwrap());
+        assert!(a.read("other").unwrap_err().is_missing());
+        assert_eq!(a.input("other").err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+        a.delete_file("manifest.json").unwrap();
+        a.delete_file("manifest.json").unwrap();
+        assert!(!a.has("manifest.json").unwrap() && a.has("rows").unwrap());
+        a.delete().unwrap();
+        a.delete().unwrap();
+        assert_eq!(names().into_iter().collect::<String>(), "bcde");
+        assert!(b.to_string().ends_with("/b"), "{b}");
+    }
+    assert!(store.keys().iter().all(|key| key.starts_with("ads/")), "{:?}", store.keys());
+}
+
+/// Invariant CK-1: content that turns out not to be there leaves the file as it was, with nothing beside it.
+#[test]
+fn a_file_is_written_whole_or_not_at_all() {
+    let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
+    for folder in [Folder::disk(disk.path()), folder_of(&store, PATIENCE)] {
+        folder.write("rows", b"old").unwrap();
+        let much = pattern(PART + 5);
+        let none = folder.write_unless("rows", |to| to.write_all(&much).map(|()| Err::<(), _>("damaged")));
+        assert_eq!(none.unwrap(), Err("damaged"));
+        let full = folder.write_unless("rows", |to| {
+            to.write_all(&much)?;
+            Err::<Result<(), &str>, _>(io::Error::other("broken"))
+        });
+        assert!(full.unwrap_err().to_string().contains("broken"));
+        assert_eq!(folder.read("rows").unwrap(), b"old");
+        let done = folder.write_unless("rows", |to| to.write_all(&much).map(|()| Ok::<_, &str>(7)));
+        assert_eq!((done.unwrap(), folder.read("rows").unwrap() == much), (Ok(7), true));
+    }
+    assert_eq!((store.keys(), store.open_uploads()), (vec!["ads/rows".to_owned()], 0));
+}
+
+#[test]
+fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, PATIENCE);
+    let content = pattern(3 * PART + 12_345);
+    folder.write("rows", &content).unwrap();
+    let parts = store.requests().iter().filter(|request| *request == "PUT /models/ads/rows").count();
+    assert_eq!(parts, 4);
+    assert!(store.object("ads/rows").unwrap() == content);
+    let (mut input, bytes) = folder.input("rows").unwrap();
+    assert_eq!(bytes, content.len() as u64);
+    for (to, from) in [
+        (SeekFrom::Start(30 << 20), 30 << 20),
+        (SeekFrom::Current(-100), (30 << 20) + 900),
+        (SeekFrom::End(-1000), content.len() - 1000),
+    ] {
+        input.seek(to).unwrap();
+        let mut found = vec![0; 1000];
+        input.read_exact(&mut found).unwrap();
+        assert!(found == content[from..from + 1000], "{to:?}");
+    }
+    assert_eq!(input.read(&mut [0; 8]).unwrap(), 0);
+    let mut all = Vec::new();
+    input.seek(SeekFrom::Start(0)).unwrap();
+    input.read_to_end(&mut all).unwrap();
+    assert!(all == content);
+}
+
+/// What passes by itself is not told at all.
+#[test]
+fn a_store_that_stumbles_is_asked_again() {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, PATIENCE);
+    let content = pattern(PART + 1);
+    for fault in [Fault::Fails, Fault::Cuts, Fault::Late(Duration::from_millis(300))] {
+        store.inject(fault, "PUT /models/ads/rows", 2);
+        folder.write("rows", &content).unwrap();
+        assert!(store.object("ads/rows").unwrap() == content, "{fault:?}");
+        store.remove("ads/rows");
+    }
+    folder.write("rows", &content).unwrap();
+    store.inject(Fault::CutsHalfway, "GET", 1);
+    assert!(folder.read("rows").unwrap() == content);
+}
+
+/// Invariant WT-1.
+#[test]
+fn a_store_that_is_silent_is_told_in_time_and_by_name() {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, Duration::from_secs(1));
+    store.inject(Fault::Hangs, "PUT", usize::MAX);
+    let started = Instant::now();
+    let error = folder.write("rows", b"rows").unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let told = error.to_string();
+    assert_eq!(problem(&error), Some(Problem::Away), "{told}");
+    assert!(told.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{told}");
+    assert!(told.contains("is AWS_ENDPOINT_URL right"), "{told}");
+    store.heal();
+    folder.write("rows", b"rows").unwrap();
+    drop(store);
+    let gone = folder.read("rows").unwrap_err();
+    assert_eq!(problem(&gone), Some(Problem::Away), "{gone}");
+}
+
+#[test]
+fn an_upload_that_fails_is_taken_back() {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, PATIENCE);
+    store.inject(Fault::Denies, "PUT", usize::MAX);
+    let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
+    assert_eq!(problem(&error), Some(Problem::Refused), "{error}");
+    assert_eq!((store.open_uploads(), store.keys().len()), (0, 0));
+}
+
+#[test]
+fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
+    let store = FakeS3::start("models");
+    let with = |text: &str, name: &str, value: &str| {
+        let mut environment = store.environment();
+        environment.retain(|(key, _)| key != name);
+        environment.push((name.to_owned(), value.to_owned()));
+        Folder::open_in(&environment, text, PATIENCE).and_then(|folder| folder.check()).unwrap_err()
+    };
+    let wrong_key = with("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
+    assert_eq!(problem(&wrong_key), Some(Problem::Refused));
+    let told = wrong_key.to_string();
+    assert!(told.contains("InvalidAccessKeyId") && told.contains("check AWS_ACCESS_KEY_ID"), "{told}");
+    assert!(!told.contains("someone-else") && !told.contains("test-secret"), "{told}");
+    let no_bucket = with("s3://other/ads", "AWS_REGION", "us-east-1");
+    assert_eq!(problem(&no_bucket), Some(Problem::NoBucket), "{no_bucket}");
+    let open = with("s3://models/ads", "AWS_ALLOW_HTTP", "false");
+    assert!(open.to_string().contains("AWS_ALLOW_HTTP=true"), "{open}");
+    let away = with("s3://models/ads", "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    assert_eq!(problem(&away), Some(Problem::Away), "{away}");
+    assert!(!format!("{:?}", folder_of(&store, PATIENCE)).contains("test-"));
+}
+
+#[test]
+fn a_folder_can_be_used_and_dropped_within_a_runtime() {
+    let store = FakeS3::start("models");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let folder = folder_of(&store, PATIENCE);
+    let written = runtime.block_on(async move {
+        let inner = folder.clone();
+        tokio::task::spawn_blocking(move || inner.write("rows", b"rows")).await.unwrap().map(|()| drop(folder))
+    });
+    written.unwrap();
+    assert_eq!(store.object("ads/rows").unwrap(), b"rows");
+}

@@ -1,0 +1,67 @@
+//! What a text means as a folder.
+
+use std::path::PathBuf;
+
+use crate::StoreError;
+
+/// Where a folder is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    Disk(PathBuf),
+    /// A bucket, and a prefix without slashes at its ends; an empty one is the whole bucket.
+    Bucket {
+        bucket: String,
+        prefix: String,
+    },
+}
+
+impl Location {
+    /// Reads a path, `file:///path` or `s3://bucket/prefix`.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
+        let wrong = |reason| StoreError::Place { text: text.to_owned(), reason };
+        match text.split_once("://") {
+            None if text.is_empty() => Err(wrong("it is empty")),
+            None => Ok(Self::Disk(text.into())),
+            Some(("file", path)) if path.starts_with('/') => Ok(Self::Disk(path.into())),
+            Some(("file", _)) => Err(wrong("a file:// folder is an absolute path, as in file:///mnt/disk")),
+            Some(("s3", rest)) => {
+                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+                let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+                if bucket.is_empty() || !bucket.chars().all(is_name) {
+                    return Err(wrong("a bucket's name has letters, digits, dots and hyphens"));
+                }
+                let parts: Vec<&str> = prefix.split('/').filter(|part| !part.is_empty()).collect();
+                if parts.iter().any(|part| [".", ".."].contains(part)) {
+                    return Err(wrong("a prefix has no . and .."));
+                }
+                Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: parts.join("/") })
+            }
+            Some(_) => Err(wrong("only s3:// and file:// are known")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_urls_are_told_apart() {
+        let bucket = |bucket: &str, prefix: &str| Location::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+        assert_eq!(Location::parse("runs/a").unwrap(), Location::Disk("runs/a".into()));
+        assert_eq!(Location::parse("file:///mnt/a").unwrap(), Location::Disk("/mnt/a".into()));
+        assert_eq!(Location::parse("s3://models").unwrap(), bucket("models", ""));
+        assert_eq!(Location::parse("s3://models//ads/ctr/").unwrap(), bucket("models", "ads/ctr"));
+    }
+
+    #[test]
+    fn what_names_no_folder_is_told_with_what_does() {
+        for text in ["", "gs://models", "s3://", "s3:///prefix", "s3://a b/c", "s3://a/../b", "file://host/a"] {
+            let told = Location::parse(text).unwrap_err().to_string();
+            assert!(told.contains("give a path, or s3://bucket/prefix"), "{told}");
+        }
+    }
+}

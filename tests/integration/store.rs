@@ -1,0 +1,182 @@
+//! Checkpoints in an S3-compatible object store: runs go on from there, and a store that fails is told.
+
+use rustix::process::Signal;
+use zagros_fake_s3::{FakeS3, Fault};
+
+use crate::fixture::Fixture;
+use crate::resume::{end, losses};
+
+const SYNC: [&str; 8] = [
+    "--set",
+    "train.mode=sync",
+    "--set",
+    "train.epochs=3",
+    "--set",
+    "checkpoint.every_steps=20",
+    "--set",
+    "checkpoint.folder=s3://models/ads",
+];
+
+/// A store, and runs that know of it.
+fn stored(rows: u32) -> (FakeS3, Fixture) {
+    let store = FakeS3::start("models");
+    let fixture = Fixture::new(rows).with_environment(store.environment());
+    (store, fixture)
+}
+
+/// Folders of checkpoints, oldest first.
+fn checkpoints(store: &FakeS3) -> Vec<String> {
+    let folder = |key: &String| key.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    let mut folders: Vec<String> =
+        store.keys().iter().filter_map(folder).filter(|folder| folder.contains("/resume-")).collect();
+    folders.dedup();
+    folders
+}
+
+fn train(more: &[&'static str]) -> Vec<&'static str> {
+    [&["train", "job.toml"], &SYNC[..], more].concat()
+}
+
+/// Starts a run and stops it after a few checkpoints.
+fn interrupted(fixture: &Fixture, store: &FakeS3) {
+    let mut first = fixture.start(train(&["--set", "train.epochs=50"]));
+    for _ in 0..3 {
+        first.wait_for_line("checkpoint after step");
+    }
+    first.signal(Signal::INT);
+    first.finish().expect(130);
+    assert_eq!(checkpoints(store).len(), 2, "{:?}", store.keys());
+}
+
+/// Invariants CK-1 and CK-2, where the rows, the rest and the manifest are objects.
+#[test]
+fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
+    let (store, broken) = stored(20_000);
+    let whole = Fixture::new(20_000).with_environment(store.environment());
+    whole.zagros(train(&[])).expect(0);
+    assert_eq!(store.keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
+    let mut first = broken.start(train(&[]));
+    first.wait_for_line("checkpoint after step");
+    first.signal(Signal::KILL);
+    first.finish();
+    assert!(store.keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.keys());
+    assert!(!broken.run_folder().join("checkpoints").exists());
+    let mut second = broken.start(train(&[]));
+    second.wait_for_line("going on after step");
+    second.wait_for_line("checkpoint after step");
+    second.signal(Signal::KILL);
+    second.finish();
+    // Another machine has no run folder.
+    let losses_before = losses(&broken);
+    assert_eq!(losses_before.1, 1);
+    std::fs::remove_dir_all(broken.path("runs")).expect("the runs are gone");
+    broken.zagros(train(&[])).expect(0).says(&["going on after step", "s3://models/ads/small-"]);
+    let all = losses(&whole).0;
+    let after = losses(&broken).0;
+    assert!(!after.is_empty() && after.iter().all(|(step, loss)| all.get(step) == Some(loss)));
+    assert_eq!(end(&broken), end(&whole));
+    assert_eq!(store.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
+    let (store, broken) = stored(20_000);
+    let whole = Fixture::new(20_000).with_environment(store.environment());
+    let up = |servers: &'static str| [&["up", "job.toml", "--servers", servers], &SYNC[..]].concat();
+    whole.zagros(up("2")).expect(0);
+    let mut first = broken.start(up("2"));
+    first.wait_for_line("checkpoint after step");
+    let rows = |server: &str| store.keys().iter().any(|key| key.ends_with(server));
+    assert!(rows("rows-0-of-2.zrows") && rows("rows-1-of-2.zrows"), "{:?}", store.keys());
+    kill_worker(&broken);
+    first.finish().expect(4);
+    broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
+    assert_eq!(losses(&broken), (losses(&whole).0, 1));
+    assert_eq!(end(&broken), end(&whole));
+}
+
+fn kill_worker(fixture: &Fixture) {
+    zagros_tests::signal_process(crate::faults::pid(fixture, "dense-worker-0"), Signal::KILL);
+}
+
+#[test]
+fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
+    let (store, fixture) = stored(20_000);
+    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.patience_seconds=2"]));
+    let told = run.wait_for_line("no checkpoint was written; training goes on");
+    assert!(told.contains("s3://models/ads/small-") && told.contains("is AWS_ENDPOINT_URL right"), "{told}");
+    assert_eq!(checkpoints(&store), Vec::<String>::new());
+    store.heal();
+    run.wait_for_line("checkpoint after step");
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    assert!(!checkpoints(&store).is_empty());
+}
+
+#[test]
+fn wrong_credentials_no_bucket_and_no_store_are_told_before_training() {
+    let (store, fixture) = stored(500);
+    let with = |fixture: Fixture, name: &str, value: &str| {
+        let mut environment = store.environment();
+        environment.retain(|(key, _)| key != name);
+        environment.push((name.to_owned(), value.to_owned()));
+        fixture.with_environment(environment)
+    };
+    let told = fixture.zagros(train(&["--set", "checkpoint.folder=s3://other/ads"]));
+    told.expect(2).says(&["there is no such bucket", "make the bucket"]);
+    let fixture = with(fixture, "AWS_ACCESS_KEY_ID", "someone-else");
+    let told = fixture.zagros(train(&[])).expect(2).says(&["InvalidAccessKeyId", "check AWS_ACCESS_KEY_ID"]);
+    assert!(!told.stderr.contains("someone-else") && !told.stderr.contains("test-secret"), "{}", told.stderr);
+    fixture.zagros([&["up", "job.toml"], &SYNC[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
+    let fixture = with(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    let away = fixture.zagros(train(&["--set", "cluster.patience_seconds=2"]));
+    away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right"]);
+    let fixture = with(fixture, "AWS_ALLOW_HTTP", "false");
+    fixture.zagros(train(&[])).expect(2).says(&["AWS_ALLOW_HTTP=true allows that"]);
+    assert!(!fixture.path("runs").exists(), "nothing was begun");
+    assert_eq!(store.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
+    let (store, fixture) = stored(20_000);
+    interrupted(&fixture, &store);
+    let [older, newest] = checkpoints(&store).try_into().expect("two");
+    store.remove(&format!("{newest}/manifest.json"));
+    let step = older.rsplit('-').next().expect("a step").trim_start_matches('0').to_owned();
+    let mut second = fixture.start(train(&["--set", "train.epochs=500"]));
+    second.wait_for_line(&format!("going on after step {step}"));
+    for _ in 0..3 {
+        second.wait_for_line("checkpoint after step");
+    }
+    second.signal(Signal::INT);
+    second.finish().expect(130);
+    let kept = checkpoints(&store);
+    assert!(kept.len() == 2 && !kept.contains(&older), "{kept:?}");
+    for folder in kept {
+        assert!(store.object(&format!("{folder}/manifest.json")).is_some(), "{folder}");
+    }
+}
+
+#[test]
+fn a_damaged_part_is_named_and_a_checkpoint_is_inspected_where_it_is() {
+    let (store, fixture) = stored(20_000);
+    interrupted(&fixture, &store);
+    let newest = checkpoints(&store).pop().expect("a checkpoint");
+    let url = format!("s3://models/{newest}");
+    let shown = fixture.zagros(["inspect", &url, "--json"]).expect(0);
+    let shown: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    assert!(shown.to_string().contains("\"C1\""), "{shown}");
+    fixture.zagros(["inspect", &url, "--verify"]).expect(0);
+    let above = url.rsplit_once('/').expect("a run").0;
+    fixture.zagros(["inspect", above]).expect(3).says(&["holds no model", "resume-"]);
+    let rows = format!("{newest}/rows-0-of-1.zrows");
+    let mut bytes = store.object(&rows).expect("rows");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    store.put(&rows, bytes);
+    fixture.zagros(["inspect", &url, "--verify"]).expect(3);
+    let refused = fixture.zagros(train(&[]));
+    refused.expect(4).says(&[&format!("s3://models/{rows} is damaged"), "CRC-32"]);
+}
