@@ -184,7 +184,7 @@ impl WorkerError {
 }
 
 /// A rank is a worker's index.
-fn names(workers: &[usize]) -> String {
+pub(crate) fn names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")
 }

@@ -12,6 +12,7 @@ mod fixture;
 mod help;
 mod inspect;
 mod memory;
+mod rejoin;
 mod resume;
 mod signals;
 mod streaming;
