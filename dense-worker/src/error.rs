@@ -61,6 +61,12 @@ pub enum WorkerError {
         /// Which workers, by index.
         workers: Vec<usize>,
     },
+    /// Every worker that had trained in this run was lost.
+    #[error(
+        "no worker is left of those that trained in this run, and the dense network is lost with them; start the run \
+         again, it goes on from its newest checkpoint"
+    )]
+    NobodyLeft,
     /// A run of several workers needs them in processes of their own.
     #[error("the job has {workers} dense workers, and this one cannot reach others; start the run with `zagros up`")]
     Unreachable {
@@ -173,6 +179,7 @@ impl WorkerError {
             | Self::Peers(_)
             | Self::Unequal { .. }
             | Self::Unreachable { .. }
+            | Self::NobodyLeft
             | Self::Embedding { .. }
             | Self::Control { .. }
             | Self::Fenced { .. }

@@ -3,11 +3,12 @@
 use rustix::process::Signal;
 use zagros_tests::signal_process;
 
+use crate::faults::pid;
 use crate::fixture::Fixture;
 use crate::workers::Roles;
 
 const ROWS: u32 = 20_000;
-const PASSES: u64 = 30;
+const PASSES: u64 = 8;
 
 #[test]
 fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
@@ -48,6 +49,23 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     assert!(auc > 0.65, "AUC {auc}");
     let folders = std::fs::read_dir(fixture.path("runs")).expect("runs").count();
     assert_eq!(folders, 1, "the new process went on in another folder");
+}
+
+#[test]
+fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
+    let fixture = Fixture::new(ROWS);
+    let arguments = ["up", "job.toml", "--workers", "2", "--set", "train.epochs=10"];
+    let mut run = fixture.start(arguments);
+    run.wait_for_line("epoch 1/");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
+    run.finish().expect(0).says(&["dense worker 1 lost after step", "training together goes on after step"]);
+    assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
+
+    let mut run = fixture.start(arguments.into_iter().chain(["--restarts", "0"]));
+    run.wait_for_line("epoch 1/");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
 }
 
 /// The digits that a text begins with, between which may be commas.

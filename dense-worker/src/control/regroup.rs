@@ -65,6 +65,7 @@ impl Trainer {
     async fn train_in_group(&mut self, after: u64, point: Option<&ResumePoint>) -> Result<Outcome, WorkerError> {
         let standings = self.form(after).await?;
         let first_pass = match furthest(&standings) {
+            None if self.peers.is_some_and(|peers| peers.generation > 1) => return Err(WorkerError::NobodyLeft),
             None => self.resume(point).await?,
             Some(source) => self.take_over(&standings, source).await?,
         };
