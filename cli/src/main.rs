@@ -1,5 +1,6 @@
 //! zagros: train click models whose embedding tables outgrow a machine.
 
+mod answer;
 mod args;
 mod commands;
 mod embedded;

@@ -33,6 +33,10 @@ pub(crate) struct BenchScalingArgs {
     /// Samples a step, of all workers together.
     #[arg(long, default_value_t = 4096)]
     pub(crate) batch: usize,
+    /// Let that be each worker's: fewer and larger steps of all, the dense network's rate times the square root of the
+    /// workers.
+    #[arg(long)]
+    pub(crate) grow_batch: bool,
     /// A tiny run that only shows that it works.
     #[arg(long)]
     pub(crate) quick: bool,

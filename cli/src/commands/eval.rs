@@ -8,10 +8,11 @@ use zagros_dense_worker::{Evaluate, Evaluation};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
+use crate::answer::answer;
 use crate::args::EvalArgs;
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{answer, out};
+use crate::print::out;
 use crate::report;
 use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;

@@ -14,9 +14,9 @@ use std::time::Duration;
 use clap::CommandFactory;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
+use crate::answer::answer;
 use crate::args::{Arguments, BenchCommand, Command, DataCommand};
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::answer;
 use crate::up;
 
 /// What ends a command is printed as its error, so that the embedded coordinator need not log it as well.

@@ -2,10 +2,10 @@
 
 use zagros_dense_worker::RunFolder;
 
+use crate::answer::answer;
 use crate::args::ReportArgs;
 use crate::exit::{Exit, Failure};
 use crate::page;
-use crate::print::answer;
 
 /// Writes the page and prints where it is.
 pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {

@@ -7,9 +7,10 @@ use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_protocol::control::StatusRequest;
 
+use crate::answer::answer;
 use crate::args::StatusArgs;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{answer, out};
+use crate::print::out;
 
 /// Asks once and prints.
 pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {

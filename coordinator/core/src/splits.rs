@@ -2,8 +2,9 @@
 
 use zagros_protocol::control::{DataFile, Split};
 
-/// Splits per worker and pass that the plan aims at: enough that a lost worker's share is re-read in small parts.
-const SPLITS_PER_WORKER: u64 = 8;
+/// Splits per worker and pass that the plan aims at: enough that a lost worker's share is re-read in small parts, and
+/// that all workers end a pass within a hundredth of it. Who ends first only waits.
+const SPLITS_PER_WORKER: u64 = 64;
 /// Below this the calls cost more than the re-reading they save.
 const LEAST_BYTES: u64 = 1 << 20;
 /// Above this a lost worker costs too much.
@@ -28,7 +29,7 @@ impl SplitRange {
     }
 }
 
-/// Cuts files into near-equal ranges of at most clamp(total / (workers × 8), 1 MiB, 64 MiB); a file that cannot be
+/// Cuts files into near-equal ranges of at most clamp(total / (workers × 64), 1 MiB, 64 MiB); a file that cannot be
 /// split is one range. Without gap or overlap (invariant SP-1), in file order, so that one worker reads the files as they are.
 #[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32) -> Vec<SplitRange> {
@@ -56,10 +57,10 @@ mod tests {
     }
 
     #[test]
-    fn a_gibibyte_for_two_workers_is_sixteen_equal_splits() {
+    fn a_gibibyte_for_two_workers_is_a_hundred_and_twenty_eight_equal_splits() {
         let plan = plan_splits(&[file(1 << 30, true)], 2);
-        assert_eq!(plan.len(), 16);
-        assert!(plan.iter().all(|split| split.end - split.start == 64 << 20));
+        assert_eq!(plan.len(), 128);
+        assert!(plan.iter().all(|split| split.end - split.start == 8 << 20));
     }
 
     #[test]
@@ -92,7 +93,7 @@ mod tests {
         }
 
         #[test]
-        fn no_split_is_larger_than_a_workers_eighth_unless_that_is_tiny(bytes in 1_u64..1 << 40, workers in 1_u32..9) {
+        fn no_split_is_larger_than_a_small_part_of_a_workers_share_unless_that_is_tiny(bytes in 1_u64..1 << 40, workers in 1_u32..9) {
             let share = (bytes / (u64::from(workers) * SPLITS_PER_WORKER)).max(LEAST_BYTES);
             for split in plan_splits(&[file(bytes, true)], workers) {
                 prop_assert!(split.end - split.start <= share, "{split:?}");

@@ -8,9 +8,9 @@ use zagros_job::Job;
 
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::row::RowParser;
+use crate::parse::sink::Nowhere;
 use crate::read::layout::Layout;
 use crate::read::reader::{Block, Reader};
-use crate::validate::Nowhere;
 use crate::{IngestError, Part, WholeFiles};
 
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zagros_job::Job;
 
 use crate::parse::bad::BadBudget;
-use crate::parse::sink::RowSink;
+use crate::parse::sink::Nowhere;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::{BadRow, IngestError, Part, WholeFiles, files};
 
@@ -41,19 +41,6 @@ pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
         good += parcel.outcome.rows;
     }
     Ok(Validation { files: paths.len(), good, bad: bad.count(), first_bad: bad.first()? })
-}
-
-/// Rows that only had to be parsed.
-#[derive(Clone, Debug)]
-pub(crate) struct Nowhere;
-
-impl RowSink for Nowhere {
-    fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
-    fn value(&mut self, _feature: usize, _text: &[u8]) {}
-    fn end_bag(&mut self, _feature: usize) {}
-    fn commit(&mut self, _label: f32) {}
-    fn abandon(&mut self) {}
-    fn clear(&mut self) {}
 }
 
 impl fmt::Display for Validation {

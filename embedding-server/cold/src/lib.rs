@@ -4,6 +4,7 @@
 //! log: what survives a server is its snapshots. So a write costs one pass through a buffer in memory, and the files
 //! are written in large pieces by threads of RocksDB's own.
 
+mod database;
 mod keys;
 mod options;
 mod store;

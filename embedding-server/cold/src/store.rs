@@ -1,18 +1,16 @@
 //! The store: reads and writes of many rows at a time.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, WriteOptions, properties};
+use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, properties};
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
 use crate::RocksOptions;
-use crate::keys::{bytes_of, key, words};
+use crate::database::Database;
+use crate::keys::{bytes_of, key};
 use crate::view::RocksView;
-
-/// Rows read in one call of RocksDB: their blocks are held meanwhile.
-const AT_ONCE: usize = 1024;
 
 /// Rows on disk. One process holds a folder at a time.
 pub struct RocksStore {
@@ -31,19 +29,6 @@ pub struct ReadCounts {
     pub misses: u64,
 }
 
-/// What store and views share.
-pub(crate) struct Database {
-    pub(crate) db: DB,
-    /// Emptied once the database above is closed.
-    folder: Folder,
-    /// Words per row, table by table.
-    widths: Box<[usize]>,
-}
-
-/// A folder whose rows nobody needs after this.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
 impl RocksStore {
     /// An empty store in `folder`, which is made if need be; what a store that was killed left there is deleted. Rows
     /// of table `t` are `widths[t]` words. They are deleted with the store and its views.
@@ -57,8 +42,8 @@ impl RocksStore {
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Database { db, folder: Folder(folder.to_owned()), widths: widths.into() };
-        Ok(Self { database: Arc::new(database), options: set, memory: options.bound() })
+        let database = Arc::new(Database::new(db, folder, widths));
+        Ok(Self { database, options: set, memory: options.bound() })
     }
 
     /// Bytes of memory that its buffers and its cache take at most.
@@ -119,60 +104,10 @@ impl ColdStore for RocksStore {
     }
 }
 
-impl Database {
-    /// Words per row of a table.
-    pub(crate) fn width(&self, doing: &'static str, table: u32) -> Result<usize, ColdError> {
-        let width = self.widths.get(table as usize).copied();
-        width.ok_or_else(|| ColdError { doing, reason: format!("no table {table} of {}", self.widths.len()) })
-    }
-
-    /// What RocksDB says, and where.
-    pub(crate) fn failed(&self, doing: &'static str, error: &rocksdb::Error) -> ColdError {
-        ColdError { doing, reason: format!("{error} (in {})", self.folder.0.display()) }
-    }
-
-    /// Reads rows in `order`, which goes up: each block is then fetched once.
-    fn read(&self, table: u32, places: &[u64], order: &[u32], into: &mut ColdRows) -> Result<(), ColdError> {
-        let width = self.width("read", table)?;
-        let family = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME).ok_or_else(|| self.lost())?;
-        for part in order.chunks(AT_ONCE) {
-            let keys = part.iter().map(|index| key(table, places[*index as usize]));
-            let rows = self.db.batched_multi_get_cf(family, keys, true);
-            for (position, row) in rows.into_iter().enumerate() {
-                let Some(row) = row.map_err(|error| self.failed("read", &error))? else { continue };
-                let index = part[position] as usize;
-                into.found[index] = true;
-                for (word, read) in std::iter::zip(&mut into.rows[index * width..][..width], words(&row, width)?) {
-                    *word = read;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn lost(&self) -> ColdError {
-        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.0.display()) }
-    }
-
-    /// Without a log: see the crate.
-    fn apply(&self, doing: &'static str, batch: WriteBatch) -> Result<(), ColdError> {
-        let mut options = WriteOptions::default();
-        options.disable_wal(true);
-        self.db.write_opt(batch, &options).map_err(|error| self.failed(doing, &error))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Should this fail, the next store in the folder deletes what was left.
-        let _ = DB::destroy(&Options::default(), &self.0);
-    }
-}
-
 impl fmt::Debug for RocksStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { database, memory, .. } = self;
-        f.debug_struct("RocksStore").field("folder", &database.folder.0).field("memory", memory).finish_non_exhaustive()
+        f.debug_struct("RocksStore").field("folder", &database.folder()).field("memory", memory).finish_non_exhaustive()
     }
 }
 

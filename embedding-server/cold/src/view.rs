@@ -7,8 +7,8 @@ use rocksdb::{ReadOptions, Snapshot};
 use self_cell::self_cell;
 use zagros_table::{ColdError, ColdScan, ColdView};
 
+use crate::database::Database;
 use crate::keys::{key, place, words};
-use crate::store::Database;
 
 /// Bytes read ahead of a scan.
 const READ_AHEAD: usize = 1 << 20;

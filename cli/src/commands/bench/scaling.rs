@@ -1,6 +1,6 @@
 //! `zagros bench scaling`: one job with one dense worker, then with several, each role a process and each worker with
 //! one thread for its network. The batch of all workers together stays what it is, so that all runs make the same steps
-//! on other parts of the rows, and end with the same AUC but for chance.
+//! on other parts of the rows, and end with the same AUC but for chance; or each worker's stays, as on a machine for each.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,9 +13,10 @@ use zagros_dense_worker::Summary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate};
 use zagros_plumbing::process::cpu_time_of_children;
 
+use crate::answer::answer;
 use crate::args::BenchScalingArgs;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{answer, err, out};
+use crate::print::{err, out};
 
 /// Training rows of `--quick`, and its batch.
 const QUICK: (u64, usize) = (20_000, 512);
@@ -30,9 +31,27 @@ struct Figures {
     cores: usize,
     rows: u64,
     servers: u32,
-    /// Of all workers together.
-    batch: usize,
+    batch: Batch,
     runs: Vec<Run>,
+}
+
+/// Samples a step.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Batch {
+    samples: usize,
+    /// Each worker's, instead of all workers' together.
+    grows: bool,
+}
+
+impl Batch {
+    /// A worker's batch, and the rate of the dense network's Adam: its steps do not grow with the gradient, so the
+    /// square root of the growth is the usual rule.
+    fn of_each(self, workers: u32) -> (usize, f64) {
+        if self.grows {
+            return (self.samples, RATES.0 * f64::from(workers).sqrt());
+        }
+        (self.samples.div_ceil(workers as usize), RATES.0)
+    }
 }
 
 /// With so many workers.
@@ -55,7 +74,8 @@ struct Run {
 
 /// Runs the job with each number of workers, and prints.
 pub(crate) async fn scaling(args: BenchScalingArgs) -> Result<Exit, Failure> {
-    let (rows, batch) = if args.quick { QUICK } else { (args.rows, args.batch) };
+    let (rows, samples) = if args.quick { QUICK } else { (args.rows, args.batch) };
+    let batch = Batch { samples, grows: args.grow_batch };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
     generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
@@ -80,8 +100,8 @@ pub(crate) async fn scaling(args: BenchScalingArgs) -> Result<Exit, Failure> {
 }
 
 /// One parser and one thread of the network a worker.
-fn job(servers: u32, workers: u32, batch: usize, runs: &Path) -> String {
-    let (each, (dense, rows)) = (batch.div_ceil(workers as usize), RATES);
+fn job(servers: u32, workers: u32, batch: Batch, runs: &Path) -> String {
+    let ((each, dense), (_, rows)) = (batch.of_each(workers), RATES);
     format!(
         r#"
         name = "scaling-{workers}"
@@ -161,7 +181,8 @@ fn summary(runs: &Path) -> Result<Summary, Failure> {
 
 fn print(figures: &Figures) {
     let Figures { cores, rows, servers, batch, runs } = figures;
-    out!("{rows} rows, DLRM, dim 16, batch {batch} of all workers together, {servers} server(s), {cores} core(s);");
+    let (samples, of) = (batch.samples, if batch.grows { "each worker" } else { "all workers together" });
+    out!("{rows} rows, DLRM, dim 16, batch {samples} of {of}, {servers} server(s), {cores} core(s);");
     out!("every role a process, one thread for the network of each worker\n");
     out!("workers   samples/s   ratio   CPU µs a sample   waiting for batches   for workers      AUC   steps");
     for run in runs {
@@ -195,11 +216,18 @@ mod tests {
     #[test]
     fn the_batch_of_all_workers_stays_what_it_is() {
         for (workers, each) in [(1, 4096), (2, 2048), (3, 1366), (4, 1024)] {
-            let text = job(2, workers, 4096, Path::new("runs"));
+            let text = job(2, workers, Batch { samples: 4096, grows: false }, Path::new("runs"));
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             assert_eq!((job.train.batch_size, job.train.threads, job.cluster.workers), (each, 1, workers));
             assert_eq!(job.cluster.servers, 2);
         }
+    }
+
+    #[test]
+    fn a_batch_that_grows_with_the_workers_is_stepped_on_faster() {
+        let (each, rate) = Batch { samples: 4096, grows: true }.of_each(4);
+        assert_eq!(each, 4096);
+        assert!((rate - 2.0 * RATES.0).abs() < 1e-12);
     }
 
     #[test]

@@ -11,11 +11,12 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics::Registry;
 
 use super::workload;
+use crate::answer::answer;
 use crate::args::{BenchModel, BenchTrainArgs};
 use crate::embedded::Embedded;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::meter::{Meter, Window};
-use crate::print::{answer, out};
+use crate::print::out;
 use crate::report;
 
 /// Steps before the counted ones: tables grow, caches warm, threads start.

@@ -8,9 +8,10 @@ use zagros_export::{ExportError, Exported, Format, Source};
 
 use super::model::Model;
 use super::{failed, progress};
+use crate::answer::answer;
 use crate::args::InspectModelArgs;
 use crate::exit::{Exit, Failure};
-use crate::print::{answer, err};
+use crate::print::err;
 
 /// Writes the table that was named.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {

@@ -7,8 +7,9 @@ use zagros_snapshot::{Found, Header, Reader, TableHeader, bucket, decode, find, 
 use super::draw::number;
 use super::model::Model;
 use super::{failed, file_name};
+use crate::answer::answer;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{answer, out};
+use crate::print::out;
 
 /// Numbers a line.
 const COLUMNS: usize = 8;

@@ -8,8 +8,9 @@ use zagros_snapshot::{Content, Kind, Norms, Reader, Rows, SnapshotError, TableHe
 use super::draw::{bars, number, sparkline};
 use super::model::Model;
 use super::{failed, progress};
+use crate::answer::answer;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{answer, out};
+use crate::print::out;
 
 /// Bins of a line's histogram, and of one table's own.
 const SMALL: usize = 12;

@@ -8,8 +8,9 @@ use zagros_snapshot::{Checked, file_crc};
 
 use super::model::Model;
 use super::{file_name, progress};
+use crate::answer::answer;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{answer, out};
+use crate::print::out;
 
 /// A file, and what is wrong with it.
 #[derive(Serialize)]

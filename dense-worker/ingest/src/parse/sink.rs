@@ -27,6 +27,19 @@ pub(crate) trait RowSink: Send + 'static {
     fn clear(&mut self);
 }
 
+/// Rows that only had to be parsed.
+#[derive(Clone, Debug)]
+pub(crate) struct Nowhere;
+
+impl RowSink for Nowhere {
+    fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
+    fn value(&mut self, _feature: usize, _text: &[u8]) {}
+    fn end_bag(&mut self, _feature: usize) {}
+    fn commit(&mut self, _label: f32) {}
+    fn abandon(&mut self) {}
+    fn clear(&mut self) {}
+}
+
 /// Rows for training: transformed numbers and hashed categories, in columns.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchSink {

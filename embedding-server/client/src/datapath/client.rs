@@ -13,6 +13,7 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 
 use super::dedup::UniqueIds;
 use super::route::{Part, split};
+use super::rows::Rows;
 use super::waiting::{Requests, Waiting};
 use crate::Shard;
 use crate::directory::Directory;
@@ -31,14 +32,6 @@ pub struct ClientConfig {
     pub wire: Encoding,
     /// How long one lookup or push may take, retries included.
     pub patience: Duration,
-}
-
-/// Values aligned with [`UniqueIds::tables`]: rows and sums, or their gradients.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rows {
-    /// Per table, row-major `[wanted, dim]`: a row per id, or where there are bags the rows wanted themselves and then
-    /// one per bag ([`super::TableIds::wanted`]).
-    pub tables: Vec<Vec<f32>>,
 }
 
 /// Which batch a push is of.
@@ -75,20 +68,6 @@ impl From<u64> for Batch {
     /// Nothing before it was under way.
     fn from(seq: u64) -> Self {
         Self { seq, staleness: 0 }
-    }
-}
-
-impl Rows {
-    /// Zeros for every value of `unique`.
-    #[must_use]
-    pub fn zeroed(unique: &UniqueIds) -> Self {
-        Self { tables: unique.tables.iter().map(|table| vec![0.0; table.wanted() * table.dim as usize]).collect() }
-    }
-
-    /// Bytes in memory.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.tables.iter().map(|table| size_of_val(&table[..])).sum()
     }
 }
 

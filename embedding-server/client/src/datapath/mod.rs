@@ -5,12 +5,14 @@ mod bags;
 mod client;
 mod dedup;
 mod route;
+mod rows;
 mod waiting;
 mod window;
 
 pub use bags::{Bags, bag_bytes};
-pub use client::{Batch, ClientConfig, EmbeddingClient, PushReport, Rows};
+pub use client::{Batch, ClientConfig, EmbeddingClient, PushReport};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
 pub(crate) use route::Part;
+pub use rows::Rows;
 pub use waiting::Waiting;
 pub use window::{Permit, Window};

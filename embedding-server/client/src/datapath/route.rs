@@ -10,8 +10,8 @@ use zagros_protocol::packed::{
 use zagros_protocol::{BucketMap, RowKey, Segment, Segments};
 
 use super::bags::{Bags, Share};
-use super::client::Rows;
 use super::dedup::{TableIds, UniqueIds};
+use super::rows::Rows;
 
 /// What one server gets of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]

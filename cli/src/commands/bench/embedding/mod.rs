@@ -14,9 +14,9 @@ use self::figures::{Case, Figures, Shape};
 use self::limits::Exchange;
 use self::side::Side;
 use super::workload::{self, BATCH};
+use crate::answer::answer;
 use crate::args::BenchEmbeddingArgs;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::answer;
 
 /// Batches before the counted ones: tables grow, caches warm, connections open.
 const WARM_UP: u64 = 20;

@@ -1,0 +1,45 @@
+//! Answers for programs.
+
+use std::io::{ErrorKind, Write};
+
+use crate::exit::{Exit, Failure};
+
+/// A whole answer on standard output, for a program to read: half of one must not look like success. A reader
+/// that went away wanted no more.
+pub(crate) fn answer(text: &str) -> Result<(), Failure> {
+    answer_to(anstream::stdout(), text)
+}
+
+fn answer_to(mut stream: impl Write, text: &str) -> Result<(), Failure> {
+    match writeln!(stream, "{text}").and_then(|()| stream.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let what = format!("cannot write to standard output: {error}");
+            Err(Failure::with_help(Exit::Internal, what, "check the disk that it goes to"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken(ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_lost_is_a_failure_unless_nobody_wants_it() {
+        assert!(answer_to(Vec::new(), "{}").is_ok());
+        assert!(answer_to(Broken(ErrorKind::BrokenPipe), "{}").is_ok());
+        assert!(answer_to(Broken(ErrorKind::StorageFull), "{}").is_err());
+    }
+}

@@ -1,0 +1,83 @@
+//! The database that the store and its views share.
+
+use std::path::{Path, PathBuf};
+
+use rocksdb::{DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, WriteOptions};
+use zagros_table::{ColdError, ColdRows};
+
+use crate::keys::{key, words};
+
+/// Rows read in one call of RocksDB: their blocks are held meanwhile.
+const AT_ONCE: usize = 1024;
+
+/// What store and views share.
+pub(crate) struct Database {
+    pub(crate) db: DB,
+    /// Emptied once the database above is closed.
+    folder: Folder,
+    /// Words per row, table by table.
+    widths: Box<[usize]>,
+}
+
+/// A folder whose rows nobody needs after this.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Database {
+    /// An open one, whose rows of table `t` are `widths[t]` words.
+    pub(crate) fn new(db: DB, folder: &Path, widths: &[usize]) -> Self {
+        Self { db, folder: Folder(folder.to_owned()), widths: widths.into() }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder.0
+    }
+
+    /// Words per row of a table.
+    pub(crate) fn width(&self, doing: &'static str, table: u32) -> Result<usize, ColdError> {
+        let width = self.widths.get(table as usize).copied();
+        width.ok_or_else(|| ColdError { doing, reason: format!("no table {table} of {}", self.widths.len()) })
+    }
+
+    /// What RocksDB says, and where.
+    pub(crate) fn failed(&self, doing: &'static str, error: &rocksdb::Error) -> ColdError {
+        ColdError { doing, reason: format!("{error} (in {})", self.folder.0.display()) }
+    }
+
+    /// Reads rows in `order`, which goes up: each block is then fetched once.
+    pub(crate) fn read(&self, table: u32, places: &[u64], order: &[u32], into: &mut ColdRows) -> Result<(), ColdError> {
+        let width = self.width("read", table)?;
+        let family = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME).ok_or_else(|| self.lost())?;
+        for part in order.chunks(AT_ONCE) {
+            let keys = part.iter().map(|index| key(table, places[*index as usize]));
+            let rows = self.db.batched_multi_get_cf(family, keys, true);
+            for (position, row) in rows.into_iter().enumerate() {
+                let Some(row) = row.map_err(|error| self.failed("read", &error))? else { continue };
+                let index = part[position] as usize;
+                into.found[index] = true;
+                for (word, read) in std::iter::zip(&mut into.rows[index * width..][..width], words(&row, width)?) {
+                    *word = read;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self) -> ColdError {
+        ColdError { doing: "read", reason: format!("no rows were ever opened in {}", self.folder.0.display()) }
+    }
+
+    /// Without a log: see the crate.
+    pub(crate) fn apply(&self, doing: &'static str, batch: WriteBatch) -> Result<(), ColdError> {
+        let mut options = WriteOptions::default();
+        options.disable_wal(true);
+        self.db.write_opt(batch, &options).map_err(|error| self.failed(doing, &error))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Should this fail, the next store in the folder deletes what was left.
+        let _ = DB::destroy(&Options::default(), &self.0);
+    }
+}
