@@ -5,16 +5,16 @@ mod counting;
 mod pooling;
 mod rejoin;
 mod resume;
+mod tally;
 mod workers;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use counting::{Counting, Traffic};
+use counting::Counting;
 use prometheus::Registry;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
@@ -94,7 +94,7 @@ struct Cluster {
     control: Arc<LocalCoordinator>,
     connect: Connect,
     registry: Registry,
-    traffic: Arc<Traffic>,
+    traffic: Arc<AtomicU64>,
 }
 
 impl Cluster {
@@ -114,7 +114,7 @@ impl Cluster {
         let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
         let map = Arc::new(map);
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(AtomicU64::new(0));
         let shard = |service| {
             Arc::new(Counting::new(Arc::new(LocalShard::new(service)), Arc::clone(&traffic))) as Arc<dyn Shard>
         };
@@ -128,12 +128,7 @@ impl Cluster {
 
     /// Payload bytes of all lookups and pushes, in both directions.
     fn bytes(&self) -> u64 {
-        self.traffic.bytes()
-    }
-
-    /// By id of any table, how many pushes it was in.
-    fn pushes_by_id(&self) -> BTreeMap<u64, u32> {
-        self.traffic.pushes_by_id()
+        self.traffic.load(Ordering::Acquire)
     }
 
     fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{InProcess, Rendezvous};
 
+use super::tally::Tally;
 use super::*;
 
 /// Sees an id once a pass where it is the row's own.
@@ -54,6 +55,7 @@ impl Observer for Killer {
 struct Run {
     job: Job,
     cluster: Cluster,
+    tally: Tally,
     meeting: Arc<InProcess>,
     folder: RunFolder,
 }
@@ -61,13 +63,14 @@ struct Run {
 impl Run {
     async fn new(job: Job) -> Self {
         let (cluster, folder) = (Cluster::start(&job).await, RunFolder::create(&job).unwrap());
-        Self { job, cluster, meeting: Arc::new(InProcess::default()), folder }
+        Self { job, cluster, tally: Tally::default(), meeting: Arc::new(InProcess::default()), folder }
     }
 
     fn start(&self, index: u32, observers: Vec<Arc<dyn Observer>>) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = Worker {
             index,
             rendezvous: Some(self.meeting.clone() as Arc<dyn Rendezvous>),
+            connect: self.tally.of(&self.cluster.connect),
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
             resume: ResumePoint::newest(&self.folder).unwrap(),
@@ -95,7 +98,7 @@ impl Run {
         for worker in &mut workers {
             summaries.push(within(worker).await.expect("no panic").expect("the run ends well"));
         }
-        (summaries, told, self.cluster.pushes_by_id())
+        (summaries, told, self.tally.by_id())
     }
 }
 
@@ -112,7 +115,7 @@ async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
     for mut worker in workers {
         summaries.push(within(&mut worker).await.unwrap().unwrap());
     }
-    let mut own = run.cluster.pushes_by_id();
+    let mut own = run.tally.by_id();
     own.retain(|_, pushes| *pushes == passes);
     (own, summaries.swap_remove(0))
 }
@@ -148,7 +151,7 @@ async fn a_lost_worker_comes_back_and_no_row_is_left_out() {
         // At most what one worker reads of a pass.
         assert!(u64::from(twice) <= whole.samples / 2, "{twice} rows were trained on once more");
         assert!((auc(&summaries[0]) - auc(&whole)).abs() < 0.02);
-        let told = told.0.lock().unwrap();
+        let told = told.0.lock().unwrap().clone();
         let lost = told.iter().find_map(|event| match event {
             Event::WorkerLost { workers, .. } => Some(workers.clone()),
             _ => None,
