@@ -6,9 +6,10 @@
 //! again from where the stream was broken off. The splits of the lost worker are dealt out again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::warn;
-use zagros_collective::{CollectiveError, Place};
+use zagros_collective::{CollectiveError, Place, Rendezvous};
 use zagros_coordinator_client::wait_for_group;
 use zagros_embedding_client::Permit;
 use zagros_job::Mode;
@@ -79,14 +80,16 @@ impl Trainer {
     /// # Errors
     /// When one does not come, or does not fit.
     pub(crate) async fn form(&mut self, mut after: u64) -> Result<Vec<Standing>, WorkerError> {
-        if self.job.cluster.workers == 1 {
+        let workers = self.job.cluster.workers;
+        if workers == 1 {
             return Ok(Vec::new());
         }
+        let rendezvous = self.rendezvous.clone().ok_or(WorkerError::Unreachable { workers })?;
         let mut fruitless = 0;
         loop {
             self.observer.on(&Event::WaitingFor("the other dense workers".to_owned()));
             let group = self.next_group(after).await?;
-            match self.meet_in(&group).await {
+            match self.meet_in(&group, Arc::clone(&rendezvous)).await {
                 Err(WorkerError::Peers(error)) if self.forms_again(&error) && fruitless < FRUITLESS => {
                     self.tell_lost(&error);
                     (after, fruitless) = (group.generation, fruitless + 1);
@@ -102,15 +105,17 @@ impl Trainer {
     /// Who is in it, by the coordinator. Another process in the place of a lost worker may come as late as `patience`
     /// after the lost one's lease has run out; the coordinator ends the run then.
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
-        let lease = if after > 0 { self.membership.lease() * 2 } else { std::time::Duration::ZERO };
+        let lease = if after > 0 { self.membership.lease() * 2 } else { Duration::ZERO };
         let patience = self.job.cluster.patience + lease;
         let control = Arc::clone(&self.splits.control);
         Ok(wait_for_group(&*control, &self.membership, after, patience, self.stop.shutdown()).await?)
     }
 
-    async fn meet_in(&self, group: &GroupResponse) -> Result<Vec<Standing>, WorkerError> {
-        let workers = self.job.cluster.workers;
-        let rendezvous = self.rendezvous.clone().ok_or(WorkerError::Unreachable { workers })?;
+    async fn meet_in(
+        &self,
+        group: &GroupResponse,
+        rendezvous: Arc<dyn Rendezvous>,
+    ) -> Result<Vec<Standing>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, patience) = (group.generation, group.store.clone(), self.job.cluster.patience);
         let place = Place { rank, world, generation, store, patience };

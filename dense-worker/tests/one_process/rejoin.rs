@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use tokio::task::{AbortHandle, JoinHandle};
-use zagros_collective::{InProcess, Rendezvous};
+use zagros_collective::{Collective, CollectiveError, InProcess, Pending, Place, Rendezvous};
 
 use super::tally::Tally;
 use super::*;
@@ -67,9 +67,18 @@ impl Run {
     }
 
     fn start(&self, index: u32, observers: Vec<Arc<dyn Observer>>) -> JoinHandle<Result<Summary, WorkerError>> {
+        self.start_at(self.meeting.clone(), index, observers)
+    }
+
+    fn start_at(
+        &self,
+        meeting: Arc<dyn Rendezvous>,
+        index: u32,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = Worker {
             index,
-            rendezvous: Some(self.meeting.clone() as Arc<dyn Rendezvous>),
+            rendezvous: Some(meeting),
             connect: self.tally.of(&self.cluster.connect),
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
@@ -198,5 +207,100 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
         let error = within(&mut first).await.unwrap().unwrap_err();
         assert_eq!(error.exit_class(), ExitClass::Cluster);
         assert!(error.to_string().contains(told), "{mode}: {error}");
+    }
+}
+
+/// Where the second worker does not hear the end of one call, to which all brought their part: as when a connection
+/// breaks late. Only the first group has that.
+struct Deaf {
+    meeting: Arc<InProcess>,
+    /// Which of its sums.
+    at: u32,
+}
+
+/// Its end of the group; gone once it has not heard.
+struct DeafEnd {
+    group: Option<Box<dyn Collective>>,
+    left: u32,
+}
+
+impl Rendezvous for Deaf {
+    fn address(&self) -> &str {
+        self.meeting.address()
+    }
+
+    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+        let left = if place.generation == 1 { self.at } else { u32::MAX };
+        Ok(Box::new(DeafEnd { group: Some(self.meeting.meet(place)?), left }))
+    }
+}
+
+impl DeafEnd {
+    fn group(&mut self) -> Result<&mut Box<dyn Collective>, CollectiveError> {
+        let broken = CollectiveError::Broken {
+            call: "an all-reduce",
+            waited: Duration::ZERO,
+            reason: "as the test wants".to_owned(),
+        };
+        self.group.as_mut().ok_or(broken)
+    }
+}
+
+impl Collective for DeafEnd {
+    fn rank(&self) -> usize {
+        1
+    }
+
+    fn world(&self) -> usize {
+        2
+    }
+
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+        self.group()?.start_all_reduce_sum(values)
+    }
+
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+        let sums = self.group()?.wait(pending)?;
+        self.left -= 1;
+        if self.left == 0 {
+            self.group = None;
+            self.group()?;
+        }
+        Ok(sums)
+    }
+
+    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
+        self.group()?.broadcast(root, values)
+    }
+
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.group()?.all_gather(mine)
+    }
+}
+
+/// Invariant RK-3: nobody is lost, and a step may be made by one worker and not by the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // Both have rows, for splits are theirs.
+    let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000"]);
+    let (own, whole) = unharmed(job()).await;
+    // After one call before training, each step has a call to agree on it and one for its sums.
+    for (at, call) in [(40, "agreeing on a step"), (41, "the sums of a step")] {
+        let run = Run::new(job()).await;
+        let deaf = Deaf { meeting: run.meeting.clone(), at };
+        let told = Arc::new(Recording::default());
+        let mut first = run.start(0, vec![told.clone()]);
+        let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
+        let [first, second] = [&mut first, &mut second].map(within);
+        let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+        assert_eq!((first.samples, first.evaluation), (second.samples, second.evaluation), "{call}");
+        assert_eq!(first.samples, whole.samples, "{call}");
+        let pushes = run.tally.by_id();
+        let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+        assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once a pass", own.len());
+        let told = told.0.lock().unwrap();
+        let regrouped = |event: &&Event| matches!(event, Event::Regrouped { generation: 2, .. });
+        assert_eq!(told.iter().filter(regrouped).count(), 1, "{call}");
     }
 }
