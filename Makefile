@@ -2,7 +2,7 @@
 ZAGROS := target/release/zagros
 QUICKSTART := data/quickstart
 
-.PHONY: help train test build setup lint unit manifests bench bench-smoke clean
+.PHONY: help train test build setup lint unit manifests images test-compose bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -34,6 +34,14 @@ test: lint bench-smoke manifests unit ## fmt, clippy, the quick benchmarks' smok
 manifests: setup ## check every Kubernetes object against Kubernetes' schemas, without a cluster
 	@cargo build --release --quiet -p zagros-operator
 	@python3 scripts/check_manifests.py target/release/zagros-operator
+
+images: build ## container images; needs Docker
+	@cargo build --release --quiet -p zagros-operator
+	@sh scripts/images.sh
+
+test-compose: build ## train a cluster of containers, then again while they are killed, paused and cut off; needs Docker
+	@cargo build --release --quiet -p zagros-operator
+	@python3 scripts/test_compose.py
 
 bench: build ## benchmarks; they print ratios
 	cargo bench --quiet -p zagros-table --bench table

@@ -58,6 +58,8 @@ pub(crate) enum Command {
     DenseWorker(WorkerArgs),
     /// Ask a running coordinator how the job is doing.
     Status(StatusArgs),
+    /// Ask a role whether it lives: for health checks of containers, which need no shell for it.
+    Health(HealthArgs),
     /// Generate, look at and check data.
     #[command(subcommand)]
     Data(DataCommand),
@@ -258,6 +260,19 @@ pub(crate) struct StatusArgs {
     pub(crate) patience: u64,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// `host:port` of the role's HTTP (cluster.admin).
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) admin: String,
+    /// Whether it can do its work now, instead of whether it lives.
+    #[arg(long)]
+    pub(crate) ready: bool,
+    /// How long to wait for an answer.
+    #[arg(long, default_value_t = 3, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) patience: u64,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Write a Criteo-format data set with a planted model, so that the best reachable AUC is known.
@@ -282,6 +297,9 @@ pub(crate) struct GenerateArgs {
     /// Seed: the same one writes the same files.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Write nothing where the folder has a train.txt, whosever it is.
+    #[arg(long)]
+    pub(crate) keep: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tokio::net::TcpStream;
+use zagros_plumbing::ask::ask as ask_role;
 
 use crate::crd::Progress;
 
 /// How long a coordinator may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most bytes of an answer: a thousand members at a few hundred bytes each, several times over.
-const MOST: usize = 4 << 20;
 
 /// Why a coordinator could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -29,34 +24,11 @@ pub struct ProbeError {
 /// When it does not answer in time, or something else answers.
 pub async fn ask(address: &str) -> Result<Progress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
-    match tokio::time::timeout(PATIENCE, get(address)).await {
-        Ok(Ok(body)) => parse(&body).map_err(|error| failed(format!("not a status: {error}"))),
-        Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed(format!("no answer within {PATIENCE:?}"))),
+    let (status, body) = ask_role(address, "/status", PATIENCE).await.map_err(|error| failed(error.to_string()))?;
+    if !status.is_success() {
+        return Err(failed(format!("it answers {status}")));
     }
-}
-
-async fn get(address: &str) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let request = http::Request::get("/status").header(http::header::HOST, address).body(Empty::<Bytes>::new())?;
-    let answer = async {
-        let response = sender.send_request(request).await?;
-        if response.status() != http::StatusCode::OK {
-            return Err(format!("it answers {}", response.status()).into());
-        }
-        Ok(Limited::new(response.into_body(), MOST).collect().await?.to_bytes())
-    };
-    // The connection does the reading and writing; it ends with the answer.
-    tokio::pin!(connection);
-    tokio::pin!(answer);
-    tokio::select! {
-        answer = &mut answer => answer,
-        ended = &mut connection => {
-            ended?;
-            answer.await
-        }
-    }
+    parse(&body).map_err(|error| failed(format!("not a status: {error}")))
 }
 
 /// The fields of the coordinator's report that are used here; others may come and go.
@@ -190,6 +162,6 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(ask(&address).await.unwrap_err().to_string().contains("no answer within 2s"));
+        assert!(ask(&address).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
     }
 }

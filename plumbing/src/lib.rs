@@ -1,6 +1,7 @@
 //! What any process needs, with no word of recommenders in it.
 
 pub mod admin;
+pub mod ask;
 pub mod backoff;
 pub mod durable;
 pub mod grpc;

@@ -19,6 +19,11 @@ const SHOWN: usize = 20;
 
 /// Writes train.txt, test.txt and, last, planted.json: its presence says the set is whole.
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
+    let there = args.folder.join("train.txt");
+    if args.keep && there.exists() {
+        err!("{} is there and stays as it is", there.display());
+        return Ok(Exit::Success);
+    }
     let spec =
         SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
     err!(

@@ -3,6 +3,7 @@
 mod bench;
 mod data;
 mod eval;
+mod health;
 mod inspect;
 mod report;
 mod roles;
@@ -41,6 +42,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Report(args) => report::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Status(args) => block_on(status::run(args)),
+        Command::Health(args) => block_on(health::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),

@@ -1,0 +1,23 @@
+//! `zagros health`: whether a role lives, by its own account. A process that hangs still accepts connections.
+
+use std::time::Duration;
+
+use zagros_plumbing::ask::ask;
+
+use crate::args::HealthArgs;
+use crate::exit::{Exit, Failure};
+use crate::print::out;
+
+/// Asks once; success is an answer of 200.
+pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
+    let path = if args.ready { "/readyz" } else { "/healthz" };
+    let help = "the role's log has the cause; its HTTP address is the key cluster.admin";
+    let answer = ask(&args.admin, path, Duration::from_secs(args.patience)).await;
+    let (status, body) = answer.map_err(|error| Failure::with_help(Exit::Cluster, error, help))?;
+    let said = String::from_utf8_lossy(&body).trim().to_owned();
+    if !status.is_success() {
+        return Err(Failure::with_help(Exit::Cluster, format!("{} says {said}", args.admin), help));
+    }
+    out!("{said}");
+    Ok(Exit::Success)
+}

@@ -1,0 +1,111 @@
+//! The other end of a role's HTTP port: one question, one answer, a deadline.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1::handshake;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// Most bytes of an answer: a report of a thousand members at a few hundred bytes each, several times over.
+const MOST: usize = 4 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody is there, or what is there speaks another language.
+    #[error("{address} cannot be asked: {reason}")]
+    Unreachable {
+        /// `host:port` that was asked.
+        address: String,
+        /// In the words of what failed.
+        reason: String,
+    },
+    /// Nothing came in time.
+    #[error("{address} does not answer {path} within {patience:?}")]
+    Late {
+        /// `host:port` that was asked.
+        address: String,
+        /// What for.
+        path: String,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+}
+
+/// Sends `GET path` to `host:port`; the answer's status and body.
+///
+/// # Errors
+/// When there is none within `patience`, or it is longer than 4 MiB.
+pub async fn ask(address: &str, path: &str, patience: Duration) -> Result<(StatusCode, Bytes), AskError> {
+    match tokio::time::timeout(patience, get(address, path)).await {
+        Ok(answer) => {
+            answer.map_err(|error| AskError::Unreachable { address: address.to_owned(), reason: error.to_string() })
+        }
+        Err(_) => Err(AskError::Late { address: address.to_owned(), path: path.to_owned(), patience }),
+    }
+}
+
+async fn get(address: &str, path: &str) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        Ok((status, Limited::new(response.into_body(), MOST).collect().await?.to_bytes()))
+    };
+    // The connection does the reading and writing; it ends with the answer.
+    tokio::pin!(connection);
+    tokio::pin!(answer);
+    tokio::select! {
+        answer = &mut answer => answer,
+        ended = &mut connection => {
+            ended?;
+            answer.await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    async fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        (listener, address)
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_a_status_and_a_body() {
+        let (listener, address) = listener().await;
+        let routes =
+            crate::admin::routes(crate::metrics::Registry::new(), std::sync::Arc::new(|| Err("not yet".into())));
+        tokio::spawn(crate::admin::serve(listener, routes, crate::Shutdown::new()));
+        assert_eq!(ask(&address, "/healthz", PATIENCE).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
+        let (status, body) = ask(&address, "/readyz", PATIENCE).await.unwrap();
+        assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_told_at_once() {
+        let (listener, address) = listener().await;
+        drop(listener);
+        let error = ask(&address, "/healthz", PATIENCE).await.unwrap_err().to_string();
+        assert!(error.starts_with(&address) && error.contains("refused"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_accepts_and_says_nothing_is_not_waited_for() {
+        let (_listener, address) = listener().await;
+        let error = ask(&address, "/status", PATIENCE).await.unwrap_err().to_string();
+        assert!(error.ends_with("does not answer /status within 2s"), "{error}");
+    }
+}

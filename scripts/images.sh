@@ -1,0 +1,40 @@
+#!/bin/sh
+# Builds the container images from what `make build` has made. BASE names another base image; `BASE=debootstrap` makes
+# one from Debian's packages, for machines that reach no registry. TAG is what they are called.
+set -eu
+cd "$(dirname "$0")/.."
+TAG=${TAG:-latest}
+BASE=${BASE:-debian:bookworm-slim}
+context=target/images
+
+command -v docker >/dev/null || { echo "docker is not installed: see docs/compose.md" >&2; exit 1; }
+docker info >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or set DOCKER_HOST" >&2; exit 1; }
+for program in zagros zagros-operator; do
+    test -x "target/release/$program" || { echo "target/release/$program is missing: run make build" >&2; exit 1; }
+done
+
+if [ "$BASE" = debootstrap ]; then
+    BASE=zagros-base:$TAG
+    if ! docker image inspect "$BASE" >/dev/null 2>&1; then
+        root=$(mktemp -d)
+        trap 'rm -rf "$root"' EXIT
+        debootstrap --variant=minbase --include=ca-certificates,librocksdb7.8,libstdc++6,tini bookworm "$root" >/dev/null
+        tar -C "$root" --exclude=./dev --exclude=./var/cache --exclude=./var/lib/apt --exclude=./usr/share/doc -c . |
+            docker import - "$BASE" >/dev/null
+    fi
+fi
+
+rm -rf "$context"
+mkdir -p "$context/bin" "$context/lib"
+cp docker/Dockerfile "$context/"
+for program in zagros zagros-operator; do
+    # Lines for a debugger are three quarters of the file.
+    strip -o "$context/bin/$program" "target/release/$program"
+done
+# What the program names, of the folder that has libtorch.
+ldd target/release/zagros | sed -n 's#.* => \(.*/\.deps/libtorch/lib/.*\) (.*#\1#p' | xargs -I{} cp -L {} "$context/lib/"
+
+for target in zagros zagros-operator; do
+    docker build --quiet --build-arg BASE="$BASE" --target "$target" --tag "$target:$TAG" "$context" >/dev/null
+    docker image inspect --format '{{index .RepoTags 0}}  {{.Size}} bytes' "$target:$TAG"
+done

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Train the compose cluster to its end, then again while containers are killed, paused and cut off.
+
+Needs Docker and compose, and the images (`make images`). Where no engine answers and `dockerd` is installed, one is
+started for the test, in a folder of its own, and ended with it.
+
+    python3 scripts/test_compose.py
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = "zagros-test"
+DEADLINE_SECONDS = 300
+ROWS = "150000"
+
+
+def run(command, check=True, timeout=DEADLINE_SECONDS):
+    """What a command prints; its failure ends the test with its own words."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT)
+    if check and done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def wait(what, holds, seconds=DEADLINE_SECONDS):
+    """Until it holds; says what was waited for when it never does."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := holds():
+            return found
+        time.sleep(0.5)
+    return sys.exit(f"waited {seconds} s for {what}\n{logs()}")
+
+
+@contextlib.contextmanager
+def engine():
+    """An engine that answers: the one there is, or one of our own."""
+    if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
+        yield
+        return
+    if not shutil.which("dockerd") or os.geteuid() != 0:
+        sys.exit("no Docker engine answers: start it, or set DOCKER_HOST")
+    with tempfile.TemporaryDirectory(prefix="zagros-docker-") as folder:
+        socket = f"unix://{folder}/docker.sock"
+        command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+        command += ["--pidfile", f"{folder}/pid", "--host", socket]
+        with open(f"{folder}/log", "w", encoding="utf-8") as log:
+            daemon = subprocess.Popen(command, stdout=log, stderr=log)
+        os.environ["DOCKER_HOST"] = socket
+        try:
+            ready = ["docker", "info"]
+            wait("dockerd", lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0, 60)
+            yield
+        finally:
+            daemon.terminate()
+            daemon.wait(60)
+
+
+def compose_command():
+    """Version 2 is a part of docker, version 1 a program."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0:
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    return sys.exit("docker compose is not installed: see docs/compose.md")
+
+
+def compose(*arguments, check=True):
+    return run([*compose_command(), "-p", PROJECT, "-f", "docker/compose.yaml", *arguments], check=check)
+
+
+def logs():
+    return compose("logs", "--no-color", "--tail", "20", check=False)
+
+
+def container(service):
+    return f"{PROJECT}_{service}_1" if compose_command() == ["docker-compose"] else f"{PROJECT}-{service}-1"
+
+
+def state(service):
+    """Whether it runs, with what it ended, and what its health check says."""
+    found = json.loads(run(["docker", "inspect", container(service)]))[0]["State"]
+    return found["Status"], found["ExitCode"], found.get("Health", {}).get("Status")
+
+
+def ended(service):
+    status, code, _ = state(service)
+    return None if status != "exited" else (code,)
+
+
+def said(service):
+    return run(["docker", "logs", container(service)])
+
+
+def has_ended(*services):
+    """Exit codes, once all have ended."""
+    return [wait(f"the end of {service}", lambda service=service: ended(service))[0] for service in services]
+
+
+def steps():
+    """Steps that the first worker has made, by its metrics."""
+    metrics = run(["docker", "exec", container("coordinator"), "/opt/zagros/bin/zagros", "status", "--json"], check=False)
+    with contextlib.suppress(ValueError):
+        members = json.loads(metrics)["members"]
+        return max((member["progress"] or {}).get("step", 0) for member in members)
+    return 0
+
+
+def start():
+    compose("down", "--volumes", check=False)
+    compose("up", "--detach")
+    wait("the first steps", lambda: steps() > 5)
+
+
+def trains_to_its_end():
+    """Every role ends with 0; the model and its page lie in the volume."""
+    start()
+    codes = has_ended("worker-0", "worker-1", "coordinator", "server-0", "server-1", "server-2")
+    if codes != [0] * 6:
+        sys.exit(f"exit codes {codes}\n{logs()}")
+    command = ["docker", "run", "--rm", "--volume", f"{PROJECT}_runs:/runs", "--entrypoint", "/bin/ls"]
+    files = run([*command, image(), "-R", "/runs"])
+    for name in ["summary.json", "report.html", "manifest.json"]:
+        if name not in files:
+            sys.exit(f"{name} is not in the volume:\n{files}")
+    return last_line(said("worker-0"), "AUC")
+
+
+def a_killed_server_is_named():
+    start()
+    run(["docker", "kill", container("server-1")])
+    codes = has_ended("worker-0", "worker-1", "coordinator")
+    return named(codes, "embedding server 1", "worker-0", "worker-1", "coordinator")
+
+
+def a_paused_server_is_waited_for():
+    """It still accepts connections; health checks and the worker's log tell, and training ends well after it."""
+    start()
+    run(["docker", "pause", container("server-2")])
+    wait("server-2 to be unhealthy", lambda: state("server-2")[2] == "unhealthy" or ended("worker-0"))
+    run(["docker", "unpause", container("server-2")])
+    codes = has_ended("worker-0", "worker-1")
+    if codes != [0, 0]:
+        sys.exit(f"exit codes {codes}\n{logs()}")
+    return "unhealthy while paused; training went on to its end"
+
+
+def a_worker_that_is_cut_off_is_named():
+    start()
+    run(["docker", "network", "disconnect", f"{PROJECT}_default", container("worker-1")])
+    return named(has_ended("worker-0", "coordinator"), "dense worker 1", "worker-0", "coordinator")
+
+
+def named(codes, who, *services):
+    """The run ended, not well, and somebody's log says whose fault it is."""
+    text = "".join(said(service) for service in services)
+    if 0 in codes[:1] or who not in text:
+        sys.exit(f"exit codes {codes}, and {who} is not named:\n{logs()}")
+    return f"exit codes {codes}; " + last_line(text, who)
+
+
+def last_line(text, word):
+    return next((line.strip() for line in reversed(text.splitlines()) if word in line), "")[:200]
+
+
+def image():
+    return os.environ.get("ZAGROS_IMAGE", "zagros:latest")
+
+
+def main():
+    os.environ.setdefault("ZAGROS_ROWS", ROWS)
+    os.environ.setdefault("ZAGROS_STATUS_PORT", "17780")
+    with engine():
+        if subprocess.run(["docker", "image", "inspect", image()], capture_output=True, check=False).returncode != 0:
+            run(["sh", "scripts/images.sh"], timeout=900)
+        try:
+            for test in [
+                trains_to_its_end,
+                a_killed_server_is_named,
+                a_paused_server_is_waited_for,
+                a_worker_that_is_cut_off_is_named,
+            ]:
+                print(f"{test.__name__} ... ", end="", flush=True)
+                print(f"ok\n    {test()}", flush=True)
+        finally:
+            compose("down", "--volumes", check=False)
+
+
+if __name__ == "__main__":
+    main()
