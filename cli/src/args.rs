@@ -131,6 +131,9 @@ pub(crate) struct UpArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
+    /// How often, in all, a dense worker that was killed is started again (several workers in mode hybrid).
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) restarts: u32,
     /// Start over, where an interrupted run of this job would go on.
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -104,6 +104,10 @@ impl Observer for Terminal {
             Event::Resumed { step, folder } => {
                 self.line(&format!("going on after step {step}, from {folder} (--fresh starts over)"));
             }
+            Event::WorkerLost { step, workers, cause, patience } => self.line(&describe_lost(*step, workers, cause, *patience)),
+            Event::Regrouped { step, generation, source } => self.line(&format!(
+                "training together goes on after step {step}, with the state of dense worker {source} (group {generation})"
+            )),
             Event::Checkpoint { step, seconds, .. } => {
                 self.line(&format!("checkpoint after step {step}, written in {seconds:.1} s"));
             }
@@ -117,7 +121,8 @@ pub(crate) struct Follower(pub(crate) Arc<Terminal>);
 
 impl Observer for Follower {
     fn on(&self, event: &Event) {
-        if matches!(event, Event::WaitingFor(_) | Event::Fitting) {
+        let is_its_own = matches!(event, Event::WorkerLost { .. } | Event::Regrouped { .. });
+        if is_its_own || matches!(event, Event::WaitingFor(_) | Event::Fitting) {
             self.0.on(event);
         }
     }
@@ -142,6 +147,14 @@ fn describe(report: &StepReport, epochs: u32, eta: Option<Duration>) -> String {
         HumanCount(report.samples_per_second as u64),
         report.loss_smoothed,
         report.staleness,
+    )
+}
+
+fn describe_lost(step: u64, workers: &str, cause: &str, patience: Duration) -> String {
+    let workers = if workers.is_empty() { "the group of workers" } else { workers };
+    format!(
+        "{workers} lost after step {step} ({cause}); waiting for another process in its place for up to {patience:?} \
+         (cluster.patience_seconds) after its lease has run out"
     )
 }
 

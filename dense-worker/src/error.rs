@@ -62,6 +62,12 @@ pub enum WorkerError {
         /// Which workers, by index.
         workers: Vec<usize>,
     },
+    /// Every worker that had trained in this run was lost.
+    #[error(
+        "no worker is left of those that trained in this run, and the dense network is lost with them; start the run \
+         again, it goes on from its newest checkpoint"
+    )]
+    NobodyLeft,
     /// A run of several workers needs them in processes of their own.
     #[error("the job has {workers} dense workers, and this one cannot reach others; start the run with `zagros up`")]
     Unreachable {
@@ -180,6 +186,7 @@ impl WorkerError {
             | Self::Peers(_)
             | Self::Unequal { .. }
             | Self::Unreachable { .. }
+            | Self::NobodyLeft
             | Self::Embedding { .. }
             | Self::Control { .. }
             | Self::Fenced { .. }
@@ -213,7 +220,7 @@ fn store_class(error: &StoreError) -> ExitClass {
 }
 
 /// A rank is a worker's index.
-fn names(workers: &[usize]) -> String {
+pub(crate) fn names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")
 }

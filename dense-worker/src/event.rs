@@ -103,6 +103,26 @@ pub enum Event {
         /// The checkpoint's folder.
         folder: String,
     },
+    /// Other workers do not take part in training any more; those that are left wait for processes in their place.
+    WorkerLost {
+        /// Steps made before.
+        step: u64,
+        /// Who, as far as that is known: `dense worker 1`.
+        workers: String,
+        /// What was seen of it.
+        cause: String,
+        /// For how long is waited, once the coordinator counts them as lost.
+        patience: Duration,
+    },
+    /// The workers train together again.
+    Regrouped {
+        /// Steps made before.
+        step: u64,
+        /// Of their group: counts up.
+        generation: u64,
+        /// Index of the worker whose state all go on with.
+        source: u32,
+    },
     /// A checkpoint is complete.
     Checkpoint {
         /// Steps made before it.

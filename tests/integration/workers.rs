@@ -27,11 +27,13 @@ impl<'a> Roles<'a> {
             roles.role(&["embedding-server", "--index", index, "--announce", &announce], sets)
         });
         roles.others.extend(servers.into_iter().chain([coordinator]));
-        let workers = ["0", "1"].map(|index| {
-            let announce = format!("roles/{index}.json");
-            roles.role(&["dense-worker", "--index", index, "--announce", &announce], sets)
-        });
+        let workers = [0, 1].map(|index| roles.start_worker(index, sets));
         (roles, workers)
+    }
+
+    pub(crate) fn start_worker(&self, index: u32, sets: &[&str]) -> Running {
+        let (announce, index) = (format!("roles/{index}.json"), index.to_string());
+        self.role(&["dense-worker", "--index", &index, "--announce", &announce], sets)
     }
 
     fn role(&self, arguments: &[&str], sets: &[&str]) -> Running {

@@ -141,6 +141,16 @@ impl Running {
         signal_process(self.child.id(), signal);
     }
 
+    /// Waits for the end of a process that was killed.
+    ///
+    /// # Panics
+    /// When it takes too long, or the process ended by itself.
+    pub fn wait_for_end(&mut self) {
+        while self.next_line().is_some() {}
+        let status = self.child.wait().expect("the process is waited for");
+        assert!(status.code().is_none(), "it was not killed, it ended by itself; it printed:\n{}", self.stderr);
+    }
+
     /// Waits for the end.
     ///
     /// # Panics

@@ -186,6 +186,17 @@ impl Child {
         self.try_ended();
     }
 
+    /// Whether it was a dense worker that something else ended: one that fails by itself would fail again.
+    pub(crate) fn is_lost_worker(&self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(|status| status.signal().is_some())
+    }
+
+    /// How it ended, in words.
+    pub(crate) fn end(&self) -> String {
+        describe(self.ended).0
+    }
+
     /// Why the run ends: who died, how, and its last lines.
     pub(crate) async fn obituary(&mut self) -> Failure {
         for copier in self.copiers.drain(..) {

@@ -14,8 +14,8 @@ pub(crate) use announce::Announcement;
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_job::Job;
 use zagros_job::threads::Machine;
+use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 
 use crate::args::UpArgs;
@@ -25,6 +25,7 @@ use crate::resume::Start;
 use crate::start::{describe_threads, load_job, load_job_for, watch_signals};
 use child::Child;
 pub(crate) use child::RoleName;
+use supervise::Restarts;
 pub(crate) use supervise::Supervisor;
 use targets::Targets;
 
@@ -45,11 +46,17 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, silent: false };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let ended = plan.run(&job, &shutdown, &signals).await;
+    let ended = plan.run(&job, restarts(&job, args.restarts), &shutdown, &signals).await;
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
     ended
+}
+
+/// Where nobody would wait for it, a worker that comes back is of no use.
+fn restarts(job: &Job, asked: u32) -> u32 {
+    let others_wait = job.cluster.workers > 1 && job.train.mode == Mode::Hybrid;
+    if others_wait { asked } else { 0 }
 }
 
 fn overrides(args: &UpArgs) -> Vec<String> {
@@ -96,14 +103,19 @@ impl Plan<'_> {
         );
     }
 
-    /// From the first process to the end of the last.
-    async fn run(&self, job: &Job, shutdown: &Shutdown, signals: &Signals) -> Result<Exit, Failure> {
+    /// From the first process to the end of the last; a lost worker is started again so many times.
+    async fn run(&self, job: &Job, restarts: u32, shutdown: &Shutdown, signals: &Signals) -> Result<Exit, Failure> {
         let mut supervisor = Supervisor::new(job.cluster.patience);
-        if let Err(cause) = self.start_all(job, &mut supervisor).await {
-            supervisor.end_all().await;
-            return Err(cause);
-        }
-        let ended = supervisor.watch(shutdown).await;
+        let coordinator = match self.start_all(job, &mut supervisor).await {
+            Ok(coordinator) => coordinator,
+            Err(cause) => {
+                supervisor.end_all().await;
+                return Err(cause);
+            }
+        };
+        let restart = |role| self.start_worker(role, &coordinator);
+        let restarts = Restarts { left: restarts, start: &restart };
+        let ended = supervisor.watch_and_restart(shutdown, restarts).await;
         supervisor.end_all().await;
         match (ended, signals.exit_code()) {
             (_, Some(code)) => Ok(Exit::Signal(code as u8)),
@@ -112,9 +124,11 @@ impl Plan<'_> {
         }
     }
 
-    async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<(), Failure> {
+    /// Answers the coordinator's address.
+    async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let address = self.start_servers(job, supervisor).await?;
-        self.start_workers(job, &address, supervisor)
+        self.start_workers(job, &address, supervisor)?;
+        Ok(address)
     }
 
     pub(crate) fn start_workers(
@@ -123,11 +137,14 @@ impl Plan<'_> {
         coordinator: &str,
         supervisor: &mut Supervisor,
     ) -> Result<(), Failure> {
-        let folder = self.folder.display().to_string();
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start(RoleName::DenseWorker(index), coordinator, &["--folder", &folder])?);
+            supervisor.add(self.start_worker(RoleName::DenseWorker(index), coordinator)?);
         }
         Ok(())
+    }
+
+    fn start_worker(&self, role: RoleName, coordinator: &str) -> Result<Child, Failure> {
+        self.start(role, coordinator, &["--folder", &self.folder.display().to_string()])
     }
 
     /// Coordinator first: the others are told its address, which is the answer.

@@ -21,6 +21,13 @@ pub(crate) struct Supervisor {
     patience: Duration,
 }
 
+/// Starts lost workers again, each in its own place.
+pub(crate) struct Restarts<'a> {
+    /// How often, over all of them.
+    pub(crate) left: u32,
+    pub(crate) start: &'a dyn Fn(RoleName) -> Result<Child, Failure>,
+}
+
 impl Supervisor {
     /// With no children yet; `patience` bounds how long an asked-for end may take.
     pub(crate) fn new(patience: Duration) -> Self {
@@ -40,12 +47,25 @@ impl Supervisor {
     /// Resolves once every worker is done, or with the obituary of the first child that died.
     /// When `shutdown` is requested the workers are interrupted and get `patience` to finish.
     pub(crate) async fn watch(&mut self, shutdown: &Shutdown) -> Result<(), Failure> {
+        let start = &|role: RoleName| {
+            Err(Failure::with_help(Exit::Internal, format!("{} is not started again", role.display()), "this is a bug"))
+        };
+        self.watch_and_restart(shutdown, Restarts { left: 0, start }).await
+    }
+
+    /// As [`Self::watch`], but workers that were killed are started again.
+    pub(crate) async fn watch_and_restart(
+        &mut self,
+        shutdown: &Shutdown,
+        mut restarts: Restarts<'_>,
+    ) -> Result<(), Failure> {
         let mut asked: Option<Deadline> = None;
         while self.workers_running() {
             let left = asked.map_or(Duration::MAX, |deadline| deadline.left());
             tokio::select! {
                 index = next_to_end(&mut self.children) => {
-                    if !is_success(self.children[index].ended) {
+                    let is_restarted = asked.is_none() && self.restart(index, &mut restarts)?;
+                    if !is_restarted && !is_success(self.children[index].ended) {
                         let cause = self.cause(index).await;
                         return Err(self.children[cause].obituary().await);
                     }
@@ -58,6 +78,19 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Puts another process into the place of a child that was lost; answers whether it did.
+    fn restart(&mut self, index: usize, restarts: &mut Restarts<'_>) -> Result<bool, Failure> {
+        let child = &self.children[index];
+        if restarts.left == 0 || !child.is_lost_worker() {
+            return Ok(false);
+        }
+        restarts.left -= 1;
+        let (name, how, left) = (child.role.display(), child.end(), restarts.left);
+        err!("{name} {how}; starting it again ({left} restarts left, --restarts)");
+        self.children[index] = (restarts.start)(child.role)?;
+        Ok(true)
     }
 
     /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
@@ -198,6 +231,33 @@ mod tests {
         let told = format!("{:?}", supervisor.watch(&Shutdown::new()).await.unwrap_err());
         assert!(told.contains("coordinator ended with exit code 4"), "{told}");
         supervisor.stop_all().await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_was_killed_is_started_again_as_often_as_is_allowed() {
+        let killed = |index| child(RoleName::DenseWorker(index), "sh", &["-c", "kill -9 $$"]);
+        for (restarts, is_good) in [(2, true), (1, false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let started = std::cell::Cell::new(0);
+            supervisor.add(killed(0));
+            supervisor.add(child(RoleName::DenseWorker(1), "sleep", &["2"]));
+            // The second of them lives.
+            let start = |role: RoleName| {
+                started.set(started.get() + 1);
+                assert_eq!(role, RoleName::DenseWorker(0));
+                Ok(if started.get() < 2 { killed(0) } else { child(role, "true", &[]) })
+            };
+            let ended =
+                supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: restarts, start: &start }).await;
+            assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
+            supervisor.stop_all().await;
+        }
+        // One that fails by itself is not.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
+        let start = |_: RoleName| panic!("it was started again");
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 9, start: &start }).await;
+        assert!(ended.is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::control_plane::answer;
 use crate::placement::{Missing, POLL};
 use crate::{ControlPlane, MemberError, Membership};
 
-/// Asks until there is a group, and who this member is in it.
+/// Asks until there is a group later than `after`, and who this member is in it.
 ///
 /// # Errors
 /// [`MemberError::NotReady`] after `patience`, with what the coordinator waits for; [`MemberError::Unreachable`] when
@@ -18,12 +18,13 @@ use crate::{ControlPlane, MemberError, Membership};
 pub async fn wait_for_group(
     control: &dyn ControlPlane,
     member: &Membership,
+    after: u64,
     patience: Duration,
     shutdown: &Shutdown,
 ) -> Result<GroupResponse, MemberError> {
     const WHAT: &str = "get the group of workers";
     let deadline = Deadline::after(patience);
-    let request = GroupRequest { member: member.member(), epoch: member.epoch() };
+    let request = GroupRequest { member: member.member(), epoch: member.epoch(), after };
     let found = tokio::select! {
         found = POLL.retry(deadline, Missing::is_retryable, || ask(control, request, deadline)) => found,
         () = shutdown.requested() => {

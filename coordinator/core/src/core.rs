@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    Outcome, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
-    ServerEntry,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
 };
 use zagros_protocol::{BucketMap, Refusal};
 
 use crate::group::Group;
-use crate::members::{Member, MemberState, Members};
+use crate::members::{MemberState, Members};
 use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
@@ -55,7 +54,7 @@ pub struct Core {
     /// The first worker's list is the run's list.
     pub(crate) files: Vec<DataFile>,
     pub(crate) passes: Option<Passes>,
-    group: Group,
+    pub(crate) group: Group,
     pub(crate) evaluations: VecDeque<Evaluation>,
     /// Time of the last call.
     now: Option<Duration>,
@@ -168,29 +167,6 @@ impl Core {
         }
     }
 
-    /// Who the workers are that train together, once each of them is in.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when rank 0 cannot be reached.
-    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
-        self.advance(now);
-        self.check_not_ended()?;
-        let (seat, _) = self.worker(request.member, request.epoch)?;
-        if let Some(waiting_for) = self.waiting_for_workers() {
-            return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
-        }
-        let workers: Vec<&Member> =
-            (0..self.config.workers).filter_map(|index| self.members.alive(Seat::worker(index))).collect();
-        let store = workers.first().map(|first| first.address.clone()).unwrap_or_default();
-        if store.is_empty() && self.config.workers > 1 {
-            return Err(Refusal::invalid(format!("{} does not say where it listens", Seat::worker(0))));
-        }
-        let epochs = workers.iter().map(|worker| worker.epoch).collect();
-        let generation = self.group.generation_of(epochs);
-        let world = self.config.workers;
-        Ok(GroupResponse { generation, rank: seat.index, world, store, waiting_for: String::new() })
-    }
-
     /// The next split for a worker.
     ///
     /// # Errors
@@ -278,7 +254,7 @@ impl Core {
         self.waiting_for_servers().or_else(|| self.waiting_for_workers())
     }
 
-    fn waiting_for_workers(&self) -> Option<String> {
+    pub(crate) fn waiting_for_workers(&self) -> Option<String> {
         list((0..self.config.workers).map(Seat::worker).filter_map(|seat| self.absence(seat)))
     }
 
@@ -361,7 +337,7 @@ impl Core {
     }
 
     /// The caller's seat and the books, for calls that only workers make.
-    fn worker(&mut self, member: u64, epoch: u32) -> Result<(Seat, &mut Passes), Refusal> {
+    pub(crate) fn worker(&mut self, member: u64, epoch: u32) -> Result<(Seat, &mut Passes), Refusal> {
         let seat = self.members.active(member, epoch)?;
         match self.passes.as_mut() {
             Some(passes) if seat.role == Role::DenseWorker => Ok((seat, passes)),

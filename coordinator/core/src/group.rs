@@ -1,21 +1,93 @@
 //! Which processes make up the dense workers that train together.
 
-/// The group of a run. A worker that is replaced makes another one.
+use std::time::Duration;
+
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{GroupRequest, GroupResponse};
+
+use crate::core::Core;
+use crate::members::{Member, MemberState};
+use crate::{Role, Seat};
+
+/// The group of a run. A worker that is replaced makes another one, and so do workers who have all given it up.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     generation: u64,
     /// By rank.
     epochs: Vec<u32>,
+    /// By rank: the newest group that the worker can no longer use.
+    given_up: Vec<u64>,
 }
 
 impl Group {
-    /// The generation of the group of workers with these epochs, by rank: a new one unless they are those of the last.
-    pub(crate) fn generation_of(&mut self, epochs: Vec<u32>) -> u64 {
+    /// The generation of the group of workers with these epochs, by rank: a new one unless they are those of the last
+    /// and one of them may still be in it.
+    fn generation_of(&mut self, epochs: Vec<u32>, rank: usize, after: u64) -> u64 {
         if self.generation == 0 || self.epochs != epochs {
             self.generation += 1;
+            self.given_up = vec![0; epochs.len()];
             self.epochs = epochs;
         }
+        self.given_up[rank] = self.given_up[rank].max(after);
+        if self.staying().next().is_none() {
+            self.generation += 1;
+        }
         self.generation
+    }
+
+    /// Ranks that have not given the group up.
+    fn staying(&self) -> impl Iterator<Item = u32> {
+        let stays = |(rank, after): (u32, &u64)| (*after < self.generation).then_some(rank);
+        (0..).zip(&self.given_up).filter_map(stays)
+    }
+}
+
+impl Core {
+    /// Who the workers are that train together, once each of them is in.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when rank 0 cannot be reached, or
+    /// when a worker has finished and so nobody will train with the caller.
+    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
+        self.advance(now);
+        self.check_not_ended()?;
+        let (seat, _) = self.worker(request.member, request.epoch)?;
+        self.check_nobody_finished()?;
+        if let Some(waiting_for) = self.waiting_for_workers() {
+            return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
+        }
+        let workers: Vec<&Member> =
+            (0..self.config.workers).filter_map(|index| self.members.alive(Seat::worker(index))).collect();
+        let store = workers.first().map(|first| first.address.clone()).unwrap_or_default();
+        if store.is_empty() && self.config.workers > 1 {
+            return Err(Refusal::invalid(format!("{} does not say where it listens", Seat::worker(0))));
+        }
+        let epochs = workers.iter().map(|worker| worker.epoch).collect();
+        let generation = self.group.generation_of(epochs, seat.index as usize, request.after);
+        if generation <= request.after {
+            let staying: Vec<String> = self.group.staying().map(|rank| Seat::worker(rank).to_string()).collect();
+            let waiting_for = format!(
+                "neither has {} given up the group of generation {generation}, nor has another process taken its place",
+                staying.join(", nor ")
+            );
+            return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
+        }
+        let world = self.config.workers;
+        Ok(GroupResponse { generation, rank: seat.index, world, store, waiting_for: String::new() })
+    }
+
+    /// What has finished comes into no group any more.
+    fn check_nobody_finished(&self) -> Result<(), Refusal> {
+        let finished = MemberState::Left { finished: true };
+        let gone =
+            self.members.iter().find(|(seat, member)| seat.role == Role::DenseWorker && member.state == finished);
+        match gone {
+            Some((seat, _)) => Err(Refusal::invalid(format!(
+                "{seat} has finished its part of the run and trains with nobody any more; start the run again, and it \
+                 goes on from its newest checkpoint"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -26,7 +98,22 @@ mod tests {
     #[test]
     fn a_generation_is_one_set_of_processes() {
         let mut group = Group::default();
-        assert_eq!([group.generation_of(vec![1, 1]), group.generation_of(vec![1, 1])], [1, 1]);
-        assert_eq!([group.generation_of(vec![1, 2]), group.generation_of(vec![1, 2])], [2, 2]);
+        let mut ask = |epochs: [u32; 2], rank, after| group.generation_of(epochs.to_vec(), rank, after);
+        assert_eq!([ask([1, 1], 0, 0), ask([1, 1], 1, 0)], [1, 1]);
+        assert_eq!([ask([1, 2], 0, 1), ask([1, 2], 1, 0)], [2, 2]);
+    }
+
+    #[test]
+    fn the_same_processes_get_another_group_once_all_have_given_theirs_up() {
+        let mut group = Group::default();
+        let mut ask =
+            |rank, after| (group.generation_of(vec![1, 1, 1], rank, after), group.staying().collect::<Vec<_>>());
+        assert_eq!(ask(0, 0), (1, vec![0, 1, 2]));
+        assert_eq!(ask(0, 1), (1, vec![1, 2]));
+        assert_eq!(ask(2, 1), (1, vec![1]));
+        // Asked again while it waits.
+        assert_eq!(ask(0, 1), (1, vec![1]));
+        assert_eq!(ask(1, 1), (2, vec![0, 1, 2]));
+        assert_eq!([ask(0, 1), ask(2, 1)], [(2, vec![0, 1, 2]), (2, vec![0, 1, 2])]);
     }
 }

@@ -19,16 +19,15 @@ pub(crate) struct Checkpoints {
     folder: Folder,
     /// Best states that are kept, at least one.
     most: usize,
+    inventory: Inventory,
+}
+
+/// Which states there are. Every worker knows, the first one has them written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Inventory {
     /// Best first; of equals the earlier.
     best: Vec<Kept>,
     /// Step of the newest.
-    last: Option<u64>,
-}
-
-/// Which states there are.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Inventory {
-    best: Vec<Kept>,
     last: Option<u64>,
 }
 
@@ -43,7 +42,7 @@ struct Kept {
 impl Checkpoints {
     /// None yet.
     pub(crate) fn new(folder: Folder, most: usize) -> Self {
-        Self { folder, most: most.max(1), best: Vec::new(), last: None }
+        Self { folder, most: most.max(1), inventory: Inventory::default() }
     }
 
     /// Keeps the state as it is now, and lets go of what is neither among the best nor the last any more. Without a
@@ -60,23 +59,23 @@ impl Checkpoints {
     ) -> Result<(), WorkerError> {
         let step = trained.steps;
         save(&self.path(step), trained, dense, servers).await?;
-        let gone: Vec<Folder> = self.note(step, merit).into_iter().map(|step| self.path(step)).collect();
+        let gone = self.inventory.note(step, merit, self.most);
+        let gone: Vec<Folder> = gone.into_iter().map(|step| self.path(step)).collect();
         Ok(blocking("model files", move || gone.iter().try_for_each(delete)).await??)
     }
 
     pub(crate) fn inventory(&self) -> Inventory {
-        Inventory { best: self.best.clone(), last: self.last }
+        self.inventory.clone()
     }
 
     /// Goes on with these. States that were kept later than these lie there still, and are replaced in time.
     pub(crate) fn take_up(&mut self, inventory: Inventory) {
-        let Inventory { best, last } = inventory;
-        (self.best, self.last) = (best, last);
+        self.inventory = inventory;
     }
 
     /// Step of the best state.
     pub(crate) fn best(&self) -> Option<u64> {
-        self.best.first().map(|kept| kept.step)
+        self.inventory.best.first().map(|kept| kept.step)
     }
 
     /// Gives the state of a step back to network and servers, which forget all they hold.
@@ -97,29 +96,30 @@ impl Checkpoints {
     /// # Errors
     /// When a folder cannot be deleted.
     pub(crate) async fn delete_all(&mut self) -> Result<(), WorkerError> {
-        self.best.clear();
-        self.last = None;
+        self.inventory = Inventory::default();
         let folder = self.folder.clone();
         Ok(blocking("model files", move || folder.delete()).await??)
     }
 
+    fn path(&self, step: u64) -> Folder {
+        self.folder.join(&format!("step-{step:09}"))
+    }
+}
+
+impl Inventory {
     /// Takes a new state into account; answers the steps of those to delete.
-    fn note(&mut self, step: u64, merit: Option<f64>) -> Vec<u64> {
+    pub(crate) fn note(&mut self, step: u64, merit: Option<f64>, most: usize) -> Vec<u64> {
         let mut gone: Vec<u64> = self.last.replace(step).into_iter().collect();
         if let Some(merit) = merit {
             let place = self.best.partition_point(|kept| kept.merit >= merit);
             self.best.insert(place, Kept { step, merit });
-            gone.extend(self.best.drain(self.most.min(self.best.len())..).map(|kept| kept.step));
+            gone.extend(self.best.drain(most.max(1).min(self.best.len())..).map(|kept| kept.step));
         }
         // The last one before may have been the worst of the best.
         gone.sort_unstable();
         gone.dedup();
         gone.retain(|gone| *gone != step && self.best.iter().all(|kept| kept.step != *gone));
         gone
-    }
-
-    fn path(&self, step: u64) -> Folder {
-        self.folder.join(&format!("step-{step:09}"))
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
                 let step = step as u64;
                 on_disk.insert(step);
                 all.extend(merit.map(|merit| (std::cmp::Reverse(merit), step)));
-                for gone in checkpoints.note(step, merit.map(f64::from)) {
+                for gone in checkpoints.inventory.note(step, merit.map(f64::from), most) {
                     prop_assert!(on_disk.remove(&gone), "step {gone} is deleted twice");
                 }
                 all.sort_unstable();

@@ -18,6 +18,8 @@ use crate::summary::Outcome;
 pub(crate) struct ModelChoice {
     choice: Option<Choice>,
     checkpoints: Option<Checkpoints>,
+    /// What the first worker keeps, as the others know it: each may come into its place.
+    elsewhere: Inventory,
     /// What each evaluated state was, in the order of steps.
     evaluated: Vec<State>,
     /// The one that was chosen.
@@ -55,7 +57,7 @@ impl ModelChoice {
     pub(crate) fn state(&self) -> ChoiceState {
         ChoiceState {
             search: self.choice.as_ref().map(Choice::search).unwrap_or_default(),
-            inventory: self.checkpoints.as_ref().map(Checkpoints::inventory).unwrap_or_default(),
+            inventory: self.checkpoints.as_ref().map_or_else(|| self.elsewhere.clone(), Checkpoints::inventory),
             evaluated: self.evaluated.clone(),
         }
     }
@@ -68,6 +70,8 @@ impl ModelChoice {
         }
         if let Some(checkpoints) = &mut self.checkpoints {
             checkpoints.take_up(inventory);
+        } else {
+            self.elsewhere = inventory;
         }
         self.evaluated = evaluated;
     }
@@ -103,7 +107,10 @@ impl Trainer {
         choice.note(step, &evaluation);
         let merit = choice.merit(&evaluation);
         self.model.evaluated.push(State { step, samples, evaluation });
-        let Some(checkpoints) = &mut self.model.checkpoints else { return Ok(()) };
+        let Some(checkpoints) = &mut self.model.checkpoints else {
+            self.model.elsewhere.note(step, merit, self.job.output.keep_best as usize);
+            return Ok(());
+        };
         // A server writes one save at a time.
         self.cutter.settle().await;
         let (job, outcome, validation) = (&*self.job, Outcome::Interrupted, Some(evaluation));
@@ -121,7 +128,7 @@ impl Trainer {
         self.restore_best().await?;
         if self.peers.is_some() && self.job.train.early_stop.is_some() && outcome == Outcome::Finished {
             // Only the worker that leads keeps states.
-            self.dense.call(|dense| dense.follow_lead(Vec::new())).await??;
+            self.dense.call(|dense| dense.follow(0, Vec::new())).await??;
         }
         let Some(test) = self.held_out.at_end.clone().filter(|_| outcome == Outcome::Finished) else {
             return Ok(outcome);
@@ -137,6 +144,10 @@ impl Trainer {
     }
 
     async fn restore_best(&mut self) -> Result<(), WorkerError> {
+        if self.model.chosen.is_some() {
+            // By an earlier group, in which a worker was lost after that.
+            return Ok(());
+        }
         let ModelChoice { choice: Some(choice), checkpoints, evaluated, .. } = &mut self.model else { return Ok(()) };
         let best = checkpoints.as_ref().and_then(Checkpoints::best);
         let message = choice.explain(match (best, self.job.output.save_model) {

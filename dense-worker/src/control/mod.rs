@@ -9,6 +9,7 @@ mod conclude;
 mod evaluate;
 mod passes;
 mod peers;
+mod regroup;
 mod resume;
 mod saved_model;
 mod slow;

@@ -15,6 +15,7 @@ use super::peers;
 use super::splits::{Asking, Assigned, Begun};
 use super::stream::StreamPlace;
 use super::train::{End, Trainer, interrupted_or};
+use crate::datapath::dense::Dense;
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::Preparer;
 use crate::datapath::read::{Batches, Open, Reader};
@@ -32,6 +33,7 @@ impl Trainer {
             return Ok(outcome);
         }
         for pass in first..self.job.train.epochs {
+            self.pass = pass;
             if pass > first || self.tracker.steps == 0 {
                 self.tracker.pass_started(pass);
             }
@@ -41,13 +43,14 @@ impl Trainer {
                 self.place = None;
                 return Ok(Outcome::Interrupted);
             }
+            self.end_together().await?;
             self.meet().await?;
             self.rows_somewhere().await?;
             self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
-                let outcome = interrupted_or(error)?;
                 // The pass is over once it is evaluated.
                 self.of_passes.pop();
+                let outcome = interrupted_or(error)?;
                 self.last_cut(pass).await?;
                 return Ok(outcome);
             }
@@ -55,7 +58,17 @@ impl Trainer {
                 break;
             }
         }
+        self.pass = self.job.train.epochs;
         Ok(Outcome::Finished)
+    }
+
+    /// Workers who step together begin the next pass only once all have told their last splits of this one: what a
+    /// worker that is lost after that held is trained on.
+    async fn end_together(&mut self) -> Result<(), WorkerError> {
+        if self.in_step().is_some() {
+            self.dense.call(Dense::barrier).await??;
+        }
+        Ok(())
     }
 
     /// The evaluation that an earlier process was to make when it was interrupted.
@@ -95,7 +108,7 @@ impl Trainer {
 
     async fn pass(&mut self, pass: u32) -> Result<End, WorkerError> {
         loop {
-            let begun = match self.splits.ask(pass, Asking::ForAStream).await {
+            let begun = match self.next_stream(pass).await {
                 Ok(Assigned::Split(first)) => {
                     Begun { order: self.order(), tasks: vec![first], start: StreamStart::default() }
                 }
@@ -127,6 +140,14 @@ impl Trainer {
                 return Ok(end);
             }
             self.complete_rest(pass).await?;
+        }
+    }
+
+    /// What this worker was in the middle of comes first.
+    async fn next_stream(&mut self, pass: u32) -> Result<Assigned, WorkerError> {
+        match self.broken_off.take() {
+            Some(begun) => Ok(Assigned::Rest(begun)),
+            None => self.splits.ask(pass, Asking::ForAStream).await,
         }
     }
 
@@ -182,6 +203,7 @@ impl Trainer {
     async fn complete_rest(&mut self, pass: u32) -> Result<(), WorkerError> {
         // The coordinator takes a split twice without harm.
         self.complete(pass, self.stream.dealt());
+        self.stream.end();
         self.completer.flush().await
     }
 }

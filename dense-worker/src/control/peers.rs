@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_collective::{Place, Rendezvous};
-use zagros_coordinator_client::{ControlPlane, Membership, wait_for_group};
+use zagros_coordinator_client::MemberError;
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Mode};
-use zagros_plumbing::Shutdown;
+use zagros_protocol::RefusalKind;
+use zagros_protocol::control::GroupResponse;
 
-use super::blocking::blocking;
+use super::regroup::Unsettled;
 use super::tracker::Step;
 use super::train::{End, Made, Next, Trainer};
-use crate::datapath::dense::{Dense, DenseThread, Stepped};
+use crate::datapath::dense::{Dense, Stepped};
 use crate::datapath::group::{Agreed, Turn, seed_of_rank};
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
@@ -29,6 +29,8 @@ const NAMED: usize = 3;
 pub(crate) struct Peers {
     /// This worker's index.
     pub(crate) rank: u32,
+    /// Counts up with each group of the run.
+    pub(crate) generation: u64,
     /// How many workers there are.
     pub(crate) world: u32,
     /// Workers push one after another, and nobody looks up before all have: the same bits in every run.
@@ -38,6 +40,18 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
+    /// As the coordinator has put it.
+    pub(super) fn of(job: &Job, group: &GroupResponse) -> Self {
+        let mode = job.train.mode;
+        Self {
+            rank: group.rank,
+            generation: group.generation,
+            world: group.world,
+            in_turns: mode == Mode::Sync,
+            apart: mode == Mode::Async,
+        }
+    }
+
     /// Whether this is the worker that reports and saves.
     pub(crate) fn leads(self) -> bool {
         self.rank == 0
@@ -48,40 +62,6 @@ impl Peers {
 pub(crate) fn seed(seed: u64, rank: u32) -> u64 {
     // A job's seed is an i64 above zero.
     seed_of_rank(seed, u64::from(rank)) & i64::MAX as u64
-}
-
-/// Waits for the other workers of the job and joins their group; `None` for a job of one worker.
-///
-/// # Errors
-/// When one does not come, or starts from other weights.
-pub(crate) async fn form(
-    job: &Job,
-    rendezvous: Option<Arc<dyn Rendezvous>>,
-    control: &dyn ControlPlane,
-    membership: &Membership,
-    dense: &DenseThread,
-    shutdown: &Shutdown,
-) -> Result<Option<Peers>, WorkerError> {
-    let workers = job.cluster.workers;
-    if workers == 1 {
-        return Ok(None);
-    }
-    let rendezvous = rendezvous.ok_or(WorkerError::Unreachable { workers })?;
-    let patience = job.cluster.patience;
-    let group = wait_for_group(control, membership, patience, shutdown).await?;
-    let peers = Peers {
-        rank: group.rank,
-        world: group.world,
-        in_turns: job.train.mode == Mode::Sync,
-        apart: job.train.mode == Mode::Async,
-    };
-    let (rank, world) = (group.rank as usize, group.world as usize);
-    let place = Place { rank, world, generation: group.generation, store: group.store, patience };
-    let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
-    // Fitted transforms are part of what all must start from.
-    let (seed, like) = (job.train.seed, format!("{:?}", job.features));
-    dense.call(move |dense| dense.join(met, seed, like.as_bytes())).await??;
-    Ok(Some(peers))
 }
 
 impl Trainer {
@@ -136,7 +116,13 @@ impl Trainer {
         let step = self.tracker.steps + 1;
         let work = move |dense: &mut Dense| (dense.step_together(Some((&prepared, rows)), share, step), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
-        let mut stepped = stepped?;
+        let mut stepped = match stepped {
+            Ok(stepped) => stepped,
+            Err(error) => {
+                self.unsettled = Some(Unsettled { seq, prepared, permit });
+                return Err(error);
+            }
+        };
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
@@ -195,10 +181,14 @@ impl Trainer {
         Err(IngestError::NoRows { files, rows, part: "train" }.into())
     }
 
-    /// Where another worker is lost, the cause is what that worker told the coordinator, if it still could.
+    /// Where another worker is lost, the cause is what that worker told the coordinator, if it still could, or what the
+    /// coordinator has made of it.
     pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
-        if !matches!(error, WorkerError::Peers(_)) {
-            return error;
+        let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
+        match &error {
+            WorkerError::Peers(_) => {}
+            WorkerError::Member(member) if is_over(member) => {}
+            _ => return error,
         }
         match tokio::time::timeout(ACCOUNT, self.stop.requested()).await {
             Ok(told @ WorkerError::Stopped { .. }) => told,
@@ -213,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_first_worker_leads_and_each_has_a_seed_of_its_own() {
-        let peers = |rank| Peers { rank, world: 3, in_turns: false, apart: false };
+        let peers = |rank| Peers { rank, generation: 1, world: 3, in_turns: false, apart: false };
         assert_eq!([0, 1, 2].map(|rank| peers(rank).leads()), [true, false, false]);
         assert_eq!(seed(11, 0), 11);
         let seeds = std::collections::HashSet::from([0, 1, 2].map(|rank| seed(11, rank)));

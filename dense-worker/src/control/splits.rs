@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use zagros_coordinator_client::ControlPlane;
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
@@ -89,7 +90,7 @@ impl Splits {
 
     /// The rest of what can be had now, starting with `first`, for a stream of its own.
     pub(crate) fn stream(&self, pass: u32, first: Vec<SplitTask>) -> Leased {
-        let dealt = Arc::new(Mutex::new(Vec::new()));
+        let (dealt, _) = watch::channel(first.clone());
         Leased { splits: self.clone(), pass, first: first.into(), runtime: Handle::current(), dealt }
     }
 
@@ -135,28 +136,28 @@ pub(crate) struct Leased {
     pass: u32,
     first: VecDeque<SplitTask>,
     runtime: Handle,
-    dealt: Arc<Mutex<Vec<u64>>>,
+    dealt: watch::Sender<Vec<SplitTask>>,
 }
 
 impl Leased {
-    /// Ids of the splits dealt out, now and later.
-    pub(crate) fn dealt(&self) -> Arc<Mutex<Vec<u64>>> {
-        Arc::clone(&self.dealt)
+    /// The splits dealt out, now and later; closed once there will be no more.
+    pub(crate) fn dealt(&self) -> watch::Receiver<Vec<SplitTask>> {
+        self.dealt.subscribe()
     }
 }
 
 impl SplitSource for Leased {
     fn next(&mut self) -> Result<Option<SplitTask>, String> {
-        let task = match self.first.pop_front() {
-            Some(first) => Some(first),
-            None => match self.runtime.block_on(self.splits.ask(self.pass, Asking::Within)) {
-                Ok(Assigned::Split(task)) => Some(task),
-                Ok(Assigned::Rest(_)) => return Err("the coordinator gave a rest in the middle of a stream".to_owned()),
-                Ok(Assigned::Later { .. } | Assigned::PassDone) | Err(WorkerError::Interrupted) => None,
-                Err(error) => return Err(error.to_string()),
-            },
+        if let Some(first) = self.first.pop_front() {
+            return Ok(Some(first));
+        }
+        let task = match self.runtime.block_on(self.splits.ask(self.pass, Asking::Within)) {
+            Ok(Assigned::Split(task)) => Some(task),
+            Ok(Assigned::Rest(_)) => return Err("the coordinator gave a rest in the middle of a stream".to_owned()),
+            Ok(Assigned::Later { .. } | Assigned::PassDone) | Err(WorkerError::Interrupted) => None,
+            Err(error) => return Err(error.to_string()),
         };
-        self.dealt.lock().unwrap_or_else(PoisonError::into_inner).extend(task.iter().map(|task| task.id));
+        self.dealt.send_modify(|dealt| dealt.extend(task.clone()));
         Ok(task)
     }
 }
@@ -199,7 +200,8 @@ mod tests {
         let dealt = leased.dealt();
         let taken = tokio::task::spawn_blocking(move || [leased.next(), leased.next(), leased.next()]).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
-        assert_eq!(*dealt.lock().unwrap(), [3, 4]);
+        assert_eq!(*dealt.borrow(), [task(3, "a"), task(4, "b")]);
+        assert!(dealt.has_changed().is_err(), "more could be dealt to a stream that has ended");
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,6 +24,11 @@ impl Stop {
         Self { shutdown, view }
     }
 
+    /// Of this process.
+    pub(crate) fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
     /// Resolves once training must end, with why: [`WorkerError::Interrupted`] asks to finish tidily, anything
     /// else is a failure. A coordinator that is merely silent is no reason: the data path works without it.
     pub(crate) async fn requested(&mut self) -> WorkerError {
@@ -37,8 +42,9 @@ impl Stop {
 
 async fn told(view: &mut watch::Receiver<MemberView>) -> WorkerError {
     let must_stop = |view: &MemberView| view.stop.is_some() || view.fenced.is_some();
-    match view.wait_for(must_stop).await {
-        Ok(view) => reason(&view),
+    let told = view.wait_for(must_stop).await.map(|view| reason(&view));
+    match told {
+        Ok(reason) => reason,
         // The membership is gone, so nobody will tell.
         Err(_) => std::future::pending().await,
     }

@@ -1,8 +1,12 @@
 //! The stream of batches that a worker is in, and where in it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use zagros_ingest::{Batch, Cursor, Rest, StreamStart};
+use tokio::sync::watch;
+use zagros_ingest::{Batch, Cursor, Rest, SplitTask, StreamStart};
+
+use super::splits::Begun;
+use crate::error::WorkerError;
 
 /// What is known of a stream while it is trained on.
 #[derive(Clone, Debug, Default)]
@@ -11,13 +15,20 @@ pub(crate) struct StreamPlace {
     pub(crate) order: u32,
     cursor: Option<Cursor>,
     /// Splits that the reading thread was dealt, in order.
-    dealt: Arc<Mutex<Vec<u64>>>,
+    dealt: Option<watch::Receiver<Vec<SplitTask>>>,
+    /// Every batch was delivered, and every split told to be complete.
+    over: bool,
 }
 
 impl StreamPlace {
     /// Of a stream that starts there and shuffles within windows of so many rows.
-    pub(crate) fn new(order: u32, start: StreamStart, shuffle_rows: usize, dealt: Arc<Mutex<Vec<u64>>>) -> Self {
-        Self { order, cursor: Some(Cursor::new(start, shuffle_rows)), dealt }
+    pub(crate) fn new(
+        order: u32,
+        start: StreamStart,
+        shuffle_rows: usize,
+        dealt: watch::Receiver<Vec<SplitTask>>,
+    ) -> Self {
+        Self { order, cursor: Some(Cursor::new(start, shuffle_rows)), dealt: Some(dealt), over: false }
     }
 
     /// The next batch is trained on, or left out for good; answers the splits whose last row it has.
@@ -30,12 +41,75 @@ impl StreamPlace {
 
     /// What is left of it; `None` before the first stream.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        let dealt = self.dealt.lock().unwrap_or_else(PoisonError::into_inner);
-        self.cursor.as_ref().map(|cursor| cursor.rest(&dealt))
+        self.cursor.as_ref().map(|cursor| cursor.rest(&self.dealt()))
     }
 
     /// Ids of the splits that it was dealt so far.
     pub(crate) fn dealt(&self) -> Vec<u64> {
-        self.dealt.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tasks().iter().map(|task| task.id).collect()
+    }
+
+    /// There is nothing left of it.
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+    }
+
+    /// Waits until its reading thread, which was asked to end, can be dealt no more splits.
+    ///
+    /// # Errors
+    /// When it does not end within `patience`.
+    pub(crate) async fn closed(&mut self, patience: Duration) -> Result<(), WorkerError> {
+        let Some(dealt) = &mut self.dealt else { return Ok(()) };
+        let closed = async { while dealt.changed().await.is_ok() {} };
+        tokio::time::timeout(patience, closed).await.map_err(|_| WorkerError::Thread {
+            thread: "reader",
+            reason: format!("did not end within {patience:?}; is the data on a disk that hangs?"),
+        })
+    }
+
+    /// What this worker goes on with after its stream was broken off; `None` when nothing is left.
+    pub(crate) fn broken_off(&self) -> Option<Begun> {
+        let Rest { splits, start } = self.rest().filter(|_| !self.over)?;
+        let mut tasks = self.tasks();
+        tasks.retain(|task| splits.contains(&task.id));
+        Some(Begun { order: self.order, tasks, start })
+    }
+
+    fn tasks(&self) -> Vec<SplitTask> {
+        self.dealt.as_ref().map(|dealt| dealt.borrow().clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_ingest::SplitEnd;
+
+    use super::*;
+
+    fn task(id: u64) -> SplitTask {
+        SplitTask { id, path: "a".into(), start: id * 10, end: id * 10 + 10 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_broken_off_is_what_was_dealt_and_not_delivered() {
+        let (deal, dealt) = watch::channel(vec![task(1)]);
+        let mut stream = StreamPlace::new(3, StreamStart::default(), 0, dealt);
+        deal.send_modify(|dealt| dealt.push(task(2)));
+        let batch = |size, ends: &[(u64, u64)]| Batch {
+            size,
+            completes: ends.iter().map(|(split, rows)| SplitEnd { split: *split, rows: *rows }).collect(),
+            ..Batch::default()
+        };
+        assert_eq!(stream.advance(&mut batch(4, &[(1, 3)])), [1]);
+        let late = stream.closed(Duration::from_secs(1)).await.unwrap_err();
+        assert!(late.to_string().contains("did not end within 1s"), "{late}");
+        deal.send_modify(|dealt| dealt.push(task(3)));
+        drop(deal);
+        stream.closed(Duration::from_secs(1)).await.unwrap();
+        let start = StreamStart { drop: 1, ..StreamStart::default() };
+        assert_eq!(stream.broken_off(), Some(Begun { order: 3, tasks: vec![task(2), task(3)], start }));
+        stream.end();
+        assert_eq!(stream.broken_off(), None);
+        assert_eq!(StreamPlace::default().broken_off(), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use zagros_collective::Rendezvous;
 use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
 use zagros_ingest::{Batch, IngestError};
 use zagros_job::{Job, Mode, NonFinite};
@@ -13,8 +14,9 @@ use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
 use super::peers::Peers;
+use super::regroup::Unsettled;
 use super::resume::Cutter;
-use super::splits::{Splits, control_error};
+use super::splits::{Begun, Splits, control_error};
 use super::stop::Stop;
 use super::stream::StreamPlace;
 use super::tracker::{Step, Tracker, progress};
@@ -40,8 +42,20 @@ pub(crate) struct Trainer {
     pub(crate) splits: Splits,
     pub(crate) held_out: HeldOutParts,
     pub(crate) tracker: Tracker,
-    /// The other workers of a run of several.
+    /// How this worker meets the others of a run of several.
+    pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
+    /// Them, once it has.
     pub(crate) peers: Option<Peers>,
+    /// It has trained in this run, so that its state is worth going on with.
+    pub(crate) begun: bool,
+    /// Pass over the data that it is in; their number once all are over.
+    pub(crate) pass: u32,
+    /// What is left of the stream in which a group failed.
+    pub(crate) broken_off: Option<Begun>,
+    /// The batch of the step in which a group failed.
+    pub(crate) unsettled: Option<Unsettled>,
+    /// What that step gave, where others may have made it.
+    pub(crate) unapplied: Option<Stepped>,
     /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
     pub(crate) window: Window,
@@ -105,7 +119,8 @@ pub(super) enum End {
 impl Trainer {
     pub(super) async fn steps(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
         loop {
-            if self.steps_left() == 0 {
+            // Settled already where an evaluation was the last thing that a group did.
+            if self.steps_left() == 0 || self.model.is_settled() {
                 return Ok(End::Steps);
             }
             let next = self.next(pass, prefetch).await?;

@@ -25,7 +25,6 @@ use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::passes::paths;
-use super::peers::{self, Peers};
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
 use super::saved_model::{Trained, save};
 use super::slow::SlowServers;
@@ -202,22 +201,21 @@ impl Worker {
         membership: Arc<Membership>,
     ) -> Result<Summary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
-        let peers = self.meet_workers(&membership, &dense).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
         let weights = dense.call(|dense| dense.apart.as_ref().map(Apart::rows)).await?;
         let (window, places) = (Window::new(self.job.staleness()), self.job.staleness() + 1);
         let observer = Arc::clone(&self.observer);
         let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
-        let mut trainer = Trainer { peers, weights, window, ..self.trainer(data, metrics, dense, membership, client)? };
+        let mut trainer = Trainer { weights, window, ..self.trainer(data, metrics, dense, membership, client)? };
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
         let outcome = match input {
-            Input::Files => match trainer.resume(self.resume.as_ref()).await {
-                Ok(first_pass) => trainer.train_and_conclude(first_pass).await,
+            Input::Files => trainer.train_through(self.resume.as_ref()).await,
+            Input::Preloaded(batches) => match trainer.form(0).await {
+                Ok(_) => trainer.preloaded(batches).await,
                 Err(error) => Err(error),
             },
-            Input::Preloaded(batches) => trainer.preloaded(batches).await,
         };
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -260,14 +258,6 @@ impl Worker {
         Ok(Arc::new(client))
     }
 
-    /// Waits until every dense worker is there.
-    async fn meet_workers(&self, membership: &Membership, dense: &DenseThread) -> Result<Option<Peers>, WorkerError> {
-        if self.job.cluster.workers > 1 {
-            self.observer.on(&Event::WaitingFor("the other dense workers".to_owned()));
-        }
-        peers::form(&self.job, self.rendezvous.clone(), &*self.control, membership, dense, &self.shutdown).await
-    }
-
     fn trainer(
         &self,
         data: Data,
@@ -292,7 +282,13 @@ impl Worker {
         Ok(Trainer {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            rendezvous: self.rendezvous.clone(),
             peers: None,
+            begun: false,
+            pass: 0,
+            broken_off: None,
+            unsettled: None,
+            unapplied: None,
             weights: None,
             window: Window::new(job.staleness()),
             completer: Completer::start(Arc::clone(&self.control), patience),

@@ -35,6 +35,8 @@ pub(crate) struct Dense {
     pub(super) metrics: Metrics,
     /// With the other workers of a run of several.
     pub(super) together: Option<Together>,
+    /// A step of this worker's that may have been made by others: the sums did not all arrive here.
+    pub(crate) unapplied: Option<Stepped>,
     /// Its weights live on the servers.
     pub(crate) apart: Option<Apart>,
 }
@@ -98,7 +100,15 @@ impl Dense {
         }
         let model = DenseModel::new(job)?;
         let apart = Apart::of(job, &model)?;
-        Ok(Self { model, columns: Columns::of(job), input: Vec::new(), metrics, together: None, apart })
+        Ok(Self {
+            model,
+            columns: Columns::of(job),
+            input: Vec::new(),
+            metrics,
+            together: None,
+            unapplied: None,
+            apart,
+        })
     }
 
     /// One training step, or in mode `async` all of it but the update of the weights. `rows` must fit `prepared` ([`super::prepared::fits`]); their memory comes back as the

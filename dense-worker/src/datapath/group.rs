@@ -21,7 +21,7 @@ const TURN: usize = 4;
 
 /// The group, and the gradients that are summed in it.
 pub(crate) struct Together {
-    group: Box<dyn Collective>,
+    pub(super) group: Box<dyn Collective>,
     buckets: Buckets,
 }
 
@@ -87,23 +87,6 @@ pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
 }
 
 impl Dense {
-    /// Joins the group, once all are sure that they start from the same: `like` stands for whatever else must be equal.
-    ///
-    /// # Errors
-    /// [`WorkerError::Unequal`] names the workers whose weights or `like` are not rank 0's.
-    pub(crate) fn join(&mut self, group: Box<dyn Collective>, seed: u64, like: &[u8]) -> Result<(), WorkerError> {
-        let mut together = Together { group, buckets: Buckets::new(BUCKET) };
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&self.model.to_safetensors()?), like);
-        let all = together.group.all_gather(&checksum.to_le_bytes())?;
-        let workers: Vec<usize> = (0..all.len()).filter(|rank| all[*rank] != all[0]).collect();
-        if !workers.is_empty() {
-            return Err(WorkerError::Unequal { workers });
-        }
-        self.model.drop_by(seed_of_rank(seed, together.group.rank() as u64));
-        self.together = Some(together);
-        Ok(())
-    }
-
     /// Tells the others what this worker brings, and answers what all bring.
     ///
     /// # Errors
@@ -172,7 +155,14 @@ impl Dense {
             stepped.logits = std::mem::take(&mut output.logits);
         }
         let started = Instant::now();
-        let reduced = together.finish(&mut self.model, step)?;
+        let reduced = match together.finish(&mut self.model, step) {
+            Ok(reduced) => reduced,
+            Err(error) => {
+                // Another worker may have all sums, and so have made the step.
+                self.unapplied = local.is_ok().then_some(stepped);
+                return Err(error);
+            }
+        };
         self.metrics.spent(Stage::Reduce, started.elapsed());
         local.map_err(failed)?;
         if !reduced.diverged.is_empty() {
@@ -203,20 +193,21 @@ impl Dense {
         Ok(together.group.all_gather(mine)?)
     }
 
-    /// Takes weights and optimiser that rank 0 has now. What rank 0 says besides is the answer on all of them.
+    /// Takes weights and optimiser that rank `source` has now. What it says besides is the answer on all of them.
     ///
     /// # Errors
     /// When a worker does not take part, or libtorch fails.
-    pub(crate) fn follow_lead(&mut self, said: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
+    pub(crate) fn follow(&mut self, source: usize, said: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
         let Some(together) = &mut self.together else { return Ok(said) };
-        let leads = together.group.rank() == 0;
+        let leads = together.group.rank() == source;
         let mine = if leads {
             [said, self.model.to_safetensors()?, self.model.optimizer_state()?]
         } else {
             Default::default()
         };
         let [said, weights, optimizer] = mine;
-        let mut of_lead = |bytes: &[u8]| together.group.all_gather(bytes).map(|mut all| std::mem::take(&mut all[0]));
+        let mut of_lead =
+            |bytes: &[u8]| together.group.all_gather(bytes).map(|mut all| std::mem::take(&mut all[source]));
         let (said, weights, optimizer) = (of_lead(&said)?, of_lead(&weights)?, of_lead(&optimizer)?);
         if !leads {
             self.model.load_safetensors(&weights)?;
@@ -251,6 +242,10 @@ impl Dense {
 }
 
 impl Together {
+    pub(super) fn of(group: Box<dyn Collective>) -> Self {
+        Self { group, buckets: Buckets::new(BUCKET) }
+    }
+
     /// Sends the gradients that have not left, and besides the loss and who has what is no number.
     fn send_rest(&mut self, gradients: &[f32], loss: f32, diverged: bool) {
         let mut besides = vec![0.0; 1 + self.group.world()];

@@ -14,3 +14,4 @@ pub(crate) mod prefetch;
 pub(crate) mod prepared;
 pub(crate) mod push;
 pub(crate) mod read;
+pub(crate) mod standing;

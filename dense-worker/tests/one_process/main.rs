@@ -3,7 +3,9 @@
 mod apart;
 mod counting;
 mod pooling;
+mod rejoin;
 mod resume;
+mod tally;
 mod workers;
 
 use std::fmt::Write as _;

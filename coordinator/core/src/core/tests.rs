@@ -1,7 +1,7 @@
 //! The calls one by one; random orders of them are in `tests/simulation.rs`.
 
 use zagros_protocol::control::assign_response::Work;
-use zagros_protocol::control::{Progress, ServerLoad};
+use zagros_protocol::control::{GroupRequest, GroupResponse, Progress, ServerLoad};
 use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
 
 use super::*;
@@ -64,6 +64,10 @@ fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<Heartbea
 fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, pass: u32) -> Result<Work, Refusal> {
     let request = AssignRequest { member: member.member, epoch: member.epoch, pass, continuing: false };
     core.assign(at(seconds), &request).map(|response| response.work.unwrap())
+}
+
+fn ask_after(worker: &JoinResponse, after: u64) -> GroupRequest {
+    GroupRequest { member: worker.member, epoch: worker.epoch, after }
 }
 
 fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str) -> Result<LeaveResponse, Refusal> {
@@ -140,9 +144,7 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
         let address = format!("127.0.0.1:80{}", seat.index);
         JoinRequest { address, ..request(seat, incarnation) }
     };
-    let ask = |core: &mut Core, seconds, worker: &JoinResponse| {
-        core.group(at(seconds), &GroupRequest { member: worker.member, epoch: worker.epoch })
-    };
+    let ask = |core: &mut Core, seconds, worker: &JoinResponse| core.group(at(seconds), &ask_after(worker, 0));
     let second = core.join(at(0), &at_port(Seat::worker(1), 1)).unwrap();
     let alone = ask(&mut core, 0, &second).unwrap();
     assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
@@ -161,11 +163,39 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
 }
 
 #[test]
+fn who_has_lost_a_worker_waits_for_the_next_group_and_is_told_for_whom() {
+    let mut core = core(1, 2);
+    let at_port =
+        |seat: Seat, incarnation| JoinRequest { address: "127.0.0.1:80".to_owned(), ..request(seat, incarnation) };
+    let first = core.join(at(0), &at_port(Seat::worker(0), 1)).unwrap();
+    let second = core.join(at(0), &at_port(Seat::worker(1), 1)).unwrap();
+    assert_eq!(core.group(at(0), &ask_after(&first, 0)).unwrap().generation, 1);
+    // Nobody has missed the second one yet.
+    let told = core.group(at(1), &ask_after(&first, 1)).unwrap();
+    assert_eq!(told.generation, 0);
+    assert!(told.waiting_for.starts_with("neither has dense worker 1 given up the group"), "{}", told.waiting_for);
+    for second in [4, 8, 12] {
+        beat(&mut core, second, &first).unwrap();
+    }
+    let told = core.group(at(12), &ask_after(&first, 1)).unwrap();
+    assert_eq!(told.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
+    let back = core.join(at(12), &at_port(Seat::worker(1), 2)).unwrap();
+    let groups =
+        [(&first, 1), (&back, 0)].map(|(worker, after)| core.group(at(12), &ask_after(worker, after)).unwrap());
+    assert_eq!(groups.map(|group| (group.generation, group.rank)), [(2, 0), (2, 1)]);
+    assert!(core.group(at(12), &ask_after(&second, 1)).is_err());
+    // A worker that is done trains with nobody.
+    leave(&mut core, &back, Outcome::Finished, "").unwrap();
+    let refused = core.group(at(13), &ask_after(&first, 2)).unwrap_err();
+    assert!(refused.message.starts_with("dense worker 1 has finished its part of the run"), "{refused}");
+}
+
+#[test]
 fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
     let mut core = core(1, 2);
     join(&mut core, 0, Seat::worker(0));
     let worker = join(&mut core, 0, Seat::worker(1));
-    let refused = core.group(at(0), &GroupRequest { member: worker.member, epoch: worker.epoch }).unwrap_err();
+    let refused = core.group(at(0), &ask_after(&worker, 0)).unwrap_err();
     assert_eq!(refused.message, "dense worker 0 does not say where it listens");
 }
 

@@ -212,19 +212,24 @@ impl Trainer {
     }
 
     async fn training(&self, pass: u32, readers: Vec<Reader>) -> Result<Training, WorkerError> {
-        let known = Training {
+        let known = Training { pass, readers, ..self.as_training() };
+        Ok(known.placed_at(&self.position(pass).await?))
+    }
+
+    /// What this worker knows of training, without where the data is.
+    pub(crate) fn as_training(&self) -> Training {
+        Training {
             format: FORMAT,
             tracker: self.tracker.state(),
-            pass,
+            pass: self.pass,
             files: self.cutter.files.clone(),
             plan: Vec::new(),
             done: Vec::new(),
-            readers,
+            readers: Vec::new(),
             evaluated: self.evaluated,
             of_passes: self.of_passes.clone(),
             choice: self.model.state(),
-        };
-        Ok(known.placed_at(&self.position(pass).await?))
+        }
     }
 
     /// Which splits are complete, by the coordinator.

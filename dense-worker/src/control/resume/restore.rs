@@ -31,7 +31,7 @@ impl Trainer {
             self.wait_for_lead().await?;
         }
         let mine = point.filter(|_| leads).map(|point| serde_json::to_vec(point.training()).unwrap_or_default());
-        let followed = self.dense.call(|dense| dense.follow_lead(mine.unwrap_or_default())).await??;
+        let followed = self.dense.call(|dense| dense.follow(0, mine.unwrap_or_default())).await??;
         if followed.is_empty() {
             return Ok(0);
         }
@@ -87,10 +87,16 @@ impl Trainer {
         self.next_seq = training.next_seq(rank);
         self.pushes.count_from(self.next_seq);
         self.cutter.resumed_at(training.tracker.steps);
+        let pass = training.pass;
+        self.go_on_from(training);
+        pass
+    }
+
+    /// Counts, measures and choice are those of the run from now on.
+    pub(crate) fn go_on_from(&mut self, training: Training) {
         self.tracker.take_up(training.tracker);
         self.evaluated = training.evaluated;
         self.of_passes = training.of_passes;
         self.model.take_up(training.choice);
-        training.pass
     }
 }

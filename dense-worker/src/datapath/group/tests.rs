@@ -9,6 +9,7 @@ use zagros_protocol::datapath::Access;
 
 use super::*;
 use crate::datapath::prepared::Preparer;
+use crate::datapath::standing::Standing;
 use crate::metrics::Metrics;
 use crate::testing::{batch, job};
 
@@ -26,7 +27,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
         let (world, store, patience) = (jobs.len(), String::new(), Duration::from_secs(60));
         let group = meeting.meet(&Place { rank, world, generation: 1, store, patience })?;
         let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
-        dense.join(group, 11, b"same")?;
+        dense.join(group, 11, b"same", Standing::default())?;
         Ok(play(rank, dense))
     };
     thread::scope(|scope| {

@@ -1,0 +1,306 @@
+//! A worker is lost in mid-run and another process takes its place: the run goes on (invariant RK-3).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+use tokio::task::{AbortHandle, JoinHandle};
+use zagros_collective::{Collective, CollectiveError, InProcess, Pending, Place, Rendezvous};
+
+use super::tally::Tally;
+use super::*;
+
+/// Sees an id once a pass where it is the row's own.
+const USERS: &str = "features.categorical=['city', 'user']";
+
+/// As [`rows`], each with an id of its own.
+fn users(count: u64) -> String {
+    let mut text = "click,age,income,city,user\n".to_owned();
+    for row in 0..count {
+        let mixed = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let (age, city) = (mixed % 60, mixed / 60 % 17);
+        let click = u64::from(age / 4 + city > 14);
+        let _ = writeln!(text, "{click},{age},{},c{city},u{row}", mixed % 100_000);
+    }
+    text
+}
+
+fn job_with(folder: &Path, workers: u32, sets: &[&str]) -> Job {
+    let fixed = [USERS, "train.batch_size=500", "train.staleness=2", "cluster.lease_seconds=1", "cluster.servers=2"];
+    let mut job = job_over(users(80_000), folder, &[&fixed[..], sets].concat());
+    job.cluster.workers = workers;
+    job
+}
+
+/// Ends another worker, as if its process were gone, after a step.
+struct Killer {
+    after: u64,
+    victim: OnceLock<AbortHandle>,
+}
+
+impl Killer {
+    fn after(step: u64) -> Arc<Self> {
+        Arc::new(Self { after: step, victim: OnceLock::new() })
+    }
+}
+
+impl Observer for Killer {
+    fn on(&self, event: &Event) {
+        if matches!(event, Event::Step(report) if report.step >= self.after) {
+            self.victim.get().expect("a victim").abort();
+        }
+    }
+}
+
+struct Run {
+    job: Job,
+    cluster: Cluster,
+    tally: Tally,
+    meeting: Arc<InProcess>,
+    folder: RunFolder,
+}
+
+impl Run {
+    async fn new(job: Job) -> Self {
+        let (cluster, folder) = (Cluster::start(&job).await, RunFolder::create(&job).unwrap());
+        Self { job, cluster, tally: Tally::default(), meeting: Arc::new(InProcess::default()), folder }
+    }
+
+    fn start(&self, index: u32, observers: Vec<Arc<dyn Observer>>) -> JoinHandle<Result<Summary, WorkerError>> {
+        self.start_at(self.meeting.clone(), index, observers)
+    }
+
+    fn start_at(
+        &self,
+        meeting: Arc<dyn Rendezvous>,
+        index: u32,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> JoinHandle<Result<Summary, WorkerError>> {
+        let worker = Worker {
+            index,
+            rendezvous: Some(meeting),
+            connect: self.tally.of(&self.cluster.connect),
+            registry: Registry::new(),
+            folder: Some(self.folder.clone()),
+            resume: ResumePoint::newest(&self.job, &self.folder).unwrap(),
+            ..self.cluster.worker(self.job.clone(), Arc::new(Several(observers)), Shutdown::new())
+        };
+        tokio::spawn(worker.run())
+    }
+
+    /// Kills one of all workers after a step, and starts it again; the summaries by index, what the others told, and
+    /// how often each id was trained on.
+    async fn with_loss_of(&self, victim: u32, step: u64) -> (Vec<Summary>, Arc<Recording>, BTreeMap<u64, u32>) {
+        let (killer, told) = (Killer::after(step), Arc::new(Recording::default()));
+        let teller = u32::from(victim == 0);
+        let mut workers: Vec<_> = (0..self.job.cluster.workers)
+            .map(|index| {
+                let tells = vec![told.clone() as Arc<dyn Observer>, killer.clone() as Arc<dyn Observer>];
+                self.start(index, if index == teller { tells } else { Vec::new() })
+            })
+            .collect();
+        let lost = &mut workers[victim as usize];
+        killer.victim.set(lost.abort_handle()).expect("set once");
+        assert!(within(lost).await.is_err(), "the worker ended before it was lost");
+        workers[victim as usize] = self.start(victim, Vec::new());
+        let mut summaries = Vec::new();
+        for worker in &mut workers {
+            summaries.push(within(worker).await.expect("no panic").expect("the run ends well"));
+        }
+        (summaries, told, self.tally.by_id())
+    }
+}
+
+async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
+    tokio::time::timeout(LATE, task).await.expect("a worker hangs")
+}
+
+/// How often the ids that only one row has are trained on in a run without a loss: those and the passes.
+async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
+    let passes = job.train.epochs;
+    let run = Run::new(job).await;
+    let workers: Vec<_> = (0..run.job.cluster.workers).map(|index| run.start(index, Vec::new())).collect();
+    let mut summaries = Vec::new();
+    for mut worker in workers {
+        summaries.push(within(&mut worker).await.unwrap().unwrap());
+    }
+    let mut own = run.tally.by_id();
+    own.retain(|_, pushes| *pushes == passes);
+    (own, summaries.swap_remove(0))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_worker_comes_back_and_no_row_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000", "train.evaluate_every=30"]);
+    let (own, whole) = unharmed(job()).await;
+    assert!(own.len() > 60_000, "{}", own.len());
+    let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+    // In the first pass, around an evaluation, and in the second pass.
+    let a_pass = whole.steps / 2;
+    for (victim, step) in [(1, 20), (1, 30), (1, a_pass + 5), (0, 25), (0, a_pass + 5)] {
+        let run = Run::new(job()).await;
+        let (summaries, told, pushes) = run.with_loss_of(victim, step).await;
+        for summary in &summaries {
+            let first = &summaries[0];
+            assert_eq!((summary.steps, summary.samples), (first.steps, first.samples), "lost {victim} after {step}");
+            assert_eq!((summary.evaluation, summary.passes.len()), (first.evaluation, 2));
+        }
+        let left_out = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+        let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
+        println!(
+            "worker {victim} lost after step {step}: {} samples of {}, {twice} rows trained on once more, AUC {:.4} and {:.4}",
+            summaries[0].samples,
+            whole.samples,
+            auc(&summaries[0]),
+            auc(&whole)
+        );
+        assert_eq!(left_out, 0, "lost {victim} after {step}");
+        assert!(summaries[0].samples >= whole.samples);
+        // At most what one worker reads of a pass.
+        assert!(u64::from(twice) <= whole.samples / 2, "{twice} rows were trained on once more");
+        assert!((auc(&summaries[0]) - auc(&whole)).abs() < 0.02);
+        let told = told.0.lock().unwrap().clone();
+        let lost = told.iter().find_map(|event| match event {
+            Event::WorkerLost { workers, .. } => Some(workers.clone()),
+            _ => None,
+        });
+        assert_eq!(lost.as_deref(), Some(format!("dense worker {victim}").as_str()));
+        assert!(told.iter().any(|event| matches!(event, Event::Regrouped { generation: 2, .. })));
+        let scored = evaluate(&run.folder, &[], None).await.unwrap();
+        assert!((scored.auc.unwrap() - auc(&summaries[0])).abs() < 1e-5, "the saved model is another one");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_three_workers_two_go_on_with_the_third_and_the_best_state_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let sets = ["data.validation_share=0.1", "train.early_stop={patience=5}", "train.epochs=3", "output.keep_best=2"];
+    let run = Run::new(job_with(folder.path(), 3, &sets)).await;
+    let (summaries, _, _) = run.with_loss_of(0, 60).await;
+    let first = &summaries[0];
+    assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
+    assert!(
+        first.choice.as_ref().is_some_and(|choice| choice.contains("which is what is saved")),
+        "{:?}",
+        first.choice
+    );
+    let scored = evaluate(&run.folder, &[], None).await.unwrap();
+    assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let modes = [
+        ("train.mode=hybrid", "train.staleness=2", "dense worker 1 is lost: silent for"),
+        ("train.mode=sync", "train.staleness=0", "dense worker 1 gone or late"),
+    ];
+    for (mode, staleness, told) in modes {
+        let job = job_with(folder.path(), 2, &["cluster.patience_seconds=6", mode, staleness]);
+        let run = Run::new(job).await;
+        let killer = Killer::after(20);
+        let mut first = run.start(0, vec![killer.clone()]);
+        let mut lost = run.start(1, Vec::new());
+        killer.victim.set(lost.abort_handle()).expect("set once");
+        assert!(within(&mut lost).await.is_err());
+        let error = within(&mut first).await.unwrap().unwrap_err();
+        assert_eq!(error.exit_class(), ExitClass::Cluster);
+        assert!(error.to_string().contains(told), "{mode}: {error}");
+    }
+}
+
+/// Where the second worker does not hear the end of one call, to which all brought their part: as when a connection
+/// breaks late. Only the first group has that.
+struct Deaf {
+    meeting: Arc<InProcess>,
+    /// Which of its sums.
+    at: u32,
+}
+
+/// Its end of the group; gone once it has not heard.
+struct DeafEnd {
+    group: Option<Box<dyn Collective>>,
+    left: u32,
+}
+
+impl Rendezvous for Deaf {
+    fn address(&self) -> &str {
+        self.meeting.address()
+    }
+
+    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+        let left = if place.generation == 1 { self.at } else { u32::MAX };
+        Ok(Box::new(DeafEnd { group: Some(self.meeting.meet(place)?), left }))
+    }
+}
+
+impl DeafEnd {
+    fn group(&mut self) -> Result<&mut Box<dyn Collective>, CollectiveError> {
+        let broken = CollectiveError::Broken {
+            call: "an all-reduce",
+            waited: Duration::ZERO,
+            reason: "as the test wants".to_owned(),
+        };
+        self.group.as_mut().ok_or(broken)
+    }
+}
+
+impl Collective for DeafEnd {
+    fn rank(&self) -> usize {
+        1
+    }
+
+    fn world(&self) -> usize {
+        2
+    }
+
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+        self.group()?.start_all_reduce_sum(values)
+    }
+
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+        let sums = self.group()?.wait(pending)?;
+        self.left -= 1;
+        if self.left == 0 {
+            self.group = None;
+            self.group()?;
+        }
+        Ok(sums)
+    }
+
+    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
+        self.group()?.broadcast(root, values)
+    }
+
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.group()?.all_gather(mine)
+    }
+}
+
+/// Invariant RK-3: nobody is lost, and a step may be made by one worker and not by the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // Both have rows, for splits are theirs.
+    let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000"]);
+    let (own, whole) = unharmed(job()).await;
+    // After one call before training, each step has a call to agree on it and one for its sums.
+    for (at, call) in [(40, "agreeing on a step"), (41, "the sums of a step")] {
+        let run = Run::new(job()).await;
+        let deaf = Deaf { meeting: run.meeting.clone(), at };
+        let told = Arc::new(Recording::default());
+        let mut first = run.start(0, vec![told.clone()]);
+        let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
+        let [first, second] = [&mut first, &mut second].map(within);
+        let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+        assert_eq!((first.samples, first.evaluation), (second.samples, second.evaluation), "{call}");
+        assert_eq!(first.samples, whole.samples, "{call}");
+        let pushes = run.tally.by_id();
+        let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
+        assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once a pass", own.len());
+        let told = told.0.lock().unwrap();
+        let regrouped = |event: &&Event| matches!(event, Event::Regrouped { generation: 2, .. });
+        assert_eq!(told.iter().filter(regrouped).count(), 1, "{call}");
+    }
+}

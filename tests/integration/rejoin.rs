@@ -1,0 +1,75 @@
+//! A dense worker's process is killed in mid-run and another one takes its place: the run goes on.
+
+use rustix::process::Signal;
+use zagros_tests::signal_process;
+
+use crate::faults::pid;
+use crate::fixture::Fixture;
+use crate::workers::Roles;
+
+const ROWS: u32 = 20_000;
+const PASSES: u64 = 8;
+
+#[test]
+fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
+    let fixture = Fixture::new(ROWS);
+    let passes = format!("train.epochs={PASSES}");
+    let sets = [passes.as_str(), "checkpoint.every_steps=50", "checkpoint.keep=1"];
+    let (roles, [mut first, mut second]) = Roles::start(&fixture, &sets);
+    first.wait_for_line("checkpoint after step");
+
+    signal_process(roles.worker(1), Signal::KILL);
+    second.wait_for_end();
+    let lost = first.wait_for_line("dense worker 1 lost after step");
+    let mut second = roles.start_worker(1, &sets);
+    let back = first.wait_for_line("training together goes on after step");
+    second.wait_for_line("training together goes on after step");
+    println!("{lost}\n{back}");
+
+    first.wait_for_line("checkpoint after step");
+    let step = |line: &str| line.split("after step ").nth(1).and_then(number).expect("a step");
+    signal_process(roles.worker(0), Signal::KILL);
+    first.wait_for_end();
+    let lost = second.wait_for_line("dense worker 0 lost after step");
+    let mut first = roles.start_worker(0, &sets);
+    // Not from the checkpoint: the other one is further.
+    let back = first.wait_for_line("training together goes on after step");
+    println!("{lost}\n{back}");
+    assert!(step(&back) >= step(&lost));
+    assert!(back.contains("with the state of dense worker 1"), "{back}");
+
+    let (first, second) = (first.finish().expect(0), second.finish().expect(0));
+    assert!(!first.stderr.contains("going on after step"), "{}", first.stderr);
+    let summary = fixture.summary();
+    let samples = summary["samples"].as_u64().expect("samples");
+    let auc = summary["evaluation"]["auc"].as_f64().expect("an AUC");
+    println!("{samples} samples of {}, AUC {auc:.4}\n{}", PASSES * u64::from(ROWS), second.stderr);
+    // At most what one worker reads of a pass is trained on twice, for each worker that was lost.
+    assert!((PASSES * u64::from(ROWS)..=(PASSES + 2) * u64::from(ROWS)).contains(&samples), "{samples}");
+    assert!(auc > 0.65, "AUC {auc}");
+    let folders = std::fs::read_dir(fixture.path("runs")).expect("runs").count();
+    assert_eq!(folders, 1, "the new process went on in another folder");
+}
+
+#[test]
+fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
+    let fixture = Fixture::new(ROWS);
+    let arguments = ["up", "job.toml", "--workers", "2", "--set", "train.epochs=10"];
+    let mut run = fixture.start(arguments);
+    run.wait_for_line("epoch 1/");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
+    run.finish().expect(0).says(&["dense worker 1 lost after step", "training together goes on after step"]);
+    assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
+
+    let mut run = fixture.start(arguments.into_iter().chain(["--restarts", "0"]));
+    run.wait_for_line("epoch 1/");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
+}
+
+/// The digits that a text begins with, between which may be commas.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.chars().take_while(|letter| letter.is_ascii_digit() || *letter == ',');
+    digits.filter(char::is_ascii_digit).collect::<String>().parse().ok()
+}
