@@ -34,7 +34,13 @@ done
 # What the program names, of the folder that has libtorch.
 ldd target/release/zagros | sed -n 's#.* => \(.*/\.deps/libtorch/lib/.*\) (.*#\1#p' | xargs -I{} cp -L {} "$context/lib/"
 
-for target in zagros zagros-operator; do
+targets="zagros zagros-operator"
+if [ -x .deps/prometheus/prometheus ]; then
+    cp -L .deps/prometheus/prometheus "$context/bin/"
+    targets="$targets zagros-prometheus"
+fi
+
+for target in $targets; do
     docker build --quiet --build-arg BASE="$BASE" --target "$target" --tag "$target:$TAG" "$context" >/dev/null
     docker image inspect --format '{{index .RepoTags 0}}  {{.Size}} bytes' "$target:$TAG"
 done

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,9 +116,9 @@ def steps():
     return 0
 
 
-def start():
-    compose("down", "--volumes", check=False)
-    compose("up", "--detach")
+def start(*services):
+    compose("--profile", "monitoring", "down", "--volumes", check=False)
+    compose("up", "--detach", *services)
     wait("the first steps", lambda: steps() > 5)
 
 
@@ -133,6 +134,24 @@ def trains_to_its_end():
         if name not in files:
             sys.exit(f"{name} is not in the volume:\n{files}")
     return last_line(said("worker-0"), "AUC")
+
+
+def prometheus_scrapes_every_role():
+    """With rules and configuration as they are in monitoring/; the image is the one that scripts/images.sh made."""
+    os.environ["ZAGROS_PROMETHEUS_IMAGE"] = "zagros-prometheus:latest"
+    start("prometheus", "worker-0", "worker-1", "server-0", "server-1", "server-2", "coordinator")
+    roles = wait("six scraped roles", lambda: scraped(6))
+    return ", ".join(sorted(roles))
+
+
+def scraped(most):
+    """Roles that are up, once there are so many."""
+    url = f"http://127.0.0.1:{os.environ['ZAGROS_PROMETHEUS_PORT']}/api/v1/query?query=up%3D%3D1"
+    with contextlib.suppress(OSError, ValueError):
+        found = json.load(urllib.request.urlopen(url, timeout=5))["data"]["result"]
+        names = {f"{one['metric']['role']} {one['metric']['index']}" for one in found}
+        return names if len(names) == most else None
+    return None
 
 
 def a_killed_server_is_named():
@@ -179,12 +198,14 @@ def image():
 def main():
     os.environ.setdefault("ZAGROS_ROWS", ROWS)
     os.environ.setdefault("ZAGROS_STATUS_PORT", "17780")
+    os.environ.setdefault("ZAGROS_PROMETHEUS_PORT", "19090")
     with engine():
         if subprocess.run(["docker", "image", "inspect", image()], capture_output=True, check=False).returncode != 0:
             run(["sh", "scripts/images.sh"], timeout=900)
         try:
             for test in [
                 trains_to_its_end,
+                prometheus_scrapes_every_role,
                 a_killed_server_is_named,
                 a_paused_server_is_waited_for,
                 a_worker_that_is_cut_off_is_named,
@@ -192,7 +213,7 @@ def main():
                 print(f"{test.__name__} ... ", end="", flush=True)
                 print(f"ok\n    {test()}", flush=True)
         finally:
-            compose("down", "--volumes", check=False)
+            compose("--profile", "monitoring", "down", "--volumes", check=False)
 
 
 if __name__ == "__main__":
