@@ -8,6 +8,7 @@ started for the test, in a folder of its own, and ended with it.
 """
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -66,6 +67,7 @@ def engine():
             daemon.wait(60)
 
 
+@functools.cache
 def compose_command():
     """Version 2 is a part of docker, version 1 a program."""
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0:
@@ -108,10 +110,10 @@ def has_ended(*services):
 
 
 def steps():
-    """Steps that the first worker has made, by its metrics."""
-    metrics = run(["docker", "exec", container("coordinator"), "/opt/zagros/bin/zagros", "status", "--json"], check=False)
+    """Steps that a worker has made, by the coordinator's account; 0 while it has none."""
+    status = run(["docker", "exec", container("coordinator"), "/opt/zagros/bin/zagros", "status", "--json"], check=False)
     with contextlib.suppress(ValueError):
-        members = json.loads(metrics)["members"]
+        members = json.loads(status)["members"]
         return max((member["progress"] or {}).get("step", 0) for member in members)
     return 0
 
@@ -182,7 +184,7 @@ def a_worker_that_is_cut_off_is_named():
 def named(codes, who, *services):
     """The run ended, not well, and somebody's log says whose fault it is."""
     text = "".join(said(service) for service in services)
-    if 0 in codes[:1] or who not in text:
+    if codes[0] == 0 or who not in text:
         sys.exit(f"exit codes {codes}, and {who} is not named:\n{logs()}")
     return f"exit codes {codes}; " + last_line(text, who)
 

@@ -8,6 +8,8 @@
 
 #[path = "../tests/one_process/counting.rs"]
 mod counting;
+#[path = "../tests/one_process/watched.rs"]
+mod watched;
 
 use std::error::Error;
 use std::path::Path;
@@ -19,6 +21,7 @@ use counting::Counting;
 use prometheus::Registry;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
+use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::wait_for_placement;
 use zagros_dense_worker::datapath::kernels::{Column, Positions, gather, scatter_add};
@@ -197,7 +200,8 @@ async fn start(servers: u32) -> Outcome<Side> {
     let bytes = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&bytes);
     let connect: Connect = Arc::new(move |entry| {
-        Ok(Arc::new(Counting::new(GrpcShard::connect(entry, PATIENCE)?, Arc::clone(&counted))) as Arc<dyn Shard>)
+        Ok(Arc::new(Watched::new(GrpcShard::connect(entry, PATIENCE)?, Counting(Arc::clone(&counted))))
+            as Arc<dyn Shard>)
     });
     let config = ClientConfig { writer: 1, epoch: 1, wire: Encoding::F32, patience: PATIENCE };
     let client = EmbeddingClient::new(config, control, connect);

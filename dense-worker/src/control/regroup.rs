@@ -133,13 +133,12 @@ impl Trainer {
     /// Whether the run goes on in another group after this.
     fn forms_again(&self, error: &CollectiveError) -> bool {
         let is_about_others = !matches!(error, CollectiveError::Address { .. });
-        let may_go_on = self.begun || self.membership.epoch() > 1;
-        if is_about_others && may_go_on && self.job.train.mode != Mode::Hybrid {
-            let mode = self.job.train.mode;
+        let may_go_on = is_about_others && (self.begun || self.membership.epoch() > 1);
+        let mode = self.job.train.mode;
+        if may_go_on && mode != Mode::Hybrid {
             warn!(?mode, "only in mode hybrid do the other workers wait for a lost one; the run ends");
         }
-        let is_hybrid = self.job.train.mode == Mode::Hybrid;
-        is_about_others && may_go_on && is_hybrid && !self.stop.shutdown().is_requested()
+        may_go_on && mode == Mode::Hybrid && !self.stop.shutdown().is_requested()
     }
 
     /// Tells everyone whom this worker misses.

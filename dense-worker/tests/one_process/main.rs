@@ -6,6 +6,7 @@ mod pooling;
 mod rejoin;
 mod resume;
 mod tally;
+mod watched;
 mod workers;
 
 use std::fmt::Write as _;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use counting::Counting;
 use prometheus::Registry;
+use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
@@ -116,7 +118,7 @@ impl Cluster {
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
         let shard = |service| {
-            Arc::new(Counting::new(Arc::new(LocalShard::new(service)), Arc::clone(&traffic))) as Arc<dyn Shard>
+            Arc::new(Watched::new(Arc::new(LocalShard::new(service)), Counting(Arc::clone(&traffic)))) as Arc<dyn Shard>
         };
         let shards: Vec<Arc<dyn Shard>> = services.into_iter().map(shard).collect();
         let connect: Connect = Arc::new(move |entry| {

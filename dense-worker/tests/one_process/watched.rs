@@ -1,0 +1,71 @@
+//! A shard that lets someone see what passes through it.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use zagros_embedding_client::Shard;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
+};
+use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+
+/// Sees what passes; each does nothing unless it is wanted.
+pub(crate) trait Watch: Send + Sync {
+    fn looks_up(&self, _request: &LookupRequest) {}
+    fn looked_up(&self, _answer: &LookupResponse) {}
+    fn pushes(&self, _request: &PushRequest) {}
+    /// A push of these ids is acknowledged.
+    fn pushed(&self, _ids: &[u8]) {}
+}
+
+pub(crate) struct Watched<W> {
+    shard: Arc<dyn Shard>,
+    watch: W,
+}
+
+impl<W: Watch> Watched<W> {
+    pub(crate) fn new(shard: Arc<dyn Shard>, watch: W) -> Self {
+        Self { shard, watch }
+    }
+}
+
+impl<W: Watch> Shard for Watched<W> {
+    fn name(&self) -> &str {
+        self.shard.name()
+    }
+
+    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        async move {
+            self.watch.looks_up(&request);
+            let answer = self.shard.lookup(request).await?;
+            self.watch.looked_up(&answer);
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        async move {
+            self.watch.pushes(&request);
+            let ids = request.ids.clone();
+            let answer = self.shard.push(request).await?;
+            self.watch.pushed(&ids);
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
+        self.shard.describe(request)
+    }
+
+    fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
+        self.shard.save(request)
+    }
+
+    fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
+        self.shard.load(request)
+    }
+}
