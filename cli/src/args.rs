@@ -248,6 +248,10 @@ pub(crate) struct WorkerArgs {
     /// Start over, where the run of the folder would go on from its last checkpoint.
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Take the place of an earlier process of this worker at once: whoever starts this one has seen that one's end, so
+    /// that its lease need not run out.
+    #[arg(long)]
+    pub(crate) supersede: bool,
 }
 
 #[derive(Debug, Args)]

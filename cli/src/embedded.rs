@@ -58,8 +58,7 @@ async fn join(job: &Job, index: u32, control: Arc<dyn ControlPlane>) -> Result<M
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
-        files: Vec::new(),
-        position: None,
+        ..JoinRequest::default()
     };
     let joined = Membership::join(control, request, job.cluster.patience, &Shutdown::new()).await;
     joined.map_err(|error| Failure::from_error(Exit::Internal, error))

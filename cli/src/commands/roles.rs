@@ -149,6 +149,7 @@ pub(crate) async fn dense_worker(args: WorkerArgs) -> Result<Exit, Failure> {
         control: role.control()?,
         connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
         index: args.index,
+        supersede: args.supersede,
         rendezvous,
         registry: role.registry.clone(),
         observer: Arc::new(Silent),

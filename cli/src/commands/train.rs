@@ -50,6 +50,7 @@ async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, F
         control,
         connect: servers.connect(),
         index: 0,
+        supersede: false,
         rendezvous: None,
         registry,
         observer: Arc::new(Silent),

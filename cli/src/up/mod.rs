@@ -113,8 +113,10 @@ impl Plan<'_> {
                 return Err(cause);
             }
         };
-        let restart = |role| self.start_worker(role, &coordinator);
-        let restarts = Restarts { left: restarts, start: &restart };
+        // That its last process has ended was seen here.
+        let restart = |role| self.start_worker(role, &coordinator, &["--supersede"]);
+        let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
+        let restarts = Restarts { left: restarts, least, start: &restart };
         let ended = supervisor.watch_and_restart(shutdown, restarts).await;
         supervisor.end_all().await;
         match (ended, signals.exit_code()) {
@@ -138,13 +140,14 @@ impl Plan<'_> {
         supervisor: &mut Supervisor,
     ) -> Result<(), Failure> {
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start_worker(RoleName::DenseWorker(index), coordinator)?);
+            supervisor.add(self.start_worker(RoleName::DenseWorker(index), coordinator, &[])?);
         }
         Ok(())
     }
 
-    fn start_worker(&self, role: RoleName, coordinator: &str) -> Result<Child, Failure> {
-        self.start(role, coordinator, &["--folder", &self.folder.display().to_string()])
+    fn start_worker(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
+        let folder = self.folder.display().to_string();
+        self.start(role, coordinator, &[&["--folder", &folder], more].concat())
     }
 
     /// Coordinator first: the others are told its address, which is the answer.

@@ -87,6 +87,7 @@ async fn run(args: &BenchTrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64)
         control,
         connect: servers.connect(),
         index: 0,
+        supersede: false,
         rendezvous: None,
         registry,
         observer: meter.clone(),
