@@ -10,8 +10,7 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
-
-use crate::exit::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrInternal};
 
 /// The servers of one process, joined and placed.
 pub(crate) struct Embedded {

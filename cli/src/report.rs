@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{Evaluation, ExitClass, Outcome, RunFolder, Summary, Worker, WorkerError};
 use zagros_job::{Job, TestPart};
 use zagros_plumbing::lifecycle::Signals;
+use zagros_shell::{Exit, Failure, err, out};
 
-use crate::exit::{Exit, Failure};
 use crate::page;
-use crate::print::{err, out};
 use crate::terminal::{Follower, Terminal};
 
 /// What is known of a generated data set: `planted.json` beside its files.

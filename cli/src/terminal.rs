@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
-
-use crate::print::err;
+use zagros_shell::err;
 
 /// Pause between two lines where there is no terminal to redraw.
 const LINE_EVERY: Duration = Duration::from_secs(10);

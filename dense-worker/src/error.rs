@@ -9,7 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_store::{Problem, StoreError};
+use zagros_store::{Fault, StoreError};
 
 use crate::model::ModelError;
 
@@ -228,15 +228,11 @@ impl From<StoreError> for WorkerError {
 }
 
 fn store_class(error: &StoreError) -> ExitClass {
-    match error {
-        StoreError::Place { .. } => ExitClass::Usage,
-        StoreError::Bucket { problem, .. } => match problem {
-            Problem::Refused | Problem::NoBucket | Problem::Environment => ExitClass::Usage,
-            Problem::Missing => ExitClass::Data,
-            Problem::Away => ExitClass::Cluster,
-            Problem::TooLarge => ExitClass::Internal,
-        },
-        StoreError::Disk { .. } => ExitClass::Internal,
+    match error.fault() {
+        Fault::Setting => ExitClass::Usage,
+        Fault::Missing => ExitClass::Data,
+        Fault::Away => ExitClass::Cluster,
+        Fault::Machine => ExitClass::Internal,
     }
 }
 

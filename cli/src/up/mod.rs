@@ -3,13 +3,10 @@
 //! The parent starts the roles in order, shows their lines with a prefix, passes Ctrl-C on to the
 //! workers, and ends everything when one of them dies, naming the first that did.
 
-mod announce;
 mod child;
 mod prefix;
 mod supervise;
 mod targets;
-
-pub(crate) use announce::Announcement;
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +14,10 @@ use std::time::Duration;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_shell::{Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
 
 use crate::args::UpArgs;
-use crate::exit::{Exit, Failure};
-use crate::print::err;
 use crate::resume::Start;
-use crate::start::{describe_threads, load_job, load_job_for, watch_signals};
 use child::Child;
 pub(crate) use child::RoleName;
 use supervise::Restarts;

@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures::future::{FutureExt, select_all};
 use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
+use zagros_shell::{Exit, Failure, err};
 
 use super::child::{Child, RoleName};
-use crate::exit::{Exit, Failure};
-use crate::print::err;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
 const GRACE: Duration = Duration::from_secs(2);
