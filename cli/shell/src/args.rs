@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
-/// What is logged, and how.
+/// What is logged, and how. Below a command's own options in its help, however many commands a program has.
 #[derive(Clone, Debug, Args)]
 pub struct Logging {
     /// Log lines as JSON objects, for a collector.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     pub log_json: bool,
     /// Log warnings and errors only.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 901)]
     pub quiet: bool,
 }
 
