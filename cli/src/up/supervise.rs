@@ -99,20 +99,21 @@ impl Supervisor {
     fn goes_on(&self, index: usize, least: usize) -> bool {
         let child = &self.children[index];
         let (name, how) = (child.role.display(), child.end());
-        if !child.is_lost_worker() || child.role == RoleName::DenseWorker(0) {
+        if !matches!(child.role, RoleName::DenseWorker(1..)) {
             return false;
         }
-        let workers = self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_)));
-        let (left, finished) = workers.clone().fold((0, false), |(left, finished), child| {
-            let is_first = child.role == RoleName::DenseWorker(0);
-            (left + usize::from(child.ended.is_none()), finished || (is_first && is_success(child.ended)))
-        });
-        if finished {
+        let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
+        if first.is_some_and(|first| is_success(first.ended)) {
             err!("{name} {how} after training, and is missed by nobody");
-        } else if left >= least {
+            return true;
+        }
+        let runs = |child: &&Child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
+        let left = self.children.iter().filter(runs).count();
+        let goes_on = child.is_lost_worker() && left >= least;
+        if goes_on {
             err!("{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})");
         }
-        finished || left >= least
+        goes_on
     }
 
     /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
@@ -281,6 +282,25 @@ mod tests {
         let start = |_: RoleName| panic!("it was started again");
         let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 9, least: 9, start: &start }).await;
         assert!(ended.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_missed_by_nobody_where_enough_are_left_or_the_first_has_finished() {
+        let start = |_: RoleName| panic!("it was started again");
+        let ended = async |first: &'static [&'static str], second: &str, least: usize| {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::DenseWorker(0), "sh", first));
+            supervisor.add(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
+            let ended =
+                supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 0, least, start: &start }).await;
+            supervisor.stop_all().await;
+            ended.is_ok()
+        };
+        assert!(ended(&["-c", "sleep 1"], "kill -9 $$", 1).await, "one is enough");
+        assert!(!ended(&["-c", "sleep 60"], "kill -9 $$", 2).await);
+        assert!(!ended(&["-c", "sleep 60"], "exit 4", 1).await, "it was not lost, it failed");
+        assert!(!ended(&["-c", "kill -9 $$"], "sleep 60", 1).await, "the first is always needed");
+        assert!(ended(&["-c", "exit 0"], "sleep 0.5; exit 4", 2).await, "the first has saved the model");
     }
 
     #[test]
