@@ -7,6 +7,7 @@ mod embedded;
 mod exit;
 mod meter;
 mod page;
+mod page_token;
 mod plan;
 mod print;
 mod report;

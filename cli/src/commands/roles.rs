@@ -17,6 +17,7 @@ use zagros_protocol::ServerIndex;
 
 use crate::args::{ConfigArgs, CoordinatorArgs, ServerArgs, WorkerArgs};
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::page_token;
 use crate::resume::{self, Start};
 use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
@@ -79,6 +80,7 @@ impl Role {
 /// Serves the control path until the run ends.
 pub(crate) async fn coordinator(args: CoordinatorArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, "coordinator".to_owned())?;
+    let page_token = page_token::from_environment()?;
     let grpc = role.bind("cluster.coordinator", &role.job.cluster.coordinator).await?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
@@ -86,6 +88,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs) -> Result<Exit, Failure> 
         job: Arc::clone(&role.job),
         grpc_listener: grpc,
         admin_listener: Some(http),
+        page_token,
         registry: role.registry.clone(),
     };
     let outcome = zagros_coordinator::run(config, role.shutdown.clone()).await;

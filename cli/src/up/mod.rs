@@ -127,6 +127,9 @@ impl Plan<'_> {
     /// Answers the coordinator's address.
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let address = self.start_servers(job, supervisor).await?;
+        if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(self.folder)) {
+            err!("live page: http://{}/", coordinator.admin);
+        }
         self.start_workers(job, &address, supervisor)?;
         Ok(address)
     }
