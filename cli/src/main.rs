@@ -3,8 +3,10 @@
 mod answer;
 mod args;
 mod commands;
+mod dashboard;
 mod embedded;
 mod exit;
+mod logs;
 mod meter;
 mod page;
 mod page_token;

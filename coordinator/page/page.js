@@ -151,7 +151,7 @@ function servers(run) {
       facts([
         ["memory", bytes(load.bytes)],
         ["rows", count(load.rows)],
-        ["buckets", `${count(member.buckets)} (${percent(member.buckets / buckets)})`],
+        [`buckets (${percent(member.buckets / buckets)})`, count(member.buckets)],
         ["hit rate", percent(load.hit_rate, load.hit_rate > 0.99 && load.hit_rate < 1 ? 1 : 0)],
         ["lookup p99", Number.isFinite(load.lookup_seconds_p99) ? `≤ ${shortTime(load.lookup_seconds_p99)}` : "–"],
         ["under way", exact(load.under_way)],

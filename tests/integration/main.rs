@@ -13,6 +13,7 @@ mod help;
 mod inspect;
 mod memory;
 mod monitoring;
+mod page;
 mod rejoin;
 mod resume;
 mod signals;

@@ -5,6 +5,7 @@ mod data;
 mod eval;
 mod health;
 mod inspect;
+mod logs;
 mod report;
 mod roles;
 mod status;
@@ -42,6 +43,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Report(args) => report::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Status(args) => block_on(status::run(args)),
+        Command::Logs(args) => block_on(logs::run(args)),
         Command::Health(args) => block_on(health::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),

@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
 
 use super::child::{Child, RoleName};
+use super::console::Console;
 use crate::exit::{Exit, Failure};
-use crate::print::err;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
 const GRACE: Duration = Duration::from_secs(2);
@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     patience: Duration,
+    console: Console,
 }
 
 /// Starts lost workers again, each in its own place.
@@ -31,7 +32,12 @@ pub(crate) struct Restarts<'a> {
 impl Supervisor {
     /// With no children yet; `patience` bounds how long an asked-for end may take.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { children: Vec::new(), patience }
+        Self { children: Vec::new(), patience, console: Console::default() }
+    }
+
+    /// Tells what it does there.
+    pub(crate) fn telling(self, console: Console) -> Self {
+        Self { console, ..self }
     }
 
     pub(crate) fn add(&mut self, child: Child) {
@@ -88,7 +94,7 @@ impl Supervisor {
         }
         restarts.left -= 1;
         let (name, how, left) = (child.role.display(), child.end(), restarts.left);
-        err!("{name} {how}; starting it again ({left} restarts left, --restarts)");
+        self.console.say(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
         self.children[index] = (restarts.start)(child.role)?;
         Ok(true)
     }
@@ -130,7 +136,8 @@ impl Supervisor {
             return;
         }
         for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
-            err!("{} did not end within {:?}, killing it", child.role.display(), self.patience);
+            let (name, patience) = (child.role.display(), self.patience);
+            self.console.say(format!("{name} did not end within {patience:?}, killing it"));
             child.kill().await;
         }
     }
@@ -195,10 +202,11 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::up::Outlet;
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> Child {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), false).unwrap()
+        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), &Outlet::default()).unwrap()
     }
 
     #[tokio::test]
