@@ -26,7 +26,7 @@ struct Served {
 impl Served {
     /// A coordinator that waits for its members.
     async fn start(token: Option<&str>) -> Self {
-        let text = "name = '<script>'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
+        let text = "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
         let job = Arc::new(Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap());
         let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = admin_listener.local_addr().unwrap();
@@ -112,7 +112,7 @@ async fn events_come_each_second_and_end_with_the_run() {
     let mut stream = served.ask("/events", "").await;
     let first = read_until(&mut stream, "\n\n").await;
     assert!(first.contains("content-type: text/event-stream") && first.contains("retry: 2000"), "{first}");
-    assert!(first.contains("event: whole") && first.contains("\"job\":\"<script>\""), "{first}");
+    assert!(first.contains("event: whole") && first.contains("\"job\":\"test\""), "{first}");
     // A run that nobody has joined has nothing that would not be sent again.
     assert!(read_until(&mut stream, "\n\n").await.contains("\"state\":\"waiting\""));
     assert_eq!(served.end().await.word(), "interrupted");

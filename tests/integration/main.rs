@@ -20,4 +20,5 @@ mod signals;
 mod store;
 mod streaming;
 mod train;
+mod watch;
 mod workers;

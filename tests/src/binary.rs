@@ -98,7 +98,7 @@ impl Running {
         arguments: impl IntoIterator<Item = &'a str>,
         environment: &[(String, String)],
     ) -> Self {
-        let mut child = Command::new(binary())
+        let mut child = Command::new(program())
             .args(arguments)
             .envs(environment.iter().cloned())
             .current_dir(folder)
@@ -201,7 +201,10 @@ pub fn signal_process(pid: u32, signal: Signal) {
 }
 
 /// The binary of this checkout, built once per test process so that it is never stale.
-fn binary() -> &'static Path {
+///
+/// # Panics
+/// When it does not build.
+pub fn program() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));

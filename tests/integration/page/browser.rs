@@ -106,6 +106,7 @@ impl Browser {
     pub(super) fn open(&mut self, url: &str) {
         let opened = self.call("Page.navigate", json!({ "url": url }));
         assert!(opened.get("errorText").is_none(), "{url}: {opened}");
+        self.wait("the page is there", "location.href !== 'about:blank' && document.readyState === 'complete'");
     }
 
     /// The value of an expression on the page.

@@ -108,7 +108,10 @@ fn a_run_is_shown_as_in_the_docs() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, format!("{before}{MARK}{shown}```\n{after}")).unwrap();
     } else {
-        assert!(old == shown, "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros dashboard\n{shown}");
+        assert!(
+            old == shown,
+            "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros dashboard\n{shown}"
+        );
     }
     for words in ["⚠ no answer", "⚠ warning 2", "⚠ and 3 more", "✕ lost", "◌ silent 7 s", "server 1 (3.2 s)"]
     {
