@@ -1,7 +1,8 @@
 // Curves over time as inline SVG, with a value under the pointer.
 
 const SVG = "http://www.w3.org/2000/svg";
-const SIZE = { width: 560, height: 210, left: 52, right: 12, top: 10, bottom: 36 };
+// In pixels: labels are as large on a phone as on a desk.
+const SIZE = { height: 210, left: 48, right: 12, top: 10, bottom: 36 };
 
 function draw(name, attributes, text) {
   const element = document.createElementNS(SVG, name);
@@ -40,13 +41,14 @@ class Chart {
       return;
     }
     this.scale(all, bound);
+    this.width = Math.max(240, this.body.clientWidth || 560);
     const last = all.reduce((last, point) => (point[0] > last[0] ? point : last));
     const label = `${this.options.title}: ${this.options.format(last[1])} ${this.options.unit}`;
-    this.svg = draw("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": label });
+    this.svg = draw("svg", { viewBox: `0 0 ${this.width} ${SIZE.height}`, role: "img", "aria-label": label });
     this.axes();
     if (bound !== undefined) {
       const y = this.y(bound);
-      this.svg.append(draw("line", { class: "bound", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y, y2: y }));
+      this.svg.append(draw("line", { class: "bound", x1: SIZE.left, x2: this.width - SIZE.right, y1: y, y2: y }));
     }
     this.series.forEach((one) => this.curve(one));
     this.cross = draw("line", { class: "cross", y1: SIZE.top, y2: SIZE.height - SIZE.bottom, visibility: "hidden" });
@@ -68,7 +70,7 @@ class Chart {
   }
 
   x(seconds) {
-    return SIZE.left + ((seconds - this.from) / (this.to - this.from)) * (SIZE.width - SIZE.left - SIZE.right);
+    return SIZE.left + ((seconds - this.from) / (this.to - this.from)) * (this.width - SIZE.left - SIZE.right);
   }
 
   y(value) {
@@ -76,7 +78,7 @@ class Chart {
   }
 
   axes() {
-    const [right, bottom] = [SIZE.width - SIZE.right, SIZE.height - SIZE.bottom];
+    const [right, bottom] = [this.width - SIZE.right, SIZE.height - SIZE.bottom];
     const values = ticks(this.low, this.high, 4);
     for (const value of values.found) {
       const y = this.y(value);
@@ -108,8 +110,8 @@ class Chart {
   point(event) {
     if (!this.svg) return;
     const box = this.svg.getBoundingClientRect();
-    const share = ((event.clientX - box.left) / box.width) * SIZE.width;
-    const time = this.from + ((share - SIZE.left) / (SIZE.width - SIZE.left - SIZE.right)) * (this.to - this.from);
+    const share = ((event.clientX - box.left) / box.width) * this.width;
+    const time = this.from + ((share - SIZE.left) / (this.width - SIZE.left - SIZE.right)) * (this.to - this.from);
     this.pointed = Math.min(Math.max(time, this.from), this.to);
     this.mark();
   }
@@ -126,7 +128,7 @@ class Chart {
     this.cross.setAttribute("visibility", "visible");
     this.tip.textContent = [`${duration(time)}: ${said.join(", ")}`, ...dots].join(" · ");
     this.tip.hidden = false;
-    const left = (this.x(time) / SIZE.width) * this.figure.clientWidth;
+    const left = (this.x(time) / this.width) * this.figure.clientWidth;
     this.tip.style.left = `${Math.max(4, Math.min(left + 12, this.figure.clientWidth - this.tip.offsetWidth - 4))}px`;
   }
 

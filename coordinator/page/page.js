@@ -168,11 +168,11 @@ function stages(progress) {
   const total = STEP_STAGES.reduce((sum, [key]) => sum + stages[key], 0) || 1;
   const parts = STEP_STAGES.map(([key], index) => [`s${index}`, stages[key] / total]);
   const legend = STEP_STAGES.map(([key, name], index) => make("span", {}, [make("i", { class: `s${index}` }), `${name} `, make("b", {}, [percent(stages[key] / total)])]));
-  const each = (key) => `${key} ${shortTime(stages[key] / Math.max(1, progress.samples))}`;
+  const each = (key) => `${key} ${shortTime(stages[key] / Math.max(1, progress.step))}`;
   return [
     bar(parts, "thick"),
     make("div", { class: "stages" }, legend),
-    make("p", { class: "stages" }, [`beside the steps, a sample: ${BACKGROUND_STAGES.map(each).join(", ")}`]),
+    make("p", { class: "stages" }, [`in the background, a batch: ${BACKGROUND_STAGES.map(each).join(", ")}`]),
   ];
 }
 
