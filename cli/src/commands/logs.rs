@@ -6,12 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use owo_colors::{AnsiColors, OwoColorize};
 use zagros_plumbing::lifecycle::Shutdown;
+use zagros_shell::{Exit, Failure, out, watch_signals};
 
 use crate::args::{LogRole, LogsArgs};
-use crate::exit::{Exit, Failure};
 use crate::logs::{self, Level, Line, Source};
-use crate::print::out;
-use crate::start::watch_signals;
 
 /// Where runs are unless the job says otherwise.
 const RUNS: &str = "runs";

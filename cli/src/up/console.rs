@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use owo_colors::{AnsiColors, OwoColorize};
-
-use crate::print::err;
+use zagros_shell::err;
 
 /// Lines that are remembered.
 const KEPT: usize = 200;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use zagros_coordinator_client::GrpcControlPlane;
 use zagros_plumbing::Shutdown;
+use zagros_shell::dashboard::{self, Left, Watched};
+use zagros_shell::{Announcement, Exit, Failure};
 
+use super::RoleName;
 use super::console::Console;
-use super::{Announcement, RoleName};
-use crate::dashboard::{self, Left, Watched};
-use crate::exit::{Exit, Failure};
 
 const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run after its step";
 /// How often is looked for a coordinator that starts.

@@ -8,6 +8,7 @@ mod admission;
 mod core;
 mod group;
 mod history;
+mod lost;
 mod members;
 mod notice;
 mod passes;

@@ -46,6 +46,9 @@ fn lost(seat: Seat, member: &MemberStatus) -> Option<String> {
         Role::EmbeddingServer => "its rows are out of reach until it answers",
         Role::DenseWorker => "the others read its splits, and wait for another process in its place",
     };
+    if member.state == "given up" {
+        return Some(format!("{seat} was given up: it was lost, and the run goes on without it"));
+    }
     let silence = words(Duration::from_millis(member.silent_ms));
     (member.state == "lost").then(|| format!("{seat} is lost: silent for {silence}; {next}"))
 }
@@ -160,13 +163,15 @@ mod tests {
     #[test]
     fn members_that_are_lost_come_first() {
         let lost = |seat| MemberStatus { state: "lost".to_owned(), silent_ms: 34_500, ..member(seat) };
+        let given_up = MemberStatus { state: "given up".to_owned(), ..member(Seat::worker(4)) };
         let still = MemberStatus { still_ms: Some(400_000), ..member(Seat::worker(2)) };
         let silent = MemberStatus { silent_ms: 4000, ..member(Seat::worker(3)) };
         assert_eq!(
-            told(vec![still, silent, lost(Seat::server(1)), lost(Seat::worker(0))]),
+            told(vec![still, silent, lost(Seat::server(1)), lost(Seat::worker(0)), given_up]),
             [
                 "embedding server 1 is lost: silent for 34 s; its rows are out of reach until it answers",
                 "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its place",
+                "dense worker 4 was given up: it was lost, and the run goes on without it",
                 "dense worker 3 has not been heard for 4.0 s",
                 "dense worker 2 has made no step for 6 min: it scores a held-out part, writes a checkpoint, or waits",
             ]

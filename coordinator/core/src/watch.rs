@@ -128,6 +128,7 @@ mod tests {
             job: "test".to_owned(),
             servers: 1,
             workers: 2,
+            min_workers: 2,
             buckets: 4,
             passes: 1,
             fixed_splits: false,

@@ -249,6 +249,7 @@ pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Stalene
         samples_per_second: report.samples_per_second,
         loss: report.loss_smoothed,
         staleness: report.staleness,
+        trained: false,
     }
 }
 

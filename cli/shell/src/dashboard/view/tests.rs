@@ -11,7 +11,7 @@ use zagros_coordinator::{
 use super::*;
 
 /// What comes before the picture in docs/live-page.md.
-const MARK: &str = "UPDATE_DOCS=1 cargo test -p zagros dashboard -->\n```text\n";
+const MARK: &str = "UPDATE_DOCS=1 cargo test -p zagros-shell dashboard -->\n```text\n";
 
 fn server(index: u32, rows: u64) -> MemberReport {
     let load = LoadReport {
@@ -101,7 +101,7 @@ fn picture(status: StatusReport) -> Picture {
 #[test]
 fn a_run_is_shown_as_in_the_docs() {
     let shown = drawn(&picture(training()), 110, 30);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/live-page.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/live-page.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(MARK).unwrap();
     let (old, after) = rest.split_once("```\n").unwrap();
@@ -110,7 +110,7 @@ fn a_run_is_shown_as_in_the_docs() {
     } else {
         assert!(
             old == shown,
-            "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros dashboard\n{shown}"
+            "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros-shell dashboard\n{shown}"
         );
     }
     for words in ["⚠ no answer", "⚠ warning 2", "⚠ and 3 more", "✕ lost", "◌ silent 7 s", "server 1 (3.2 s)"]

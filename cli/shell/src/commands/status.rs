@@ -1,4 +1,4 @@
-//! `zagros status`: what a running coordinator knows.
+//! `status`: what a running coordinator knows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::answer::answer;
 use crate::args::StatusArgs;
 use crate::dashboard::{self, Watched};
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
+use crate::out;
 
 /// Asks once and prints.
-pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let patience = Duration::from_secs(args.patience);
     let control = GrpcControlPlane::connect(&args.coordinator, patience);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;

@@ -29,7 +29,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Why a dashboard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub enum Left {
     /// `q`: the view is left, the run goes on.
     View,
     /// Ctrl-C: the run is to be stopped, where it is this process's.
@@ -39,18 +39,21 @@ pub(crate) enum Left {
 }
 
 /// What is watched.
-pub(crate) struct Watched {
-    pub(crate) control: Arc<dyn ControlPlane>,
+pub struct Watched {
+    pub control: Arc<dyn ControlPlane>,
     /// How long an answer may take.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
     /// The last lines of the log, oldest first.
-    pub(crate) lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// What the keys do, for the last line of the screen.
-    pub(crate) keys: &'static str,
+    pub keys: &'static str,
 }
 
 /// Refuses where there is no terminal to draw on.
-pub(crate) fn check_terminal() -> Result<(), Failure> {
+///
+/// # Errors
+/// What to do instead.
+pub fn check_terminal() -> Result<(), Failure> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         return Ok(());
     }
@@ -84,10 +87,10 @@ pub(crate) fn give_back() {
 }
 
 /// Draws until a key, the end of the run, or `over` says so; answers why, and what was known last.
-pub(crate) async fn watch(
-    watched: &Watched,
-    over: impl Future<Output = ()>,
-) -> Result<(Left, Option<StatusReport>), Failure> {
+///
+/// # Errors
+/// When the terminal cannot be drawn on.
+pub async fn watch(watched: &Watched, over: impl Future<Output = ()>) -> Result<(Left, Option<StatusReport>), Failure> {
     let mut screen = Screen::take()?;
     let mut keys = Keys::listen();
     let mut ticks = interval(PERIOD);
