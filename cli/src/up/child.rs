@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
 use zagros_shell::{Announcement, Exit, Failure, OrInternal};
 
-use super::prefix::{LastLines, Prefix};
+use super::prefix::{LastLines, Outlet, Prefix};
 
 /// How often a file that a child will write is looked for.
 const POLL: Duration = Duration::from_millis(10);
@@ -92,19 +92,19 @@ impl Child {
         role: RoleName,
         arguments: &[String],
         announce: PathBuf,
-        silent: bool,
+        outlet: &Outlet,
     ) -> Result<Self, Failure> {
         let binary = std::env::current_exe().or_internal()?;
-        Self::run(&binary, role, arguments, announce, silent)
+        Self::run(&binary, role, arguments, announce, outlet)
     }
 
-    /// Starts any program in a role; `silent` keeps its lines off the screen.
+    /// Starts any program in a role.
     pub(super) fn run(
         program: &Path,
         role: RoleName,
         arguments: &[String],
         announce: PathBuf,
-        silent: bool,
+        outlet: &Outlet,
     ) -> Result<Self, Failure> {
         // A process of an earlier run said so there, too; that there is none is as well.
         let _ = std::fs::remove_file(&announce);
@@ -120,7 +120,8 @@ impl Child {
             .spawn()
             .or_internal()?;
         let last = LastLines::default();
-        let prefix = Prefix { name: role.display(), color: role.color(), silent };
+        let log = outlet.log(&role.file_name());
+        let prefix = Prefix { name: role.display(), color: role.color(), outlet: outlet.clone(), log };
         let mut copiers = Vec::new();
         if let Some(stream) = process.stdout.take() {
             copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));

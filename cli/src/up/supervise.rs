@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures::future::{FutureExt, select_all};
 use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_shell::{Exit, Failure, err};
+use zagros_shell::{Exit, Failure};
 
 use super::child::{Child, RoleName};
+use super::console::Console;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
 const GRACE: Duration = Duration::from_secs(2);
@@ -18,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     patience: Duration,
+    console: Console,
 }
 
 /// Starts lost workers again, each in its own place.
@@ -32,7 +34,12 @@ pub(crate) struct Restarts<'a> {
 impl Supervisor {
     /// With no children yet; `patience` bounds how long an asked-for end may take.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { children: Vec::new(), patience }
+        Self { children: Vec::new(), patience, console: Console::default() }
+    }
+
+    /// Tells what it does there.
+    pub(crate) fn telling(self, console: Console) -> Self {
+        Self { console, ..self }
     }
 
     pub(crate) fn add(&mut self, child: Child) {
@@ -90,7 +97,7 @@ impl Supervisor {
         }
         restarts.left -= 1;
         let (name, how, left) = (child.role.display(), child.end(), restarts.left);
-        err!("{name} {how}; starting it again ({left} restarts left, --restarts)");
+        self.console.say(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
         self.children[index] = (restarts.start)(child.role)?;
         Ok(true)
     }
@@ -104,14 +111,16 @@ impl Supervisor {
         }
         let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
         if first.is_some_and(|first| is_success(first.ended)) {
-            err!("{name} {how} after training, and is missed by nobody");
+            self.console.say(format!("{name} {how} after training, and is missed by nobody"));
             return true;
         }
         let runs = |child: &&Child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
         let left = self.children.iter().filter(runs).count();
         let goes_on = child.is_lost_worker() && left >= least;
         if goes_on {
-            err!("{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})");
+            self.console.say(format!(
+                "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
+            ));
         }
         goes_on
     }
@@ -153,7 +162,8 @@ impl Supervisor {
             return;
         }
         for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
-            err!("{} did not end within {:?}, killing it", child.role.display(), self.patience);
+            let (name, patience) = (child.role.display(), self.patience);
+            self.console.say(format!("{name} did not end within {patience:?}, killing it"));
             child.kill().await;
         }
     }
@@ -218,10 +228,11 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::up::Outlet;
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> Child {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), false).unwrap()
+        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), &Outlet::default()).unwrap()
     }
 
     #[tokio::test]
