@@ -205,7 +205,18 @@ impl Child {
         }
         let (how, exit) = describe(self.ended);
         let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
-        Failure::with_help(exit, what.trim_end(), "the error in those lines is the cause; everything else was stopped")
+        Failure::with_help(exit, what.trim_end(), help(self.ended))
+    }
+}
+
+/// What to do about an end.
+fn help(status: Option<ExitStatus>) -> &'static str {
+    use std::os::unix::process::ExitStatusExt;
+    match status.and_then(|status| status.signal()) {
+        Some(signal) if signal == Signal::KILL.as_raw() => {
+            "did memory run out? `dmesg` tells; `cluster.memory` keeps fewer rows in it; everything else was stopped"
+        }
+        _ => "the error in those lines is the cause; everything else was stopped",
     }
 }
 
@@ -237,7 +248,9 @@ mod tests {
     fn a_death_is_described_and_its_class_passed_on() {
         let killed = describe(Some(ExitStatus::from_raw(9)));
         assert_eq!(killed, ("was killed by signal 9".to_owned(), Exit::Cluster));
+        assert!(help(Some(ExitStatus::from_raw(9))).contains("memory"));
         let data = describe(Some(ExitStatus::from_raw(3 << 8)));
+        assert!(!help(Some(ExitStatus::from_raw(3 << 8))).contains("memory"));
         assert_eq!(data, ("ended with exit code 3 (wrong or missing data)".to_owned(), Exit::Data));
     }
 
