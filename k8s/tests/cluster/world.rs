@@ -8,7 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use zagros_operator::crd::Progress;
 use zagros_operator::error::Error;
 use zagros_operator::operator::{OperatorConfig, run};
@@ -21,6 +21,8 @@ use crate::api::{Api, Key};
 pub(crate) const ADS: &str = "ads";
 /// Longest wait, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// When an operator should be gone that was asked to end, in virtual time.
+const LATE: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -51,13 +53,13 @@ impl Operator {
     /// Ends as by SIGKILL.
     pub(crate) async fn kill(self) {
         self.task.abort();
-        let _ = self.task.await;
+        assert!(timeout(LATE, self.task).await.is_ok(), "killed, and still there");
     }
 
     /// Ends as by SIGTERM.
     pub(crate) async fn stop(self) {
         self.shutdown.request();
-        self.task.await.unwrap().unwrap();
+        timeout(LATE, self.task).await.expect("asked to end, and still there").unwrap().unwrap();
     }
 }
 
