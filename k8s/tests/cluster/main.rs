@@ -3,6 +3,7 @@
 //! Time is virtual: pauses of minutes pass at once, and nothing here depends on how fast the machine is.
 
 mod api;
+mod checks;
 mod faults;
 mod lives;
 mod operators;

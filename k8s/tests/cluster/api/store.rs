@@ -60,6 +60,8 @@ pub(crate) struct Store {
     pub(crate) dies_after: Option<usize>,
     /// Kinds of other operators that are installed.
     pub(crate) installed: BTreeSet<String>,
+    /// Kinds that are not.
+    pub(crate) missing: BTreeSet<String>,
 }
 
 impl Store {
