@@ -2,8 +2,14 @@
 
 use crate::build::Stage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
+use crate::judge::end_of;
 use crate::names::Role;
-use crate::observe::Observed;
+use crate::observe::{Observed, PodState};
+
+/// Nothing is known that is wrong.
+const NOT_READY: &str = "PodsNotReady";
+/// Kubernetes has not made them.
+const MISSING: &str = "PodsMissing";
 
 /// Whether all are ready, and if not what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +20,26 @@ pub struct Standing {
     pub reason: String,
     /// For a person.
     pub message: String,
+}
+
+impl Standing {
+    /// The same, where the others wait for a worker that ended and is started again.
+    #[must_use]
+    pub fn waiting_for(self, lost: Option<&PodState>) -> Self {
+        let Some(pod) = lost.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
+        let message = format!("{}; {}; it is started again", self.message, end_of(pod));
+        Self { reason: "WorkerLost".to_owned(), message, ..self }
+    }
+
+    /// The same, where workers are not made before one of an earlier attempt has ended.
+    #[must_use]
+    pub fn held_up_by(self, worker: Option<&str>) -> Self {
+        let Some(worker) = worker else { return self };
+        Self {
+            message: format!("{}; workers start once {worker} of an earlier attempt has ended", self.message),
+            ..self
+        }
+    }
 }
 
 /// Pods that there should be.
@@ -65,14 +91,10 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Stan
         return Standing { is_ready: false, reason: "PodLost".to_owned(), message };
     }
     if let Some(message) = unmade(spec, observed, stage) {
-        return Standing {
-            is_ready: false,
-            reason: "PodsMissing".to_owned(),
-            message: format!("{waiting}; {message}"),
-        };
+        return Standing { is_ready: false, reason: MISSING.to_owned(), message: format!("{waiting}; {message}") };
     }
     let later = if stage == Stage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
-    Standing { is_ready: false, reason: "PodsNotReady".to_owned(), message: format!("{waiting}{later}") }
+    Standing { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
 }
 
 /// A role that Kubernetes has made no pod of, though it was told to.
@@ -101,7 +123,7 @@ fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<Str
 mod tests {
     use super::*;
     use crate::fixture::hybrid_job;
-    use crate::observe::{JobState, PodState, Trouble};
+    use crate::observe::{JobState, Trouble};
 
     fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use kube::ResourceExt;
 use toml_edit::{DocumentMut, Item, Table, value};
-use zagros_job::{Job, Overrides};
+use zagros_job::{Job, Mode, Overrides};
 
 use crate::build::{JOB_FILE, OUTPUT_PATH, STATE_PATH};
 use crate::crd::{HybridJob, HybridJobSpec, PodSettings};
@@ -57,6 +57,12 @@ impl ValidJob {
             Role::Server => self.spec.embedding_servers.replicas,
             Role::Worker => self.spec.dense_workers.replicas,
         }
+    }
+
+    /// Whether the others wait for a lost worker and go on with another in its place (invariant RK-3).
+    #[must_use]
+    pub fn rejoins(&self) -> bool {
+        self.job.train.mode == Mode::Hybrid && self.replicas(Role::Worker) > 1
     }
 
     /// All pods of the run.
@@ -281,7 +287,7 @@ mod tests {
         assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
         assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
         assert_eq!(cluster.patience.as_secs_f64(), PATIENCE_SECONDS);
-        assert_eq!(valid.job.output.folder, Path::new("/output/ctr/attempt-2"));
+        assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
         assert_eq!(valid.job.name, "ctr");
         assert_eq!(valid.job.train.seed, 7);
         assert!(valid.rendered.contains("# What the user wrote stays."));
@@ -290,8 +296,24 @@ mod tests {
     /// Addresses and folders are no part of what roles compare: pods of one attempt agree.
     #[test]
     fn every_attempt_trains_the_same_job() {
-        let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job.fingerprint();
-        assert_eq!(of(1), of(2));
+        let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job;
+        assert_eq!(of(1).fingerprint(), of(2).fingerprint());
+    }
+
+    /// A run is found by its name and its parent folder; what is different may change since a checkpoint.
+    #[test]
+    fn an_attempt_finds_the_checkpoints_of_those_before_and_may_go_on_from_them() {
+        let text = format!("{JOB_TEXT}[checkpoint]\nfolder = \"s3://models/ads\"\n");
+        let of = |number, workers| {
+            let mut object = hybrid_job();
+            object.spec.dense_workers.replicas = workers;
+            validate(&object, &text, &attempt(number)).unwrap().job
+        };
+        let (first, second) = (of(1, 2), of(2, 4));
+        assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
+        assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
+        let changed = second.changes_since(&first);
+        assert!(!changed.is_empty() && changed.iter().all(|change| change.allowed), "{changed:?}");
     }
 
     #[test]

@@ -109,8 +109,8 @@ pub struct HybridJobSpec {
     /// Whether a NetworkPolicy lets only pods of this run reach its ports (all may reach the HTTP port for metrics).
     #[serde(default = "yes")]
     pub network_policy: bool,
-    /// Whether a PodDisruptionBudget keeps voluntary evictions (node drains) away from the run: one lost pod fails
-    /// the attempt.
+    /// Whether a PodDisruptionBudget keeps voluntary evictions (node drains) away from the run: most lost pods
+    /// fail the attempt.
     #[serde(default = "yes")]
     pub disruption_budget: bool,
     /// Service account of the pods, for access to storage. Its token is not mounted. Default: that of the namespace.

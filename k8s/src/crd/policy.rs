@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPolicy {
-    /// How often the whole group is started anew after a failure before the job fails.
+    /// How often the whole group is started anew after a failure before the job fails. In mode `hybrid` with several
+    /// workers a lost worker is started again by itself while the others wait, each as often as this.
     #[serde(default = "backoff_limit")]
     #[schemars(range(min = 0, max = 1000))]
     pub backoff_limit: i32,

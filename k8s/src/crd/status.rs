@@ -24,6 +24,13 @@ pub struct HybridJobStatus {
     /// Attempts that failed and were followed by another; `backoffLimit` bounds them.
     #[serde(default)]
     pub restarts: i32,
+    /// Workers of this attempt that were lost and started again while the others waited; `backoffLimit` bounds them, for
+    /// each worker by itself.
+    #[serde(default)]
+    pub worker_restarts: i32,
+    /// When all workers were there again after that: how one ended before is no reason for a later failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_back: Option<Time>,
     /// What the attempt was made from: a changed spec makes another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
@@ -45,7 +52,7 @@ pub struct HybridJobStatus {
     /// What the coordinator told last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Run folder of the attempt: the model and all measures.
+    /// Parent of the run folder, on the output volume: the model and all measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The last attempt that failed.

@@ -32,7 +32,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.until("servers gone", |world| world.names("apps", "statefulsets").is_empty()).await;
     assert_eq!(world.pods().len(), 3, "ended pods stay with their logs: {:?}", world.pods());
     assert_eq!(world.condition("Complete")["status"], "True");
-    assert_eq!(world.status("/output"), "/output/ctr/attempt-1");
+    assert_eq!(world.status("/output"), "/output/ctr");
     assert_eq!(world.status("/progress/auc"), "0.7512");
     world.pass(590).await;
     assert!(world.job().is_some());
@@ -133,7 +133,7 @@ async fn the_job_file_of_an_attempt_does_not_change_under_it() {
     world.write(&key("", "configmaps", "mine"), config(2));
     world.pass(120).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
-    let pod = world.pods().iter().find(|pod| pod.contains("worker")).unwrap().clone();
+    let pod = world.pods().iter().find(|pod| pod.contains("coordinator")).unwrap().clone();
     world.ends(&pod, 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();

@@ -7,5 +7,7 @@ mod checks;
 mod faults;
 mod lives;
 mod operators;
+mod rejoin;
+mod replaced;
 mod user_errors;
 mod world;

@@ -108,7 +108,7 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
     world.until("taken over", |world| holder(world) == "op-b").await;
     let waited = world.now().duration_since(killed).as_secs();
     assert!((13..=20).contains(&waited), "a lease holds 15 s: {waited}");
-    world.vanishes("ctr-1-worker-0-x7k2p");
+    world.vanishes("ctr-1-coordinator-0-x7k2p");
     world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
     second.stop().await;
     assert!(holder(&world).is_null(), "given back");

@@ -16,6 +16,7 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Registry, render};
 
 use crate::api::{Api, Key};
+use crate::replaced::Replaced;
 
 /// Namespace of the jobs.
 pub(crate) const ADS: &str = "ads";
@@ -35,6 +36,8 @@ pub(crate) struct World {
     pub(crate) stuck: BTreeMap<String, &'static str>,
     /// Kinds whose controller makes no pods, as under a quota.
     pub(crate) idle: Vec<&'static str>,
+    /// Pods that Jobs made anew.
+    replaced: Replaced,
     epoch: Instant,
 }
 
@@ -66,7 +69,7 @@ impl Operator {
 impl World {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        Self { api: Api::new(), progress, stuck, idle, epoch: Instant::now() }
+        Self { api: Api::new(), progress, stuck, idle, replaced: Replaced::default(), epoch: Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -203,7 +206,10 @@ impl World {
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
         for index in 0..wanted {
-            let suffix = if is_set { format!("{index}") } else { format!("{index}-x7k2p") };
+            let Some(suffix) = (if is_set { Some(format!("{index}")) } else { self.replaced.suffix(name, index) })
+            else {
+                continue;
+            };
             let place = key("", "pods", &format!("{name}-{suffix}"));
             let found = self.api.store().get(&place).ok();
             match found {
@@ -257,7 +263,7 @@ impl World {
         object["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
         self.write(&place, object);
         if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, code == 0);
+            self.job_of_pod_ends(pod, Some(code));
         }
     }
 
@@ -265,21 +271,22 @@ impl World {
     pub(crate) fn vanishes(&self, pod: &str) {
         self.delete(&key("", "pods", pod));
         if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, false);
+            self.job_of_pod_ends(pod, None);
         }
     }
 
-    fn job_of_pod_ends(&self, pod: &str, is_good: bool) {
-        let name = pod.rsplitn(3, '-').last().unwrap();
+    fn job_of_pod_ends(&self, pod: &str, code: Option<i32>) {
+        let (name, is_good) = (pod.rsplitn(3, '-').last().unwrap(), code == Some(0));
         let place = key("batch", "jobs", name);
         let mut job = self.api.store().get(&place).unwrap();
         let wanted = job["spec"]["parallelism"].as_i64().unwrap_or(1);
         let succeeded = job["status"]["succeeded"].as_i64().unwrap_or(0) + i64::from(is_good);
         job["status"]["succeeded"] = json!(succeeded);
         job["status"]["ready"] = json!((job["status"]["ready"].as_i64().unwrap_or(0) - 1).max(0));
-        let is_over = !is_good || succeeded == wanted;
+        let failure = if is_good { None } else { self.replaced.fails(&mut job, pod, code) };
+        let is_over = failure.is_some() || is_good && succeeded == wanted;
         if is_over && job["status"]["conditions"].is_null() {
-            let (type_, reason) = if is_good { ("Complete", "") } else { ("Failed", "BackoffLimitExceeded") };
+            let (type_, reason) = failure.map_or(("Complete", ""), |reason| ("Failed", reason));
             let since = self.now().to_string();
             let condition = json!({"type": type_, "status": "True", "reason": reason, "message": "Job has ended", "lastTransitionTime": since});
             job["status"]["conditions"] = json!([condition]);

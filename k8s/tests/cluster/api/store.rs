@@ -143,7 +143,9 @@ impl Store {
     pub(crate) fn delete(&mut self, key: &Key) -> Result<Value, Refusal> {
         let mut object = self.get(key)?;
         if finalizers(&object) > 0 {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+            }
             return self.put(key, object, Part::Main);
         }
         self.erase(key);
@@ -237,6 +239,11 @@ fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refus
     let Some(old) = old else { return Ok(()) };
     if key.plural == "jobs" && old["spec"]["template"] != object["spec"]["template"] {
         return Err(invalid("spec.template: field is immutable".to_owned()));
+    }
+    for field in ["backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"] {
+        if key.plural == "jobs" && old["spec"][field] != object["spec"][field] {
+            return Err(invalid(format!("spec.{field}: field is immutable")));
+        }
     }
     if key.plural == "configmaps" && old["immutable"] == true && old["data"] != object["data"] {
         return Err(invalid("data: field is immutable when `immutable` is set".to_owned()));
