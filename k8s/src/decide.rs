@@ -10,7 +10,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::Stage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
-use crate::crd::{AttemptFailure, CleanPodPolicy, HybridJobSpec, HybridJobStatus, Phase, Progress, RunPolicy};
+use crate::crd::{
+    AttemptFailure, CleanPodPolicy, HybridJobSpec, HybridJobStatus, LastCheckpoint, Phase, Progress, RunPolicy,
+};
 use crate::judge::{Verdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
 use crate::observe::{Lingering, Observed, PodState};
@@ -236,7 +238,8 @@ fn pause(restarts: i32) -> Duration {
 fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
     let lost = if facts.rejoins { facts.observed.lost_worker(back(facts)) } else { None };
-    let standing = report::standing(facts.spec, facts.observed, stage).waiting_for(lost).held_up_by(held_up_by(facts));
+    let standing =
+        report::standing(facts.spec, facts.observed, stage, facts.now).waiting_for(lost).held_up_by(held_up_by(facts));
     let news = what_happened(facts, lost, standing.is_ready);
     let mut decision = record(facts, |status, facts| {
         let phase =
@@ -246,6 +249,7 @@ fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
         status.roles = Some(report::counts(facts.spec, facts.observed));
         status.workers = facts.observed.ready(Role::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
+        status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
         if lost.is_some() && standing.is_ready {
             status.workers_back = Some(Time(facts.now));
@@ -256,6 +260,14 @@ fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
     });
     decision.news = news;
     Decision { work: Work::Run(stage), again: Some(settling.unwrap_or(GLANCE).min(due(facts))), ..decision }
+}
+
+/// Kept from attempt to attempt: the next one goes on from it.
+fn last_checkpoint(facts: &Facts<'_>) -> Option<LastCheckpoint> {
+    let known = facts.status.last_checkpoint.clone();
+    let step = facts.progress.as_ref().map_or(0, |progress| progress.checkpoint_step);
+    let is_new = step > 0 && known.as_ref().is_none_or(|known| known.step != step);
+    if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
 }
 
 /// When all workers were there again after the last of them was lost.

@@ -164,7 +164,7 @@ mod tests {
     fn pod(name: &str, role: Role, code: i32, seconds: i64) -> PodState {
         let (reason, message) = ("Error".to_owned(), "why".to_owned());
         let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(at(seconds)) });
-        PodState { name: name.to_owned(), role, is_ready: false, exit, trouble: None, leaving: None }
+        PodState { name: name.to_owned(), role, is_ready: false, exit, trouble: None, creating: None, leaving: None }
     }
 
     fn job(end: Option<JobEnd>) -> Option<JobState> {

@@ -93,6 +93,8 @@ pub struct PodState {
     pub exit: Option<PodExit>,
     /// What keeps it from starting.
     pub trouble: Option<Trouble>,
+    /// Since when its container is being made: what it mounts may be missing, of which the kubelet tells nothing here.
+    pub creating: Option<Timestamp>,
     /// The node that it is lost with, or being removed from.
     pub leaving: Option<String>,
 }
@@ -222,6 +224,8 @@ impl PodState {
             reason: condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
             message: condition.message.clone().unwrap_or_default(),
         });
+        let scheduled = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "True");
+        let placed = scheduled.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_else(|| "no node".to_owned());
         let is_lost = status.reason.as_deref() == Some("NodeLost") || status.phase.as_deref() == Some("Unknown");
         Some(Self {
@@ -230,6 +234,7 @@ impl PodState {
             is_ready,
             exit: container.and_then(exit),
             trouble: container.and_then(stuck).or(unscheduled),
+            creating: container.filter(|container| is_creating(container)).and(placed),
             leaving: (is_lost || pod.metadata.deletion_timestamp.is_some()).then_some(node),
         })
     }
@@ -258,6 +263,11 @@ fn stuck(container: &ContainerStatus) -> Option<Trouble> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
     STUCK.contains(&reason.as_str()).then(|| Trouble { reason, message: waiting.message.clone().unwrap_or_default() })
+}
+
+fn is_creating(container: &ContainerStatus) -> bool {
+    let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+    waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("ContainerCreating"))
 }
 
 #[cfg(test)]

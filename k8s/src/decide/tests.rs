@@ -12,13 +12,22 @@ struct Case {
     observed: Observed,
     template: String,
     rejoins: bool,
+    progress: Option<Progress>,
     now: i64,
 }
 
 impl Case {
     fn new() -> Self {
         let (status, observed) = (HybridJobStatus::default(), Observed::default());
-        Self { spec: hybrid_job().spec, status, observed, template: "t1".to_owned(), rejoins: false, now: 1_000 }
+        Self {
+            spec: hybrid_job().spec,
+            status,
+            observed,
+            template: "t1".to_owned(),
+            rejoins: false,
+            progress: None,
+            now: 1_000,
+        }
     }
 
     /// Up to an attempt of which every pod is ready.
@@ -46,7 +55,7 @@ impl Case {
             template: &self.template,
             observed: &self.observed,
             rejoins: self.rejoins,
-            progress: None,
+            progress: self.progress.clone(),
             now: Timestamp::from_second(self.now).unwrap(),
         });
         self.status = decision.status.clone();
@@ -69,6 +78,7 @@ impl Case {
             is_ready: false,
             exit: Some(exit),
             trouble: None,
+            creating: None,
             leaving: None,
         };
         self.observed = Observed {
@@ -269,6 +279,7 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
         is_ready: false,
         exit: Some(exit),
         trouble: None,
+        creating: None,
         leaving: None,
     };
     let standing = PodState { name: "ctr-1-worker-0-x".to_owned(), exit: None, is_ready: true, ..lost.clone() };
@@ -323,4 +334,24 @@ fn a_worker_that_used_its_restarts_up_ends_the_job() {
         message.contains("ctr-1-worker-0 ended with 139") && message.contains("started again 3 times"),
         "{message}"
     );
+}
+
+#[test]
+fn the_newest_checkpoint_is_told_with_its_time_and_stays_for_the_next_attempt() {
+    let mut case = Case::running();
+    let seen = |case: &mut Case, step: i64| {
+        case.progress = Some(Progress { step: step + 5, checkpoint_step: step, ..Progress::default() });
+        case.step().status.last_checkpoint.map(|last| (last.step, last.seen.0.as_second()))
+    };
+    assert_eq!(seen(&mut case, 0), None);
+    case.now += 10;
+    assert_eq!(seen(&mut case, 300), Some((300, 1_010)));
+    case.now += 10;
+    assert_eq!(seen(&mut case, 300), Some((300, 1_010)));
+    case.now += 10;
+    assert_eq!(seen(&mut case, 600), Some((600, 1_030)));
+    // The coordinator is gone: what is known stays.
+    case.progress = None;
+    let next = case.fails(4);
+    assert_eq!((next.status.attempt, next.status.last_checkpoint.map(|last| last.step)), (2, Some(600)));
 }

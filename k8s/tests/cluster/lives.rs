@@ -12,10 +12,17 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
     assert!(!world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned()), "workers come last");
-    *world.progress.lock().unwrap() =
-        Some(Progress { step: 41, epoch: 1, epochs: 3, auc: Some("0.7512".to_owned()), ..Progress::default() });
+    *world.progress.lock().unwrap() = Some(Progress {
+        step: 41,
+        checkpoint_step: 40,
+        epoch: 1,
+        epochs: 3,
+        auc: Some("0.7512".to_owned()),
+        ..Progress::default()
+    });
     world.until_running().await;
     world.until("progress", |world| world.status("/progress/step") == 41).await;
+    assert_eq!(world.status("/lastCheckpoint/step"), 40);
 
     assert_eq!(world.status("/roles/embeddingServers/summary"), "3/3");
     assert_eq!((world.status("/workers"), world.status("/observedGeneration")), (json!(2), json!(1)));

@@ -32,8 +32,8 @@ pub(crate) struct World {
     pub(crate) api: Api,
     /// What the coordinators tell.
     pub(crate) progress: Arc<Mutex<Option<Progress>>>,
-    /// Pods that do not become ready, by a part of their name: a container's waiting reason.
-    pub(crate) stuck: BTreeMap<String, &'static str>,
+    /// Pods that do not become ready, by a part of their name: Kubernetes' reason and its message.
+    pub(crate) stuck: BTreeMap<String, (&'static str, &'static str)>,
     /// Kinds whose controller makes no pods, as under a quota.
     pub(crate) idle: Vec<&'static str>,
     /// Pods that Jobs made anew.
@@ -228,12 +228,22 @@ impl World {
     }
 
     fn pod(&self, owner: &Value, name: &str) -> Value {
-        let stuck = self.stuck.iter().find(|(part, _)| name.contains(part.as_str())).map(|(_, reason)| *reason);
-        let state = match stuck {
-            Some(reason) => json!({"waiting": {"reason": reason, "message": "manifest unknown"}}),
-            None => json!({"running": {}}),
-        };
-        let ready = if stuck.is_some() { "False" } else { "True" };
+        let stuck = self.stuck.iter().find(|(part, _)| name.contains(part.as_str())).map(|(_, why)| *why);
+        let ready = json!({"type": "Ready", "status": if stuck.is_some() { "False" } else { "True" }});
+        let since = self.now().to_string();
+        let mut conditions = json!([ready, {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]);
+        let mut containers = json!([container(json!({"running": {}}))]);
+        match stuck {
+            Some(("Unschedulable", message)) => {
+                conditions[1] =
+                    json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+                containers = json!([]);
+            }
+            Some((reason, message)) => {
+                containers = json!([container(json!({"waiting": {"reason": reason, "message": message}}))]);
+            }
+            None => {}
+        }
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -244,8 +254,8 @@ impl World {
             "spec": {"containers": [], "nodeName": "n1"},
             "status": {
                 "phase": if stuck.is_some() { "Pending" } else { "Running" },
-                "conditions": [{"type": "Ready", "status": ready}],
-                "containerStatuses": [container(state)],
+                "conditions": conditions,
+                "containerStatuses": containers,
             },
         })
     }

@@ -62,6 +62,8 @@ pub(crate) struct Store {
     pub(crate) installed: BTreeSet<String>,
     /// Kinds that are not.
     pub(crate) missing: BTreeSet<String>,
+    /// Kinds of which the namespace may have no more.
+    pub(crate) exceeded: BTreeSet<String>,
 }
 
 impl Store {
@@ -92,6 +94,10 @@ impl Store {
                 let message = format!("{} \"{}\": the object has been modified", key.plural, key.name);
                 return Err(refusal(409, "Conflict", message));
             }
+        }
+        if old.is_none() && self.exceeded.contains(&key.plural) {
+            let message = format!("{} \"{}\" is forbidden: exceeded quota: ads", key.plural, key.name);
+            return Err(refusal(403, "Forbidden", message));
         }
         object = keep_part(object, old.as_ref(), part);
         admit(key, &mut object, old.as_ref())?;
