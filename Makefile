@@ -10,9 +10,9 @@ help: ## list the targets
 setup: ## install what is missing (system packages, libtorch into .deps/)
 	@sh scripts/setup.sh
 
-build: setup ## build the zagros binary
+build: setup ## build the programs: zagros, and zagros-server without libtorch
 	@test -x $(ZAGROS) || echo "building zagros in release; the first time takes a few minutes"
-	@cargo build --release -p zagros
+	@cargo build --release -p zagros -p zagros-server
 
 train: build ## train on generated data, or DATA=/path/to/criteo/train.txt
 ifdef DATA

@@ -6,10 +6,11 @@ cd "$(dirname "$0")/.."
 TAG=${TAG:-latest}
 BASE=${BASE:-debian:bookworm-slim}
 context=target/images
+programs="zagros zagros-server zagros-operator"
 
 command -v docker >/dev/null || { echo "docker is not installed: see docs/compose.md" >&2; exit 1; }
 docker info >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or set DOCKER_HOST" >&2; exit 1; }
-for program in zagros zagros-operator; do
+for program in $programs; do
     test -x "target/release/$program" || { echo "target/release/$program is missing: run make build" >&2; exit 1; }
 done
 
@@ -27,14 +28,14 @@ fi
 rm -rf "$context"
 mkdir -p "$context/bin" "$context/lib"
 cp docker/Dockerfile "$context/"
-for program in zagros zagros-operator; do
+for program in $programs; do
     # Lines for a debugger are three quarters of the file.
     strip -o "$context/bin/$program" "target/release/$program"
 done
 # What the program names, of the folder that has libtorch.
 ldd target/release/zagros | sed -n 's#.* => \(.*/\.deps/libtorch/lib/.*\) (.*#\1#p' | xargs -I{} cp -L {} "$context/lib/"
 
-targets="zagros zagros-operator"
+targets=$programs
 if [ -x .deps/prometheus/prometheus ]; then
     cp -L .deps/prometheus/prometheus "$context/bin/"
     targets="$targets zagros-prometheus"

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use bench::{
     BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchScalingArgs, BenchTrainArgs,
@@ -30,12 +31,8 @@ Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 anot
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Log lines as JSON objects, for a collector.
-    #[arg(long, global = true)]
-    pub(crate) log_json: bool,
-    /// Log warnings and errors only.
-    #[arg(long, global = true)]
-    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
 }
 
 #[derive(Debug, Subcommand)]
@@ -50,16 +47,11 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Show what a saved model's tables hold; check, look up, export.
     Inspect(InspectModelArgs),
-    /// Run the coordinator of a job.
-    Coordinator(CoordinatorArgs),
-    /// Run one embedding server of a job.
-    EmbeddingServer(ServerArgs),
     /// Run one dense worker of a job.
     DenseWorker(WorkerArgs),
-    /// Ask a running coordinator how the job is doing.
-    Status(StatusArgs),
-    /// Ask a role whether it lives: for health checks of containers, which need no shell for it.
-    Health(HealthArgs),
+    /// Those that need no torch.
+    #[command(flatten)]
+    Server(ServerCommand),
     /// Generate, look at and check data.
     #[command(subcommand)]
     Data(DataCommand),
@@ -84,23 +76,6 @@ pub(crate) struct JobArgs {
     /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
-}
-
-/// As [`JobArgs`], with the file behind a flag: the form a role is started by.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ConfigArgs {
-    /// The job file; every role of a run is given the same one.
-    #[arg(long, value_name = "JOB")]
-    pub(crate) config: PathBuf,
-    /// Change a key: `--set train.seed=3` (again for more).
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) sets: Vec<String>,
-    /// Write where this role listens to this file, once it does.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) announce: Option<PathBuf>,
-    /// Stop when standard input closes, which it does when the parent process dies.
-    #[arg(long, hide = true)]
-    pub(crate) exit_with_parent: bool,
 }
 
 #[derive(Debug, Args)]
@@ -215,24 +190,6 @@ fn parse_id(text: &str) -> Result<u64, String> {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CoordinatorArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ServerArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-    /// Which of the job's servers this is: 0, 1, … On Kubernetes, the pod's ordinal.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) index: u32,
-    /// `host:port` that workers reach this server at, when it is not the one it listens on.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) advertise: Option<String>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
@@ -248,32 +205,10 @@ pub(crate) struct WorkerArgs {
     /// Start over, where the run of the folder would go on from its last checkpoint.
     #[arg(long)]
     pub(crate) fresh: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// `host:port` of the coordinator's gRPC.
-    #[arg(long, default_value = "127.0.0.1:7700", value_name = "ADDRESS")]
-    pub(crate) coordinator: String,
-    /// Print one JSON object.
+    /// Take the place of an earlier process of this worker at once: whoever starts this one has seen that one's end, so
+    /// that its lease need not run out.
     #[arg(long)]
-    pub(crate) json: bool,
-    /// How long to wait for an answer.
-    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct HealthArgs {
-    /// `host:port` of the role's HTTP (cluster.admin).
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) admin: String,
-    /// Whether it can do its work now, instead of whether it lives.
-    #[arg(long)]
-    pub(crate) ready: bool,
-    /// How long to wait for an answer.
-    #[arg(long, default_value_t = 3, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
+    pub(crate) supersede: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,8 +10,7 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
-
-use crate::exit::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrInternal};
 
 /// The servers of one process, joined and placed.
 pub(crate) struct Embedded {
@@ -58,8 +57,7 @@ async fn join(job: &Job, index: u32, control: Arc<dyn ControlPlane>) -> Result<M
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
-        files: Vec::new(),
-        position: None,
+        ..JoinRequest::default()
     };
     let joined = Membership::join(control, request, job.cluster.patience, &Shutdown::new()).await;
     joined.map_err(|error| Failure::from_error(Exit::Internal, error))

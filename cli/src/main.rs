@@ -1,17 +1,13 @@
 //! zagros: train click models whose embedding tables outgrow a machine.
 
-mod answer;
 mod args;
 mod commands;
 mod embedded;
-mod exit;
 mod meter;
 mod page;
 mod plan;
-mod print;
 mod report;
 mod resume;
-mod start;
 mod terminal;
 mod up;
 
@@ -19,9 +15,5 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     let arguments = args::Arguments::parse();
-    exit::install_printer();
-    match commands::dispatch(arguments) {
-        Ok(code) => code.into(),
-        Err(failure) => failure.print(),
-    }
+    zagros_shell::conclude(|| commands::dispatch(arguments))
 }

@@ -5,10 +5,7 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
-
-use crate::exit::{Exit, Failure};
-use crate::print::out;
-use crate::start::describe_threads;
+use zagros_shell::{Exit, Failure, describe_threads, out};
 
 /// Of the index, per row: twelve bytes an entry, at 64 to 80 % of its places taken, and room left in the last block.
 const INDEX_BYTES: usize = 24;

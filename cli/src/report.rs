@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{Evaluation, ExitClass, Outcome, RunFolder, Summary, Worker, WorkerError};
 use zagros_job::{Job, TestPart};
 use zagros_plumbing::lifecycle::Signals;
+use zagros_shell::{Exit, Failure, err, out};
 
-use crate::exit::{Exit, Failure};
 use crate::page;
-use crate::print::out;
 use crate::terminal::{Follower, Terminal};
 
 /// What is known of a generated data set: `planted.json` beside its files.
@@ -56,7 +55,13 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     terminal.finish();
     // Also of a run that failed: its curves tell how it came to that.
     let page = run_folder.as_ref().and_then(write_page);
-    let summary = ended.map_err(|error| failure(error, signals))?;
+    let summary = match ended {
+        Err(error) if error.exit_class() == ExitClass::NothingLeft => {
+            err!("{error}");
+            return Ok(Exit::Success);
+        }
+        ended => ended.map_err(|error| failure(error, signals))?,
+    };
     if leads {
         Report { job: &job, summary: &summary, folder, page, planted: Planted::of(&job) }.print();
     }
@@ -87,6 +92,7 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
         ExitClass::Interrupted => interrupted(signals),
         ExitClass::Usage => Exit::Usage,
         ExitClass::Internal => Exit::Internal,
+        ExitClass::NothingLeft => Exit::Success,
     };
     Failure::from_error(exit, error)
 }

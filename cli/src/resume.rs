@@ -1,10 +1,8 @@
 //! Where a run starts: from nothing, or where the last run of the job was interrupted.
 
-use zagros_dense_worker::{ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError, check_checkpoints};
+use zagros_dense_worker::{ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Change, Job};
-
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::err;
+use zagros_shell::{Exit, Failure, OrInternal, check_checkpoints, err};
 
 /// The folder of a run that starts now.
 pub(crate) struct Start {
@@ -21,7 +19,7 @@ impl Start {
     /// # Errors
     /// When the job has changed in a way that makes what was learned meaningless, with every such key.
     pub(crate) fn of(job: &Job, fresh: bool) -> Result<Self, Failure> {
-        check_checkpoints(job).map_err(failed)?;
+        check_checkpoints(job)?;
         let last = if fresh { None } else { ResumePoint::of_last_run(job).map_err(failed)? };
         let Some(LastRun { folder, lock, point }) = last else {
             let folder = RunFolder::create(job).or_internal()?;

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
-
-use crate::print::err;
+use zagros_shell::err;
 
 /// Pause between two lines where there is no terminal to redraw.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -104,9 +103,13 @@ impl Observer for Terminal {
             Event::Resumed { step, folder } => {
                 self.line(&format!("going on after step {step}, from {folder} (--fresh starts over)"));
             }
-            Event::WorkerLost { step, workers, cause, patience } => self.line(&describe_lost(*step, workers, cause, *patience)),
-            Event::Regrouped { step, generation, source } => self.line(&format!(
-                "training together goes on after step {step}, with the state of dense worker {source} (group {generation})"
+            Event::WorkerLost { step, workers, cause, patience } => {
+                self.line(&describe_lost(*step, workers, cause, *patience))
+            }
+            Event::Regrouped { step, generation, source, workers } => self.line(&format!(
+                "training together goes on after step {step} with {}, with the state of dense worker {source} (group \
+                 {generation})",
+                among(workers)
             )),
             Event::Checkpoint { step, seconds, .. } => {
                 self.line(&format!("checkpoint after step {step}, written in {seconds:.1} s"));
@@ -125,6 +128,17 @@ impl Observer for Follower {
         if is_its_own || matches!(event, Event::WaitingFor(_) | Event::Fitting) {
             self.0.on(event);
         }
+    }
+}
+
+/// `dense workers 0, 2`, or how many where they are many.
+fn among(workers: &[u32]) -> String {
+    const NAMED: usize = 8;
+    let names: Vec<String> = workers.iter().map(ToString::to_string).collect();
+    match workers.len() {
+        1 => format!("dense worker {} alone", names[0]),
+        2..=NAMED => format!("dense workers {}", names.join(", ")),
+        many => format!("{many} dense workers"),
     }
 }
 

@@ -97,6 +97,7 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
             Ok::<_, Refusal>(Arc::clone(&shard))
         }),
         index: 0,
+        supersede: false,
         rendezvous: None,
         registry: of_worker.clone(),
         observer: Arc::new(Silent),

@@ -48,6 +48,7 @@ impl LocalCoordinator {
             job: job.name.clone(),
             servers: job.cluster.servers,
             workers: job.cluster.workers,
+            min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
             buckets: job.cluster.buckets,
             passes: job.train.epochs,
             fixed_splits: job.train.mode == Mode::Sync,
@@ -174,7 +175,10 @@ impl ControlPlane for LocalCoordinator {
 fn log(notice: &Notice) {
     match notice {
         Notice::Ended(RunOutcome::Failed(_)) => error!("{notice}"),
-        Notice::Lost { .. } | Notice::Stalled { .. } | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
+        Notice::Lost { .. }
+        | Notice::GivenUp { .. }
+        | Notice::Stalled { .. }
+        | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
         _ => info!("{notice}"),
     }
 }

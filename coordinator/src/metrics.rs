@@ -6,7 +6,7 @@ use zagros_plumbing::metrics::{Gauge, IntCounter, IntGauge, register};
 use zagros_protocol::control::StatusResponse;
 
 /// Member states, as in `MemberStatus.state`.
-const STATES: [&str; 3] = ["alive", "left", "lost"];
+const STATES: [&str; 4] = ["alive", "left", "lost", "given up"];
 
 /// Metric children, resolved once.
 #[derive(Clone, Debug)]

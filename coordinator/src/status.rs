@@ -152,7 +152,7 @@ impl From<MemberStatus> for MemberReport {
 
 impl From<Progress> for ProgressReport {
     fn from(progress: Progress) -> Self {
-        let Progress { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step } = progress;
+        let Progress { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
         Self { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step }
     }
 }

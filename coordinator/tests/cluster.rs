@@ -72,7 +72,7 @@ impl Cluster {
             protocol_version: PROTOCOL_VERSION,
             release: "0.1.0".to_owned(),
             files: if is_worker { vec![file] } else { Vec::new() },
-            position: None,
+            ..JoinRequest::default()
         }
     }
 

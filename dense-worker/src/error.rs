@@ -9,7 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_store::{Problem, StoreError};
+use zagros_store::{Fault, StoreError};
 
 use crate::model::ModelError;
 
@@ -62,6 +62,9 @@ pub enum WorkerError {
         /// Which workers, by index.
         workers: Vec<usize>,
     },
+    /// Another worker waits to train with those that do.
+    #[error("another dense worker joins")]
+    AnotherJoins,
     /// Every worker that had trained in this run was lost.
     #[error(
         "no worker is left of those that trained in this run, and the dense network is lost with them; start the run \
@@ -168,6 +171,8 @@ pub enum ExitClass {
     Usage,
     /// A bug or the machine.
     Internal,
+    /// None: there was nothing left to do.
+    NothingLeft,
 }
 
 impl WorkerError {
@@ -178,6 +183,7 @@ impl WorkerError {
             Self::Ingest(error) => ingest_class(error),
             Self::Storage { refusal, .. } if refusal.kind == RefusalKind::Internal => ExitClass::Internal,
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
+            Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
             Self::PeerDiverged { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
@@ -187,12 +193,27 @@ impl WorkerError {
             | Self::Unequal { .. }
             | Self::Unreachable { .. }
             | Self::NobodyLeft
+            | Self::AnotherJoins
             | Self::Embedding { .. }
             | Self::Control { .. }
             | Self::Fenced { .. }
             | Self::Stopped { .. }
             | Self::Storage { .. } => ExitClass::Cluster,
             Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
+        }
+    }
+}
+
+impl WorkerError {
+    /// With workers by index where they were by rank: the worker of rank r has the index `indices[r]`.
+    pub(crate) fn by_index(self, indices: &[u32]) -> Self {
+        let index = |rank: usize| indices.get(rank).map_or(rank, |index| *index as usize);
+        let named = |ranks: Vec<usize>| ranks.into_iter().map(index).collect();
+        match self {
+            Self::Peers(error) => Self::Peers(error.numbered(indices)),
+            Self::PeerDiverged { step, workers } => Self::PeerDiverged { step, workers: named(workers) },
+            Self::Unequal { workers } => Self::Unequal { workers: named(workers) },
+            other => other,
         }
     }
 }
@@ -207,19 +228,15 @@ impl From<StoreError> for WorkerError {
 }
 
 fn store_class(error: &StoreError) -> ExitClass {
-    match error {
-        StoreError::Place { .. } => ExitClass::Usage,
-        StoreError::Bucket { problem, .. } => match problem {
-            Problem::Refused | Problem::NoBucket | Problem::Environment => ExitClass::Usage,
-            Problem::Missing => ExitClass::Data,
-            Problem::Away => ExitClass::Cluster,
-            Problem::TooLarge => ExitClass::Internal,
-        },
-        StoreError::Disk { .. } => ExitClass::Internal,
+    match error.fault() {
+        Fault::Setting => ExitClass::Usage,
+        Fault::Missing => ExitClass::Data,
+        Fault::Away => ExitClass::Cluster,
+        Fault::Machine => ExitClass::Internal,
     }
 }
 
-/// A rank is a worker's index.
+/// Of workers, by index.
 pub(crate) fn names(workers: &[usize]) -> String {
     let names: Vec<String> = workers.iter().map(|index| format!("dense worker {index}")).collect();
     names.join(", ")

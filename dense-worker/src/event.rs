@@ -122,6 +122,8 @@ pub enum Event {
         generation: u64,
         /// Index of the worker whose state all go on with.
         source: u32,
+        /// Indices of all of them, ascending.
+        workers: Vec<u32>,
     },
     /// A checkpoint is complete.
     Checkpoint {

@@ -66,6 +66,7 @@ impl Resolver<'_> {
             checkpoint: self.checkpoint(&raw.checkpoint, raw.train.mode, raw.cluster.workers),
             cluster: {
                 self.workers_fit(raw.cluster.workers, &raw.train);
+                self.min_workers_fit(&raw.cluster, raw.train.mode);
                 self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);
                 self.cluster(raw.cluster)
             },

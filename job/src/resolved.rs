@@ -251,6 +251,7 @@ fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
     raw::Cluster {
         servers: cluster.servers,
         workers: cluster.workers,
+        min_workers: cluster.min_workers,
         buckets: cluster.buckets,
         coordinator: cluster.coordinator.clone(),
         server_addresses: cluster.server_addresses.clone(),
@@ -312,6 +313,7 @@ mod tests {
             "cluster.admin='0.0.0.0:9'",
             "cluster.worker_address='0.0.0.0:9'",
             "cluster.patience_seconds=5",
+            "cluster.min_workers=1",
             "output.folder=other",
             "cluster.memory=2GiB",
             "cluster.cold_folder=other",

@@ -420,6 +420,8 @@ pub struct Cluster {
     pub servers: u32,
     /// Dense workers.
     pub workers: u32,
+    /// As many of them must be left for the run to go on without one that is lost; `None`: all.
+    pub min_workers: Option<u32>,
     /// Buckets that rows are placed by; fixed for the life of a model.
     pub buckets: u32,
     /// `host:port` of the coordinator's gRPC; port 0 lets the system choose.

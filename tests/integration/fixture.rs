@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use zagros_tests::{Run, Running};
+use zagros_tests::{Program, Run, Running};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
 pub(crate) struct Fixture {
@@ -74,7 +74,12 @@ impl Fixture {
 
     /// Starts.
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
-        Running::start(self.folder.path(), arguments, &self.environment)
+        self.start_program(Program::Zagros, arguments)
+    }
+
+    /// As [`Self::start`], any of the programs.
+    pub(crate) fn start_program<'a>(&self, program: Program, arguments: impl IntoIterator<Item = &'a str>) -> Running {
+        Running::start(program, self.folder.path(), arguments, &self.environment)
     }
 
     /// The newest run folder.

@@ -15,6 +15,7 @@ mod memory;
 mod monitoring;
 mod rejoin;
 mod resume;
+mod servers;
 mod signals;
 mod store;
 mod streaming;

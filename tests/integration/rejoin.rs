@@ -68,6 +68,25 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
     run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
 }
 
+#[test]
+fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
+    let fixture = Fixture::new(ROWS);
+    let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.lease_seconds=2", "cluster.patience_seconds=8"];
+    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+    let mut run = fixture.start(["up", "job.toml", "--workers", "2", "--restarts", "0"].into_iter().chain(sets));
+    run.wait_for_line("epoch 1/");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("dense worker 1 was killed by signal 9; 1 workers are left and go on without it");
+    let ended = run.finish().expect(0);
+    ended.says(&[
+        "the run goes on with 1 of its workers",
+        "training together goes on after step",
+        "with dense worker 0 alone",
+    ]);
+    // At least every row once a pass, by this one worker from then on.
+    assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
+}
+
 /// The digits that a text begins with, between which may be commas.
 fn number(text: &str) -> Option<u64> {
     let digits = text.chars().take_while(|letter| letter.is_ascii_digit() || *letter == ',');

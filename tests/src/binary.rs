@@ -1,5 +1,6 @@
-//! The zagros binary as a user runs it.
+//! The programs as a user runs them.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +13,33 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long any run of a test may take before it is killed and the test fails with its output.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Which of the programs.
+#[derive(Clone, Copy, Debug)]
+pub enum Program {
+    /// `zagros`: every role.
+    Zagros,
+    /// `zagros-server`: the roles that need no libtorch.
+    Server,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Zagros => "zagros",
+            Self::Server => "zagros-server",
+        }
+    }
+
+    /// That of this checkout, built once per test process so that it is never stale.
+    ///
+    /// # Panics
+    /// When it does not build.
+    pub fn path(self) -> &'static Path {
+        static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
+        BUILT.get_or_init(build).get(self.name()).expect("cargo names the program")
+    }
+}
 
 /// What a finished run printed.
 #[derive(Debug)]
@@ -75,10 +103,10 @@ pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
 /// # Panics
 /// When it does not end in time.
 pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Run {
-    Running::start(folder, arguments, &[]).finish()
+    Running::start(Program::Zagros, folder, arguments, &[]).finish()
 }
 
-/// A zagros process that a test watches, signals or kills.
+/// A process that a test watches, signals or kills.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -94,11 +122,12 @@ impl Running {
     /// # Panics
     /// When the binary cannot be started.
     pub fn start<'a>(
+        program: Program,
         folder: &Path,
         arguments: impl IntoIterator<Item = &'a str>,
         environment: &[(String, String)],
     ) -> Self {
-        let mut child = Command::new(binary())
+        let mut child = Command::new(program.path())
             .args(arguments)
             .envs(environment.iter().cloned())
             .current_dir(folder)
@@ -106,7 +135,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("zagros starts");
+            .expect("the program starts");
         let mut stdout = child.stdout.take().expect("standard output is piped");
         let stderr = BufReader::new(child.stderr.take().expect("standard error is piped"));
         let (sender, lines) = mpsc::channel();
@@ -200,21 +229,29 @@ pub fn signal_process(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
-/// The binary of this checkout, built once per test process so that it is never stale.
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--release", "--package", "zagros", "--message-format", "json-render-diagnostics"]);
-        let mut build = build.current_dir(super::repository()).stdout(Stdio::piped()).spawn().expect("cargo starts");
-        let messages = BufReader::new(build.stdout.take().expect("standard output is piped"));
-        let executable = messages.lines().map_while(Result::ok).filter_map(|line| executable(&line)).last();
-        assert!(build.wait().expect("cargo ends").success(), "zagros does not build");
-        executable.expect("cargo names the binary")
-    })
+/// Both at once, as `make build` does: built apart, crates that they share would be compiled for each.
+fn build() -> HashMap<String, PathBuf> {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "--package", "zagros", "--package", "zagros-server"]);
+    build.args(["--message-format", "json-render-diagnostics"]);
+    // What cargo tells this test of itself: build scripts of others would take it for a change, and be run again with
+    // all that depends on them (half of the workspace, by way of ring).
+    for (key, _) in std::env::vars_os() {
+        let key = key.to_string_lossy();
+        if key.starts_with("CARGO_PKG_") || key.starts_with("CARGO_MANIFEST_") {
+            build.env_remove(key.as_ref());
+        }
+    }
+    let mut build = build.current_dir(super::repository()).stdout(Stdio::piped()).spawn().expect("cargo starts");
+    let messages = BufReader::new(build.stdout.take().expect("standard output is piped"));
+    let programs = messages.lines().map_while(Result::ok).filter_map(|line| executable(&line)).collect();
+    assert!(build.wait().expect("cargo ends").success(), "the programs do not build");
+    programs
 }
 
-fn executable(message: &str) -> Option<PathBuf> {
+/// Name and path, where the message is of a program.
+fn executable(message: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
-    message.get("executable")?.as_str().map(PathBuf::from)
+    let path = PathBuf::from(message.get("executable")?.as_str()?);
+    Some((path.file_name()?.to_str()?.to_owned(), path))
 }

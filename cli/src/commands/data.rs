@@ -7,12 +7,10 @@ use zagros_eval::Scores;
 use zagros_ingest::IngestError;
 use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
 use zagros_plumbing::durable;
+use zagros_shell::{Exit, Failure, OrInternal, err, load_job, out};
 
 use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{err, out};
 use crate::report::Planted;
-use crate::start::load_job;
 
 /// How many bad rows `validate` shows.
 const SHOWN: usize = 20;

@@ -7,14 +7,11 @@ use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Evaluate, Evaluation};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
+use zagros_shell::{Exit, Failure, OrInternal, answer, load_job, out, watch_signals};
 
-use crate::answer::answer;
 use crate::args::EvalArgs;
 use crate::embedded::Embedded;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
 use crate::report;
-use crate::start::{load_job, watch_signals};
 use crate::terminal::Terminal;
 
 /// Loads, scores, prints.

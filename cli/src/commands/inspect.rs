@@ -13,8 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use zagros_snapshot::SnapshotError;
 
 use crate::args::InspectModelArgs;
-use crate::exit::{Exit, Failure};
 use model::Model;
+use zagros_shell::{Exit, Failure};
 
 /// Does the one thing that was asked for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {

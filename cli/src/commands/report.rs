@@ -1,10 +1,9 @@
 //! `zagros report`: a run's page, made anew from its folder.
 
 use zagros_dense_worker::RunFolder;
+use zagros_shell::{Exit, Failure, answer};
 
-use crate::answer::answer;
 use crate::args::ReportArgs;
-use crate::exit::{Exit, Failure};
 use crate::page;
 
 /// Writes the page and prints where it is.

@@ -8,15 +8,13 @@ use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
+use zagros_shell::{Exit, Failure, describe_threads, err, load_job, watch_signals};
 
 use crate::args::TrainArgs;
 use crate::embedded::Embedded;
-use crate::exit::{Exit, Failure};
 use crate::plan;
-use crate::print::err;
 use crate::report;
 use crate::resume::Start;
-use crate::start::{describe_threads, load_job, watch_signals};
 use crate::terminal::Terminal;
 
 /// Trains and prints the report.
@@ -50,6 +48,7 @@ async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, F
         control,
         connect: servers.connect(),
         index: 0,
+        supersede: false,
         rendezvous: None,
         registry,
         observer: Arc::new(Silent),

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::durable;
 
-use crate::exit::{Exit, Failure};
 use record::Record;
+use zagros_shell::{Exit, Failure};
 
 /// Writes the page into the run's folder; answers where it is.
 ///

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use zagros_dense_worker::{Evaluation, RunFolder, Summary};
-
-use crate::exit::{Exit, Failure};
+use zagros_shell::{Exit, Failure};
 
 /// A run as far as its files tell.
 #[derive(Debug, Default)]

@@ -9,10 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{ChildStdin, Command};
 use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
+use zagros_shell::{Announcement, Exit, Failure, OrInternal};
 
-use super::announce::Announcement;
 use super::prefix::{LastLines, Prefix};
-use crate::exit::{Exit, Failure, OrInternal};
 
 /// How often a file that a child will write is looked for.
 const POLL: Duration = Duration::from_millis(10);

@@ -3,13 +3,10 @@
 //! The parent starts the roles in order, shows their lines with a prefix, passes Ctrl-C on to the
 //! workers, and ends everything when one of them dies, naming the first that did.
 
-mod announce;
 mod child;
 mod prefix;
 mod supervise;
 mod targets;
-
-pub(crate) use announce::Announcement;
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +14,10 @@ use std::time::Duration;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_shell::{Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
 
 use crate::args::UpArgs;
-use crate::exit::{Exit, Failure};
-use crate::print::err;
 use crate::resume::Start;
-use crate::start::{describe_threads, load_job, load_job_for, watch_signals};
 use child::Child;
 pub(crate) use child::RoleName;
 use supervise::Restarts;
@@ -113,8 +108,10 @@ impl Plan<'_> {
                 return Err(cause);
             }
         };
-        let restart = |role| self.start_worker(role, &coordinator);
-        let restarts = Restarts { left: restarts, start: &restart };
+        // That its last process has ended was seen here.
+        let restart = |role| self.start_worker(role, &coordinator, &["--supersede"]);
+        let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
+        let restarts = Restarts { left: restarts, least, start: &restart };
         let ended = supervisor.watch_and_restart(shutdown, restarts).await;
         supervisor.end_all().await;
         match (ended, signals.exit_code()) {
@@ -138,13 +135,14 @@ impl Plan<'_> {
         supervisor: &mut Supervisor,
     ) -> Result<(), Failure> {
         for index in 0..job.cluster.workers {
-            supervisor.add(self.start_worker(RoleName::DenseWorker(index), coordinator)?);
+            supervisor.add(self.start_worker(RoleName::DenseWorker(index), coordinator, &[])?);
         }
         Ok(())
     }
 
-    fn start_worker(&self, role: RoleName, coordinator: &str) -> Result<Child, Failure> {
-        self.start(role, coordinator, &["--folder", &self.folder.display().to_string()])
+    fn start_worker(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
+        let folder = self.folder.display().to_string();
+        self.start(role, coordinator, &[&["--folder", &folder], more].concat())
     }
 
     /// Coordinator first: the others are told its address, which is the answer.

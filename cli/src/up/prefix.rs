@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::print::err;
 use owo_colors::{AnsiColors, OwoColorize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use zagros_shell::err;
 
 const KEPT: usize = 12;
 

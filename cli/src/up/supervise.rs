@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures::future::{FutureExt, select_all};
 use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
+use zagros_shell::{Exit, Failure, err};
 
 use super::child::{Child, RoleName};
-use crate::exit::{Exit, Failure};
-use crate::print::err;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
 const GRACE: Duration = Duration::from_secs(2);
@@ -25,6 +24,8 @@ pub(crate) struct Supervisor {
 pub(crate) struct Restarts<'a> {
     /// How often, over all of them.
     pub(crate) left: u32,
+    /// Training goes on without a lost one while as many are left.
+    pub(crate) least: usize,
     pub(crate) start: &'a dyn Fn(RoleName) -> Result<Child, Failure>,
 }
 
@@ -50,7 +51,7 @@ impl Supervisor {
         let start = &|role: RoleName| {
             Err(Failure::with_help(Exit::Internal, format!("{} is not started again", role.display()), "this is a bug"))
         };
-        self.watch_and_restart(shutdown, Restarts { left: 0, start }).await
+        self.watch_and_restart(shutdown, Restarts { left: 0, least: usize::MAX, start }).await
     }
 
     /// As [`Self::watch`], but workers that were killed are started again.
@@ -64,8 +65,9 @@ impl Supervisor {
             let left = asked.map_or(Duration::MAX, |deadline| deadline.left());
             tokio::select! {
                 index = next_to_end(&mut self.children) => {
-                    let is_restarted = asked.is_none() && self.restart(index, &mut restarts)?;
-                    if !is_restarted && !is_success(self.children[index].ended) {
+                    let is_survived = is_success(self.children[index].ended)
+                        || (asked.is_none() && (self.restart(index, &mut restarts)? || self.goes_on(index, restarts.least)));
+                    if !is_survived {
                         let cause = self.cause(index).await;
                         return Err(self.children[cause].obituary().await);
                     }
@@ -91,6 +93,26 @@ impl Supervisor {
         err!("{name} {how}; starting it again ({left} restarts left, --restarts)");
         self.children[index] = (restarts.start)(child.role)?;
         Ok(true)
+    }
+
+    /// Whether the run goes on, or has ended well, without a worker that was lost.
+    fn goes_on(&self, index: usize, least: usize) -> bool {
+        let child = &self.children[index];
+        let (name, how) = (child.role.display(), child.end());
+        if !child.is_lost_worker() || child.role == RoleName::DenseWorker(0) {
+            return false;
+        }
+        let workers = self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_)));
+        let (left, finished) = workers.clone().fold((0, false), |(left, finished), child| {
+            let is_first = child.role == RoleName::DenseWorker(0);
+            (left + usize::from(child.ended.is_none()), finished || (is_first && is_success(child.ended)))
+        });
+        if finished {
+            err!("{name} {how} after training, and is missed by nobody");
+        } else if left >= least {
+            err!("{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})");
+        }
+        finished || left >= least
     }
 
     /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
@@ -247,8 +269,9 @@ mod tests {
                 assert_eq!(role, RoleName::DenseWorker(0));
                 Ok(if started.get() < 2 { killed(0) } else { child(role, "true", &[]) })
             };
-            let ended =
-                supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: restarts, start: &start }).await;
+            let ended = supervisor
+                .watch_and_restart(&Shutdown::new(), Restarts { left: restarts, least: 9, start: &start })
+                .await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
@@ -256,7 +279,7 @@ mod tests {
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
         let start = |_: RoleName| panic!("it was started again");
-        let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 9, start: &start }).await;
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 9, least: 9, start: &start }).await;
         assert!(ended.is_err());
     }
 

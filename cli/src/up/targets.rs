@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use zagros_job::Job;
 use zagros_plumbing::{Deadline, durable};
+use zagros_shell::{Announcement, Exit, Failure, err};
 
-use super::announce::Announcement;
 use super::child::RoleName;
-use crate::exit::{Exit, Failure};
-use crate::print::err;
 
 /// How often roles that have not said where they listen are looked for.
 const LOOK: Duration = Duration::from_millis(100);

@@ -32,6 +32,12 @@ pub enum MemberError {
         /// Its answer.
         refusal: Refusal,
     },
+    /// There is nothing left for the caller to do.
+    #[error("{coordinator} says that training is over: nothing is left to do")]
+    Over {
+        /// Who was asked.
+        coordinator: String,
+    },
     /// The run did not become ready while the caller had patience.
     #[error("{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start what is missing, or look at its log")]
     NotReady {
@@ -69,7 +75,7 @@ impl MemberError {
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Unreachable { last: refusal, .. } | Self::Refused { refusal, .. } => Some(refusal),
-            Self::NotReady { .. } | Self::Stopped { .. } => None,
+            Self::Over { .. } | Self::NotReady { .. } | Self::Stopped { .. } => None,
         }
     }
 }

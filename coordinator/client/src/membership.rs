@@ -33,6 +33,8 @@ pub struct MemberView {
     /// No heartbeat was answered for a whole lease, by whom and for how long; `None` again once one is. The
     /// holder decides what to do: the data path works without a coordinator.
     pub lost: Option<String>,
+    /// The newest group of the workers; 0 before the first.
+    pub group: u64,
 }
 
 /// Membership in a run, kept alive by a background task until it is left or dropped.
@@ -57,7 +59,7 @@ impl Membership {
     ///
     /// # Errors
     /// [`MemberError::Unreachable`] after `patience`, [`MemberError::Refused`] at once when a retry cannot help,
-    /// [`MemberError::Stopped`] when shutdown is requested first.
+    /// [`MemberError::Over`] where nothing is left to do, [`MemberError::Stopped`] when shutdown is requested first.
     pub async fn join(
         control: Arc<dyn ControlPlane>,
         request: JoinRequest,
@@ -74,6 +76,7 @@ impl Membership {
             }
         };
         match joined {
+            Ok(joined) if joined.over => Err(MemberError::Over { coordinator: control.name().to_owned() }),
             Ok(joined) => Ok(Self::start(control, joined)),
             Err(refusal) => Err(MemberError::from_refusal(control.name(), WHAT, deadline.waited(), refusal)),
         }
@@ -111,6 +114,12 @@ impl Membership {
         self.view.borrow().generation
     }
 
+    /// The newest group of the workers, as last heard; 0 before the first.
+    #[must_use]
+    pub fn group(&self) -> u64 {
+        self.view.borrow().group
+    }
+
     /// Changes in what the coordinator tells.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<MemberView> {
@@ -120,6 +129,11 @@ impl Membership {
     /// Training progress that the next heartbeat carries.
     pub fn set_progress(&self, progress: Progress) {
         self.report.send_modify(|report| report.progress = Some(progress));
+    }
+
+    /// Changes what the next heartbeat carries of training.
+    pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {
+        self.report.send_modify(|report| change(report.progress.get_or_insert_default()));
     }
 
     /// Server load that the next heartbeat carries.
@@ -197,6 +211,7 @@ impl Heartbeats {
             stop: response.stop.then_some(response.reason),
             fenced: None,
             lost: None,
+            group: response.group,
         };
         self.publish(view);
     }

@@ -30,6 +30,8 @@ pub struct CoreConfig {
     pub servers: u32,
     /// Dense workers.
     pub workers: u32,
+    /// As many of them must be left for the run to go on without one that is lost.
+    pub min_workers: u32,
     /// Buckets that rows are placed by; at least one per server.
     pub buckets: u32,
     /// Passes over the data.
@@ -58,7 +60,7 @@ pub struct Core {
     pub(crate) evaluations: VecDeque<Evaluation>,
     /// Time of the last call.
     now: Option<Duration>,
-    notices: Vec<Notice>,
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl Core {
@@ -86,12 +88,15 @@ impl Core {
     /// process holds it, `Fenced` when the run is over. Nothing has changed then.
     pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
         let now = self.advance(now);
+        if self.nothing_is_left_for(request) {
+            return Ok(JoinResponse { over: true, ..JoinResponse::default() });
+        }
         self.check_not_ended()?;
         self.check_same_run(request)?;
         let seat = self.seat(request)?;
-        self.members.check_vacant(now, seat, request.incarnation)?;
         self.check_baggage(seat, request)?;
         let resumed = self.resumed(seat, request)?;
+        self.check_vacant(now, seat, request)?;
 
         let epoch = self.members.admit(now, seat, request);
         self.notices.push(Notice::Joined { seat, epoch, address: request.address.clone() });
@@ -105,6 +110,7 @@ impl Core {
             epoch,
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
             generation: self.placement.generation().0,
+            over: false,
         })
     }
 
@@ -124,6 +130,7 @@ impl Core {
             generation: self.placement.generation().0,
             stop: outcome.is_some(),
             reason: outcome.map(ToString::to_string).unwrap_or_default(),
+            group: self.group.generation(),
         })
     }
 
@@ -267,7 +274,7 @@ impl Core {
             None => Some(format!("{seat} has not joined")),
             Some(MemberState::Lost) => Some(format!("{seat} is lost: silent for longer than its lease")),
             Some(MemberState::Left { finished: false }) => Some(format!("{seat} has left")),
-            Some(MemberState::Alive | MemberState::Left { finished: true }) => None,
+            Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
     }
 
@@ -282,17 +289,7 @@ impl Core {
             self.members.excuse(gap);
             self.notices.push(Notice::Stalled { gap });
         }
-        for lapse in self.members.expire(now) {
-            let splits = self.release(lapse.seat);
-            self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
-        }
-        if let Some(lapse) = self.members.given_up(now, self.config.patience) {
-            self.finish(RunOutcome::Failed(format!(
-                "{} is lost: silent for {:.1?}, and no other process has taken its place within {:.1?} \
-                 (a longer `cluster.patience_seconds` waits longer)",
-                lapse.seat, lapse.silence, self.config.patience
-            )));
-        }
+        self.expire(now);
         now
     }
 
@@ -345,18 +342,14 @@ impl Core {
         }
     }
 
-    fn release(&mut self, seat: Seat) -> usize {
+    pub(crate) fn release(&mut self, seat: Seat) -> usize {
         self.passes.as_mut().map_or(0, |passes| passes.release(seat))
     }
 
     fn end_after(&mut self, seat: Seat, outcome: RunOutcome) {
         match (seat.role, outcome) {
             (Role::DenseWorker, RunOutcome::Finished) => {
-                let finished =
-                    |index| self.members.state(Seat::worker(index)) == Some(MemberState::Left { finished: true });
-                if (0..self.config.workers).all(finished) {
-                    self.finish(RunOutcome::Finished);
-                }
+                self.finish_after_the_last();
             }
             (Role::EmbeddingServer, RunOutcome::Finished) => {
                 self.finish(RunOutcome::Failed(format!("{seat} left before the run was over")));
@@ -365,7 +358,7 @@ impl Core {
         }
     }
 
-    fn finish(&mut self, outcome: RunOutcome) {
+    pub(crate) fn finish(&mut self, outcome: RunOutcome) {
         if self.run.outcome().is_none() {
             self.run = RunState::Ended(outcome.clone());
             self.notices.push(Notice::Ended(outcome));

@@ -14,19 +14,27 @@ use crate::{Role, Seat};
 pub(crate) struct Group {
     generation: u64,
     /// By rank.
-    epochs: Vec<u32>,
+    members: Vec<Place>,
     /// By rank: the newest group that the worker can no longer use.
     given_up: Vec<u64>,
 }
 
+/// A process in a group: index and epoch of the worker.
+type Place = (u32, u32);
+
 impl Group {
-    /// The generation of the group of workers with these epochs, by rank: a new one unless they are those of the last
-    /// and one of them may still be in it.
-    fn generation_of(&mut self, epochs: Vec<u32>, rank: usize, after: u64) -> u64 {
-        if self.generation == 0 || self.epochs != epochs {
+    /// The newest; 0 before the first.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The generation of the group of these workers, by rank: a new one unless they are those of the last and one of
+    /// them may still be in it.
+    fn generation_of(&mut self, members: Vec<Place>, rank: usize, after: u64) -> u64 {
+        if self.generation == 0 || self.members != members {
             self.generation += 1;
-            self.given_up = vec![0; epochs.len()];
-            self.epochs = epochs;
+            self.given_up = vec![0; members.len()];
+            self.members = members;
         }
         self.given_up[rank] = self.given_up[rank].max(after);
         if self.staying().next().is_none() {
@@ -35,10 +43,10 @@ impl Group {
         self.generation
     }
 
-    /// Ranks that have not given the group up.
+    /// Indices of the workers that have not given the group up.
     fn staying(&self) -> impl Iterator<Item = u32> {
-        let stays = |(rank, after): (u32, &u64)| (*after < self.generation).then_some(rank);
-        (0..).zip(&self.given_up).filter_map(stays)
+        let stays = |((index, _), after): (&Place, &u64)| (*after < self.generation).then_some(*index);
+        self.members.iter().zip(&self.given_up).filter_map(stays)
     }
 }
 
@@ -56,24 +64,27 @@ impl Core {
         if let Some(waiting_for) = self.waiting_for_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
-        let workers: Vec<&Member> =
-            (0..self.config.workers).filter_map(|index| self.members.alive(Seat::worker(index))).collect();
-        let store = workers.first().map(|first| first.address.clone()).unwrap_or_default();
+        let alive = |index| self.members.alive(Seat::worker(index)).map(|member| (index, member));
+        let members: Vec<(u32, &Member)> = (0..self.config.workers).filter_map(alive).collect();
+        let store = members.first().map(|(_, first)| first.address.clone()).unwrap_or_default();
         if store.is_empty() && self.config.workers > 1 {
             return Err(Refusal::invalid(format!("{} does not say where it listens", Seat::worker(0))));
         }
-        let epochs = workers.iter().map(|worker| worker.epoch).collect();
-        let generation = self.group.generation_of(epochs, seat.index as usize, request.after);
+        let workers: Vec<u32> = members.iter().map(|(index, _)| *index).collect();
+        let places = members.iter().map(|(index, member)| (*index, member.epoch)).collect();
+        // The caller is alive, or it would have been refused.
+        let rank = workers.iter().position(|index| *index == seat.index).unwrap_or_default();
+        let generation = self.group.generation_of(places, rank, request.after);
         if generation <= request.after {
-            let staying: Vec<String> = self.group.staying().map(|rank| Seat::worker(rank).to_string()).collect();
+            let staying: Vec<String> = self.group.staying().map(|index| Seat::worker(index).to_string()).collect();
             let waiting_for = format!(
                 "neither has {} given up the group of generation {generation}, nor has another process taken its place",
                 staying.join(", nor ")
             );
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
-        let world = self.config.workers;
-        Ok(GroupResponse { generation, rank: seat.index, world, store, waiting_for: String::new() })
+        let (rank, world) = (rank as u32, workers.len() as u32);
+        Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
     }
 
     /// What has finished comes into no group any more.
@@ -98,22 +109,26 @@ mod tests {
     #[test]
     fn a_generation_is_one_set_of_processes() {
         let mut group = Group::default();
-        let mut ask = |epochs: [u32; 2], rank, after| group.generation_of(epochs.to_vec(), rank, after);
-        assert_eq!([ask([1, 1], 0, 0), ask([1, 1], 1, 0)], [1, 1]);
-        assert_eq!([ask([1, 2], 0, 1), ask([1, 2], 1, 0)], [2, 2]);
+        let mut ask = |members: &[Place], rank, after| group.generation_of(members.to_vec(), rank, after);
+        assert_eq!([ask(&[(0, 1), (1, 1)], 0, 0), ask(&[(0, 1), (1, 1)], 1, 0)], [1, 1]);
+        assert_eq!([ask(&[(0, 1), (1, 2)], 0, 1), ask(&[(0, 1), (1, 2)], 1, 0)], [2, 2]);
+        // Without the second, and with it again.
+        assert_eq!([ask(&[(0, 1)], 0, 2), ask(&[(0, 1), (1, 3)], 1, 0), ask(&[(0, 1), (1, 3)], 0, 3)], [3, 4, 4]);
     }
 
     #[test]
     fn the_same_processes_get_another_group_once_all_have_given_theirs_up() {
         let mut group = Group::default();
+        // The second of four workers is not in it.
+        let members = vec![(0, 1), (2, 1), (3, 1)];
         let mut ask =
-            |rank, after| (group.generation_of(vec![1, 1, 1], rank, after), group.staying().collect::<Vec<_>>());
-        assert_eq!(ask(0, 0), (1, vec![0, 1, 2]));
-        assert_eq!(ask(0, 1), (1, vec![1, 2]));
-        assert_eq!(ask(2, 1), (1, vec![1]));
+            |rank, after| (group.generation_of(members.clone(), rank, after), group.staying().collect::<Vec<_>>());
+        assert_eq!(ask(0, 0), (1, vec![0, 2, 3]));
+        assert_eq!(ask(0, 1), (1, vec![2, 3]));
+        assert_eq!(ask(2, 1), (1, vec![2]));
         // Asked again while it waits.
-        assert_eq!(ask(0, 1), (1, vec![1]));
-        assert_eq!(ask(1, 1), (2, vec![0, 1, 2]));
-        assert_eq!([ask(0, 1), ask(2, 1)], [(2, vec![0, 1, 2]), (2, vec![0, 1, 2])]);
+        assert_eq!(ask(0, 1), (1, vec![2]));
+        assert_eq!(ask(1, 1), (2, vec![0, 2, 3]));
+        assert_eq!([ask(0, 1), ask(2, 1)], [(2, vec![0, 2, 3]), (2, vec![0, 2, 3])]);
     }
 }

@@ -7,6 +7,7 @@
 mod admission;
 mod core;
 mod group;
+mod lost;
 mod members;
 mod notice;
 mod passes;

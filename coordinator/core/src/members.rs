@@ -39,6 +39,8 @@ pub(crate) enum MemberState {
     },
     /// It was silent for a lease.
     Lost,
+    /// It was lost, and nobody is waited for in its place.
+    GivenUp,
 }
 
 /// A lease that ran out.
@@ -55,7 +57,7 @@ impl Members {
 
     /// Whether a process of this incarnation may take the seat: it is free, or its own.
     pub(crate) fn check_vacant(&self, now: Duration, seat: Seat, incarnation: u64) -> Result<(), Refusal> {
-        let Some(holder) = self.alive(seat).filter(|holder| holder.incarnation != incarnation) else { return Ok(()) };
+        let Some(holder) = self.held(seat, incarnation) else { return Ok(()) };
         let silence = now.saturating_sub(holder.heard);
         let place = if holder.address.is_empty() { String::new() } else { format!(" at {}", holder.address) };
         let message = format!(
@@ -106,7 +108,9 @@ impl Members {
         let why = match self.by_seat.get(&seat).map(|member| member.state) {
             Some(MemberState::Alive) => return Ok(seat),
             Some(MemberState::Left { .. }) => "has left the run",
-            Some(MemberState::Lost) | None => "was silent for longer than its lease, and its work was given to others",
+            Some(MemberState::Lost | MemberState::GivenUp) | None => {
+                "was silent for longer than its lease, and its work was given to others"
+            }
         };
         Err(Refusal::new(RefusalKind::Fenced, format!("{seat} {why}; start it again to join anew")))
     }
@@ -153,9 +157,29 @@ impl Members {
         lapses
     }
 
+    /// Another process than that of this incarnation, in its seat.
+    pub(crate) fn held(&self, seat: Seat, incarnation: u64) -> Option<&Member> {
+        self.alive(seat).filter(|holder| holder.incarnation != incarnation)
+    }
+
+    /// Ends the lease of a member whose process is known to be gone. Answers how long it has been silent.
+    pub(crate) fn lose(&mut self, now: Duration, seat: Seat) -> Duration {
+        self.by_seat.get_mut(&seat).map_or(Duration::ZERO, |member| {
+            member.state = MemberState::Lost;
+            now.saturating_sub(member.heard)
+        })
+    }
+
+    /// Nobody is waited for in the place of a lost member any more.
+    pub(crate) fn give_up(&mut self, seat: Seat) {
+        if let Some(member) = self.by_seat.get_mut(&seat) {
+            member.state = MemberState::GivenUp;
+        }
+    }
+
     /// A worker that was lost so long ago that nobody is expected in its place (invariant WT-1). A lost server is the
     /// workers' to give up: they reach it without the coordinator.
-    pub(crate) fn given_up(&self, now: Duration, patience: Duration) -> Option<Lapse> {
+    pub(crate) fn overdue(&self, now: Duration, patience: Duration) -> Option<Lapse> {
         let lost =
             self.iter().filter(|(seat, member)| seat.role == Role::DenseWorker && member.state == MemberState::Lost);
         let mut lapses = lost.map(|(seat, member)| Lapse { seat, silence: now.saturating_sub(member.heard) });
@@ -187,6 +211,7 @@ impl MemberState {
             Self::Alive => "alive",
             Self::Left { .. } => "left",
             Self::Lost => "lost",
+            Self::GivenUp => "given up",
         }
     }
 }

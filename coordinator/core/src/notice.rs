@@ -35,6 +35,15 @@ pub enum Notice {
         /// Splits it held, which others will read.
         splits: usize,
     },
+    /// A worker was lost, and the run goes on without it.
+    GivenUp {
+        /// Which seat nobody is waited for in.
+        seat: Seat,
+        /// How long one was.
+        patience: Duration,
+        /// How many workers train on.
+        left: u32,
+    },
     /// A lost embedding server spoke again before anyone took its seat: its rows are still there.
     Back {
         /// Which seat.
@@ -71,6 +80,11 @@ impl fmt::Display for Notice {
             Self::Lost { seat, silence, splits } => {
                 write!(f, "{seat} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
             }
+            Self::GivenUp { seat, patience, left } => write!(
+                f,
+                "no other process has taken the place of {seat} within {patience:.1?}: the run goes on with {left} of its \
+                 workers"
+            ),
             Self::Back { seat } => write!(f, "{seat} is back"),
             Self::Placed { generation } => write!(f, "placement of generation {generation}"),
             Self::Started => write!(f, "training starts"),

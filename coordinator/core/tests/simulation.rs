@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use zagros_coordinator_core::{Core, CoreConfig, Notice, Role, RunOutcome, Seat, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
-    AssignRequest, CompleteRequest, DataFile, Evaluation, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
-    ReportEvaluationRequest,
+    AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
+    Outcome, ReportEvaluationRequest,
 };
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
@@ -33,6 +33,10 @@ enum Step {
     Unmute(usize),
     /// A worker asks for a split.
     Ask(usize),
+    /// A process ends, which whoever starts the next one has seen.
+    Replace(usize),
+    /// A worker asks for the newest group.
+    Meet(usize),
     /// A worker completes its oldest split.
     Complete(usize),
     /// A process that was replaced or lost tries everything.
@@ -49,6 +53,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => seat.clone().prop_map(Step::Kill),
         1 => seat.clone().prop_map(Step::Mute),
         2 => seat.clone().prop_map(Step::Unmute),
+        1 => seat.clone().prop_map(Step::Replace),
+        2 => seat.clone().prop_map(Step::Meet),
         6 => seat.clone().prop_map(Step::Ask),
         5 => seat.clone().prop_map(Step::Complete),
         2 => seat.prop_map(Step::Haunt),
@@ -85,6 +91,9 @@ struct World {
     range_of: BTreeMap<(u32, u64), (u32, u64, u64)>,
     finished: BTreeSet<Seat>,
     generation: u64,
+    group: u64,
+    /// Whose process is being replaced.
+    replaced: Option<Seat>,
     incarnations: u64,
 }
 
@@ -94,6 +103,7 @@ impl World {
             job: "simulation".to_owned(),
             servers,
             workers,
+            min_workers: workers,
             buckets: 16,
             passes: PASSES,
             fixed_splits: false,
@@ -117,6 +127,8 @@ impl World {
             range_of: BTreeMap::new(),
             finished: BTreeSet::new(),
             generation: 0,
+            group: 0,
+            replaced: None,
             incarnations: 0,
         }
     }
@@ -132,6 +144,8 @@ impl World {
             Step::Kill(index) => drop(self.processes.remove(&self.seat(index))),
             Step::Mute(index) => self.mute(self.seat(index), true),
             Step::Unmute(index) => self.mute(self.seat(index), false),
+            Step::Replace(index) => self.replace(self.seat(index)),
+            Step::Meet(index) => self.meet(self.seat(index)),
             Step::Ask(index) => self.ask(self.seat(index)),
             Step::Complete(index) => self.complete(self.seat(index)),
             Step::Haunt(index) => self.haunt(index),
@@ -154,29 +168,63 @@ impl World {
             return;
         }
         self.incarnations += 1;
-        self.join(seat, self.incarnations);
+        self.join(seat, self.incarnations, false);
+    }
+
+    fn replace(&mut self, seat: Seat) {
+        if let Some(gone) = self.processes.remove(&seat) {
+            self.incarnations += 1;
+            self.replaced = Some(seat);
+            self.join(seat, self.incarnations, true);
+            self.replaced = None;
+            let is_worker = seat.role == Role::DenseWorker;
+            assert!(!is_worker || self.processes.contains_key(&seat), "{gone:?} still holds its seat");
+        }
+    }
+
+    /// A group is of live workers only, the asker among them, and never an older one than before.
+    fn meet(&mut self, seat: Seat) {
+        let Some(process) = self.processes.get(&seat).filter(|_| seat.role == Role::DenseWorker).cloned() else {
+            return;
+        };
+        match self.core.group(self.now, &GroupRequest { member: process.member, epoch: process.epoch, after: 0 }) {
+            Ok(group) if group.generation == 0 => assert!(!group.waiting_for.is_empty()),
+            Ok(group) => {
+                assert!(group.generation >= self.group, "group {} after {}", group.generation, self.group);
+                self.group = group.generation;
+                assert_eq!(group.workers[group.rank as usize], seat.index);
+                assert_eq!(group.world, self.workers());
+            }
+            Err(refusal) if refusal.kind == RefusalKind::Fenced => self.fence(seat, refusal.kind),
+            Err(refusal) => assert!(refusal.message.contains("has finished its part"), "{refusal}"),
+        }
     }
 
     fn rejoin(&mut self, seat: Seat) {
         if let Some(process) = self.processes.get(&seat) {
-            self.join(seat, process.incarnation);
+            self.join(seat, process.incarnation, false);
         }
     }
 
-    fn join(&mut self, seat: Seat, incarnation: u64) {
+    fn join(&mut self, seat: Seat, incarnation: u64, supersede: bool) {
         let is_worker = seat.role == Role::DenseWorker;
         let request = JoinRequest {
             role: seat.role.to_wire(),
             index: seat.index,
-            address: if is_worker { String::new() } else { format!("host:{incarnation}") },
+            address: format!("host:{incarnation}"),
             incarnation,
             job_fingerprint: 1,
             protocol_version: PROTOCOL_VERSION,
             release: String::new(),
             files: if is_worker { self.files.clone() } else { Vec::new() },
             position: None,
+            supersede,
         };
         match self.core.join(self.now, &request) {
+            Ok(joined) if joined.over => {
+                assert_eq!(self.core.outcome(), Some(&RunOutcome::Finished));
+                self.finished.insert(seat);
+            }
             Ok(joined) => {
                 self.see_generation(joined.generation);
                 let (member, epoch) = (joined.member, joined.epoch);
@@ -300,7 +348,8 @@ impl World {
         for notice in self.core.take_notices() {
             match notice {
                 Notice::Lost { seat, silence, .. } => {
-                    assert!(silence > LEASE);
+                    // Or it was replaced by one who knew better.
+                    assert!(silence > LEASE || self.replaced == Some(seat));
                     self.holders.retain(|_, holder| *holder != seat);
                 }
                 Notice::Joined { seat, .. } => self.holders.retain(|_, holder| *holder != seat),

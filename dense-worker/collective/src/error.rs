@@ -51,6 +51,19 @@ impl CollectiveError {
         Self::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason }
     }
 
+    /// With the ranks as the caller numbers them: rank r is `numbers[r]`.
+    #[must_use]
+    pub fn numbered(self, numbers: &[u32]) -> Self {
+        let number = |rank: usize| numbers.get(rank).map_or(rank, |number| *number as usize);
+        match self {
+            Self::Missing { ranks, call, waited, reason } => {
+                Self::Missing { ranks: ranks.into_iter().map(number).collect(), call, waited, reason }
+            }
+            Self::Failed { first } => Self::Failed { first: Box::new(first.numbered(numbers)) },
+            other @ (Self::Broken { .. } | Self::Address { .. }) => other,
+        }
+    }
+
     /// The ranks that did not take part, where that is known.
     #[must_use]
     pub fn missing(&self) -> &[usize] {
@@ -89,5 +102,7 @@ mod tests {
         let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
         assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
         assert_eq!(later.missing(), [1, 3]);
+        // Without the second of five, and one that the caller does not know.
+        assert_eq!(later.numbered(&[0, 2, 3]).missing(), [2, 3]);
     }
 }

@@ -23,6 +23,6 @@ mod train;
 mod worker;
 
 pub use evaluate::Evaluate;
-pub use resume::{LastRun, ResumePoint, check_checkpoints};
+pub use resume::{LastRun, ResumePoint};
 pub use saved_model::Manifest;
 pub use worker::{Input, Worker};

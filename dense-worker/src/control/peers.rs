@@ -69,17 +69,21 @@ impl Trainer {
     /// (invariant RK-2).
     pub(super) async fn step_together(&mut self, pass: u32, peers: Peers, next: Next) -> Result<Made, WorkerError> {
         let cuts = peers.leads() && self.cutter.is_due(self.tracker.steps + 1);
+        let parts = peers.leads() && self.membership.group() > peers.generation;
+        let always = Turn { stops: self.stopping, cuts, parts, ..Turn::default() };
         let mine = match &next {
             Next::Batch(fetched) => Turn {
                 samples: u32::try_from(fetched.prepared.batch.size).unwrap_or(u32::MAX),
                 bytes: fetched.prepared.batch.bytes as f32,
-                stops: self.stopping,
-                cuts,
+                ..always
             },
-            Next::Dry => Turn { stops: self.stopping, cuts, ..Turn::default() },
+            Next::Dry => always,
             Next::Interrupted => Turn { stops: true, ..Turn::default() },
         };
         let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
+        if agreed.parts() && !peers.in_turns && !agreed.stops() {
+            return Err(WorkerError::AnotherJoins);
+        }
         // In turns, what is looked up is trained on: lookups count.
         if agreed.stops() && (!peers.in_turns || agreed.samples() == 0) {
             return Ok(Made::End(End::Interrupted));

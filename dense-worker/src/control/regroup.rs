@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{info, warn};
 use zagros_collective::{CollectiveError, Place, Rendezvous};
 use zagros_coordinator_client::wait_for_group;
 use zagros_embedding_client::Permit;
@@ -49,16 +49,24 @@ impl Trainer {
         let (mut after, mut fruitless) = (0, 0);
         loop {
             let steps = self.tracker.steps;
-            let lost = match self.train_in_group(after, point).await {
-                Err(WorkerError::Peers(error)) if self.forms_again(&error) => error,
+            let ended = self.train_in_group(after, point).await;
+            let left = match ended.map_err(|error| error.by_index(&self.indices)) {
+                Err(WorkerError::Peers(error)) if self.forms_again(&error) => {
+                    self.tell_lost(&error);
+                    error.into()
+                }
+                Err(joins @ WorkerError::AnotherJoins) => {
+                    info!(step = self.tracker.steps, "{joins}");
+                    joins
+                }
                 ended => return ended,
             };
             fruitless = if self.tracker.steps > steps { 0 } else { fruitless + 1 };
             if fruitless > FRUITLESS {
-                return Err(lost.into());
+                return Err(left);
             }
             after = self.peers.map_or(after, |peers| peers.generation);
-            self.give_up_group(&lost).await?;
+            self.leave_group().await?;
         }
     }
 
@@ -89,9 +97,10 @@ impl Trainer {
         loop {
             self.observer.on(&Event::WaitingFor("the other dense workers".to_owned()));
             let group = self.next_group(after).await?;
+            self.indices.clone_from(&group.workers);
             match self.meet_in(&group, Arc::clone(&rendezvous)).await {
                 Err(WorkerError::Peers(error)) if self.forms_again(&error) && fruitless < FRUITLESS => {
-                    self.tell_lost(&error);
+                    self.tell_lost(&error.numbered(&self.indices));
                     (after, fruitless) = (group.generation, fruitless + 1);
                 }
                 met => {
@@ -150,8 +159,7 @@ impl Trainer {
     }
 
     /// Leaves nothing of the group's last step under way: what was pushed is acknowledged and told, what was read is known.
-    async fn give_up_group(&mut self, error: &CollectiveError) -> Result<(), WorkerError> {
-        self.tell_lost(error);
+    async fn leave_group(&mut self) -> Result<(), WorkerError> {
         self.tracker.pause();
         self.place = None;
         self.unapplied = self.dense.call(Dense::leave_group).await?;
@@ -178,7 +186,8 @@ impl Trainer {
         self.broken_off = self.stream.broken_off().filter(|_| mine.pass == furthest.pass);
         self.pushes.count_from(self.next_seq);
         let generation = self.peers.map_or(0, |peers| peers.generation);
-        self.observer.on(&Event::Regrouped { step: self.tracker.steps, generation, source: source as u32 });
+        let (step, workers) = (self.tracker.steps, self.indices.clone());
+        self.observer.on(&Event::Regrouped { step, generation, source: workers[source], workers });
         Ok(self.pass)
     }
 

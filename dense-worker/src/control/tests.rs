@@ -71,6 +71,7 @@ impl Setting {
             control: self.control.clone(),
             connect: Arc::new(move |_| Ok(Arc::clone(&shard))),
             index: 0,
+            supersede: false,
             rendezvous: None,
             registry: Registry::new(),
             observer: self.steps.clone(),

@@ -245,6 +245,7 @@ pub(crate) fn progress(report: &StepReport, checkpoint_step: u64) -> Progress {
         samples_per_second: report.samples_per_second,
         loss: report.loss_smoothed,
         staleness: report.staleness,
+        trained: false,
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Trainer {
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Them, once it has.
     pub(crate) peers: Option<Peers>,
+    /// Index of each, by rank.
+    pub(crate) indices: Vec<u32>,
     /// It has trained in this run, so that its state is worth going on with.
     pub(crate) begun: bool,
     /// Pass over the data that it is in; their number once all are over.

@@ -52,6 +52,8 @@ pub struct Worker {
     pub connect: Connect,
     /// Position among the workers: 0 .. workers − 1.
     pub index: u32,
+    /// The process that was in its place before is known to be gone: its lease need not run out first.
+    pub supersede: bool,
     /// How it meets the other workers; a job of one worker needs none.
     pub rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Where metrics are registered.
@@ -187,6 +189,7 @@ impl Worker {
             release: env!("CARGO_PKG_VERSION").to_owned(),
             files: files.iter().map(data_file).collect(),
             position: self.resume.as_ref().map(|point| point.training().position()),
+            supersede: self.supersede,
         };
         let patience = self.job.cluster.patience;
         Ok(Membership::join(Arc::clone(&self.control), request, patience, &self.shutdown).await?)
@@ -221,6 +224,8 @@ impl Worker {
             Ok(outcome) => outcome,
             Err(error) => return Err(trainer.explained(error).await),
         };
+        // From now on nobody is needed but for what this worker still does alone.
+        trainer.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
         // What was measured is kept even where the model cannot be.
         let saved = match trainer.pull_weights().await {
             Ok(()) => self.save(&trainer, outcome).await,
@@ -284,6 +289,7 @@ impl Worker {
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
             rendezvous: self.rendezvous.clone(),
             peers: None,
+            indices: Vec::new(),
             begun: false,
             pass: 0,
             broken_off: None,

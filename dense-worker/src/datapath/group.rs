@@ -17,7 +17,7 @@ use crate::metrics::Stage;
 use crate::model::{DenseModel, ModelError, StepOutput};
 
 /// Numbers in a [`Turn`].
-const TURN: usize = 4;
+const TURN: usize = 5;
 
 /// The group, and the gradients that are summed in it.
 pub(crate) struct Together {
@@ -42,6 +42,8 @@ pub(crate) struct Turn {
     pub(crate) stops: bool,
     /// A checkpoint is due after the step; the first worker says so.
     pub(crate) cuts: bool,
+    /// Another worker waits to join; the first worker says so.
+    pub(crate) parts: bool,
 }
 
 /// What all workers bring, by rank: the same on all of them.
@@ -57,6 +59,11 @@ impl Agreed {
     /// Whether a checkpoint is cut after the step.
     pub(crate) fn cuts(&self) -> bool {
         self.0.iter().any(|turn| turn.cuts)
+    }
+
+    /// Whether all leave the group, for another with more workers, instead of making the step.
+    pub(crate) fn parts(&self) -> bool {
+        self.0.iter().any(|turn| turn.parts)
     }
 
     /// Of all workers; 0 when no worker has a batch left.
@@ -97,15 +104,17 @@ impl Dense {
         let (rank, world) = (together.group.rank(), together.group.world());
         let mut all = vec![0.0; world * TURN];
         // f32 counts samples exactly up to 2²⁴, more than any batch has.
-        let words = [mine.samples as f32, mine.bytes, f32::from(mine.stops), f32::from(mine.cuts)];
+        let flag = f32::from;
+        let words = [mine.samples as f32, mine.bytes, flag(mine.stops), flag(mine.cuts), flag(mine.parts)];
         all[rank * TURN..][..TURN].copy_from_slice(&words);
         together.group.all_reduce_sum(&mut all)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        let turn = |&[samples, bytes, stops, cuts]: &[f32; TURN]| Turn {
+        let turn = |&[samples, bytes, stops, cuts, parts]: &[f32; TURN]| Turn {
             samples: samples as u32,
             bytes,
             stops: stops > 0.0,
             cuts: cuts > 0.0,
+            parts: parts > 0.0,
         };
         Ok(Agreed(all.as_chunks::<TURN>().0.iter().map(turn).collect()))
     }

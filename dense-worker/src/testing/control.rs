@@ -39,13 +39,13 @@ impl ControlPlane for FakeControl {
     }
 
     fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
-        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1 }))
+        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1, over: false }))
     }
 
     fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
         let reason = self.stop.lock().unwrap().clone();
         let stop = reason.is_some();
-        answer(Ok(HeartbeatResponse { generation: 1, stop, reason: reason.unwrap_or_default() }))
+        answer(Ok(HeartbeatResponse { generation: 1, stop, reason: reason.unwrap_or_default(), group: 0 }))
     }
 
     fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {

@@ -2,6 +2,7 @@
 
 mod apart;
 mod counting;
+mod elastic;
 mod pooling;
 mod rejoin;
 mod resume;
@@ -140,6 +141,7 @@ impl Cluster {
             control: self.control.clone(),
             connect: Arc::clone(&self.connect),
             index: 0,
+            supersede: false,
             rendezvous: None,
             registry: self.registry.clone(),
             observer,
@@ -159,8 +161,7 @@ fn request(job: &Job, index: u32) -> JoinRequest {
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: "test".to_owned(),
-        files: Vec::new(),
-        position: None,
+        ..JoinRequest::default()
     }
 }
 

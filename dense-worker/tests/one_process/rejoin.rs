@@ -25,7 +25,7 @@ fn users(count: u64) -> String {
     text
 }
 
-fn job_with(folder: &Path, workers: u32, sets: &[&str]) -> Job {
+pub(super) fn job_with(folder: &Path, workers: u32, sets: &[&str]) -> Job {
     let fixed = [USERS, "train.batch_size=500", "train.staleness=2", "cluster.lease_seconds=1", "cluster.servers=2"];
     let mut job = job_over(users(80_000), folder, &[&fixed[..], sets].concat());
     job.cluster.workers = workers;
@@ -33,13 +33,13 @@ fn job_with(folder: &Path, workers: u32, sets: &[&str]) -> Job {
 }
 
 /// Ends another worker, as if its process were gone, after a step.
-struct Killer {
+pub(super) struct Killer {
     after: u64,
-    victim: OnceLock<AbortHandle>,
+    pub(super) victim: OnceLock<AbortHandle>,
 }
 
 impl Killer {
-    fn after(step: u64) -> Arc<Self> {
+    pub(super) fn after(step: u64) -> Arc<Self> {
         Arc::new(Self { after: step, victim: OnceLock::new() })
     }
 }
@@ -52,21 +52,25 @@ impl Observer for Killer {
     }
 }
 
-struct Run {
+pub(super) struct Run {
     job: Job,
     cluster: Cluster,
-    tally: Tally,
+    pub(super) tally: Tally,
     meeting: Arc<InProcess>,
-    folder: RunFolder,
+    pub(super) folder: RunFolder,
 }
 
 impl Run {
-    async fn new(job: Job) -> Self {
+    pub(super) async fn new(job: Job) -> Self {
         let (cluster, folder) = (Cluster::start(&job).await, RunFolder::create(&job).unwrap());
         Self { job, cluster, tally: Tally::default(), meeting: Arc::new(InProcess::default()), folder }
     }
 
-    fn start(&self, index: u32, observers: Vec<Arc<dyn Observer>>) -> JoinHandle<Result<Summary, WorkerError>> {
+    pub(super) fn start(
+        &self,
+        index: u32,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> JoinHandle<Result<Summary, WorkerError>> {
         self.start_at(self.meeting.clone(), index, observers)
     }
 
@@ -78,6 +82,7 @@ impl Run {
     ) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = Worker {
             index,
+            supersede: false,
             rendezvous: Some(meeting),
             connect: self.tally.of(&self.cluster.connect),
             registry: Registry::new(),
@@ -111,12 +116,12 @@ impl Run {
     }
 }
 
-async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
+pub(super) async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
     tokio::time::timeout(LATE, task).await.expect("a worker hangs")
 }
 
 /// How often the ids that only one row has are trained on in a run without a loss: those and the passes.
-async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
+pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
     let passes = job.train.epochs;
     let run = Run::new(job).await;
     let workers: Vec<_> = (0..run.job.cluster.workers).map(|index| run.start(index, Vec::new())).collect();

@@ -89,6 +89,7 @@ async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
             control: cluster.control.clone(),
             connect: Arc::clone(&cluster.connect),
             index,
+            supersede: false,
             rendezvous: (job.cluster.workers > 1).then(|| meeting.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
             observer: if leads { Arc::new(Several(observers)) } else { Arc::new(Silent) },

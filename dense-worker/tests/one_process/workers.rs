@@ -40,6 +40,7 @@ pub(super) async fn train_parts(
             control: cluster.control.clone(),
             connect: Arc::clone(&cluster.connect),
             index,
+            supersede: false,
             rendezvous: Some(meeting.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
             observer,

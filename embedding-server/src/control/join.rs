@@ -24,8 +24,7 @@ pub(crate) async fn join(
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
-        files: Vec::new(),
-        position: None,
+        ..JoinRequest::default()
     };
     Membership::join(control, request, job.cluster.patience, shutdown).await
 }

@@ -86,7 +86,7 @@ impl ControlPlane for FakeCoordinator {
     fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
         answer(self.change(|state| {
             state.joined = Some(request);
-            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0 };
+            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0, over: false };
             state.refuse_join.clone().map_or(Ok(joined), Err)
         }))
     }
@@ -96,7 +96,8 @@ impl ControlPlane for FakeCoordinator {
             state.load = request.load.or(state.load);
             let generation = state.map.as_ref().map_or(0, |map| map.generation().0);
             let reason = state.stop.clone();
-            let told = HeartbeatResponse { generation, stop: reason.is_some(), reason: reason.unwrap_or_default() };
+            let told =
+                HeartbeatResponse { generation, stop: reason.is_some(), reason: reason.unwrap_or_default(), group: 0 };
             state.refuse_heartbeat.clone().map_or(Ok(told), Err)
         }))
     }

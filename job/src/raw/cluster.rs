@@ -14,6 +14,11 @@ pub(crate) struct Cluster {
     /// one worker; several are started by `zagros up` or by hand, never by `zagros train`.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) workers: u32,
+    /// As many dense workers must be left for training to go on without one that is lost and that nobody replaces
+    /// within `patience_seconds`; worker 0, which reports and saves, is always needed. One that comes back later joins
+    /// the others again. In mode `hybrid` only. Default: all of them, so that the run ends.
+    #[schemars(range(min = 1, max = 1024))]
+    pub(crate) min_workers: Option<u32>,
     /// Buckets that rows are placed by, at least one per server; fixed for the life of a model.
     #[schemars(range(min = 1, max = 65536))]
     pub(crate) buckets: u32,
@@ -54,6 +59,7 @@ impl Default for Cluster {
         Self {
             servers: 1,
             workers: 1,
+            min_workers: None,
             buckets: 1024,
             coordinator: "127.0.0.1:7700".to_owned(),
             server_addresses: vec!["127.0.0.1:0".to_owned()],

@@ -28,6 +28,7 @@ impl Resolver<'_> {
         Cluster {
             servers: raw.servers,
             workers: raw.workers,
+            min_workers: raw.min_workers,
             buckets: raw.buckets,
             coordinator: raw.coordinator,
             server_addresses: raw.server_addresses,
@@ -56,6 +57,20 @@ impl Resolver<'_> {
             let help = "several workers stop together at a batch that is not finite: leave it at \"refuse\", or train \
                         with one worker";
             self.problem("train.non_finite", message, "with one worker only", help);
+        }
+    }
+
+    /// Whether workers may be missed.
+    pub(super) fn min_workers_fit(&mut self, cluster: &raw::Cluster, mode: raw::Mode) {
+        let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
+        if least > workers {
+            let message = format!("`cluster.min_workers` is {least}, and the job has {workers} dense workers");
+            let help = "have at most as many as `cluster.workers`";
+            self.problem("cluster.min_workers", message, "more than there are", help);
+        } else if least < workers && mode != raw::Mode::Hybrid {
+            let message = "`cluster.min_workers` lets training go on without a lost worker".to_owned();
+            let help = "only in mode \"hybrid\" do the others go on; in the other modes leave the key out";
+            self.problem("cluster.min_workers", message, "only in mode hybrid", help);
         }
     }
 
@@ -142,6 +157,18 @@ fn port(address: &str) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job, problems};
+
+    #[test]
+    fn workers_are_missed_in_mode_hybrid_and_only_as_many_as_there_are() {
+        let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
+        assert_eq!(job(CRITEO, &workers("min_workers = 1")).cluster.min_workers, Some(1));
+        let found = problems(CRITEO, &workers("min_workers = 3"));
+        assert_eq!(found, ["`cluster.min_workers` is 3, and the job has 2 dense workers"]);
+        let found = problems(CRITEO, &workers("min_workers = 1\n[train]\nmode = 'sync'\nstaleness = 0"));
+        assert_eq!(found, ["`cluster.min_workers` lets training go on without a lost worker"]);
+        let all = workers("min_workers = 2\n[train]\nmode = 'sync'\nstaleness = 0");
+        assert_eq!(job(CRITEO, &all).cluster.min_workers, Some(2));
+    }
 
     #[test]
     fn several_workers_listen_at_addresses() {

@@ -59,6 +59,19 @@ pub enum Problem {
     TooLarge,
 }
 
+/// Whose fault a failure is: programs give each an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Names, rights or credentials are wrong.
+    Setting,
+    /// What was asked for is not there.
+    Missing,
+    /// The store does not answer.
+    Away,
+    /// The disk, or more than a store can hold.
+    Machine,
+}
+
 impl Problem {
     fn help(self) -> &'static str {
         match self {
@@ -85,6 +98,21 @@ impl StoreError {
             Self::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
             Self::Bucket { problem, .. } => *problem == Problem::Missing,
             Self::Place { .. } => false,
+        }
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Place { .. } => Fault::Setting,
+            Self::Disk { .. } => Fault::Machine,
+            Self::Bucket { problem, .. } => match problem {
+                Problem::Refused | Problem::NoBucket | Problem::Environment => Fault::Setting,
+                Problem::Missing => Fault::Missing,
+                Problem::Away => Fault::Away,
+                Problem::TooLarge => Fault::Machine,
+            },
         }
     }
 
@@ -167,5 +195,20 @@ mod tests {
         assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), Problem::Refused);
         assert_eq!(explain(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
         assert_eq!(explain(&generic("connection refused\nmore")), (Problem::Away, "connection refused".to_owned()));
+    }
+
+    #[test]
+    fn whose_fault_it_is_goes_with_what_helps() {
+        let bucket = |problem| StoreError::Bucket {
+            what: "write",
+            place: "s3://models/a".to_owned(),
+            endpoint: "http://127.0.0.1:9".to_owned(),
+            problem,
+            reason: String::new(),
+        };
+        let faults = [Problem::Refused, Problem::NoBucket, Problem::Missing, Problem::Away, Problem::TooLarge]
+            .map(|problem| bucket(problem).fault());
+        assert_eq!(faults, [Fault::Setting, Fault::Setting, Fault::Missing, Fault::Away, Fault::Machine]);
+        assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), Fault::Setting);
     }
 }

@@ -19,7 +19,7 @@ mod folder;
 mod upload;
 mod url;
 
-pub use error::{Problem, StoreError};
+pub use error::{Fault, Problem, StoreError};
 pub use folder::{Folder, Input};
 
 #[cfg(test)]

@@ -12,11 +12,9 @@ use tokio::process::Command;
 use zagros_dense_worker::Summary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate};
 use zagros_plumbing::process::cpu_time_of_children;
+use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 
-use crate::answer::answer;
 use crate::args::BenchScalingArgs;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::{err, out};
 
 /// Training rows of `--quick`, and its batch.
 const QUICK: (u64, usize) = (20_000, 512);

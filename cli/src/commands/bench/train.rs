@@ -9,14 +9,12 @@ use zagros_ingest::Batch;
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics::Registry;
+use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 
 use super::workload;
-use crate::answer::answer;
 use crate::args::{BenchModel, BenchTrainArgs};
 use crate::embedded::Embedded;
-use crate::exit::{Exit, Failure, OrInternal};
 use crate::meter::{Meter, Window};
-use crate::print::out;
 use crate::report;
 
 /// Steps before the counted ones: tables grow, caches warm, threads start.
@@ -87,6 +85,7 @@ async fn run(args: &BenchTrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64)
         control,
         connect: servers.connect(),
         index: 0,
+        supersede: false,
         rendezvous: None,
         registry,
         observer: meter.clone(),

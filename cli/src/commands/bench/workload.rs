@@ -5,8 +5,7 @@ use std::path::Path;
 use zagros_ingest::Batch;
 use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
 use zagros_job::{Job, Overrides};
-
-use crate::exit::{Exit, Failure};
+use zagros_shell::{Exit, Failure};
 
 /// Samples per step, as every peer runs this workload.
 pub(super) const BATCH: usize = 4096;

@@ -5,13 +5,11 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_export::{ExportError, Exported, Format, Source};
+use zagros_shell::{Exit, Failure, answer, err};
 
 use super::model::Model;
 use super::{failed, progress};
-use crate::answer::answer;
 use crate::args::InspectModelArgs;
-use crate::exit::{Exit, Failure};
-use crate::print::err;
 
 /// Writes the table that was named.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {

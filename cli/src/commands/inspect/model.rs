@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_dense_worker::{Manifest, WorkerError};
+use zagros_shell::{Exit, Failure, OrInternal};
 use zagros_store::Folder;
 
-use crate::exit::{Exit, Failure, OrInternal};
 use crate::resume::failed;
 
 const MANIFEST: &str = "manifest.json";

@@ -2,14 +2,12 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
+use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{Found, Header, Reader, TableHeader, bucket, decode, find, holds, parts};
 
 use super::draw::number;
 use super::model::Model;
 use super::{failed, file_name};
-use crate::answer::answer;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
 
 /// Numbers a line.
 const COLUMNS: usize = 8;

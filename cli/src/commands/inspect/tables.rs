@@ -3,14 +3,12 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
+use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{Content, Kind, Norms, Reader, Rows, SnapshotError, TableHeader, decode, parts};
 
 use super::draw::{bars, number, sparkline};
 use super::model::Model;
 use super::{failed, progress};
-use crate::answer::answer;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
 
 /// Bins of a line's histogram, and of one table's own.
 const SMALL: usize = 12;

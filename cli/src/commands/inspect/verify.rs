@@ -4,13 +4,11 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::Manifest;
+use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{Checked, file_crc};
 
 use super::model::Model;
 use super::{file_name, progress};
-use crate::answer::answer;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
 
 /// A file, and what is wrong with it.
 #[derive(Serialize)]

@@ -86,7 +86,9 @@ async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_reaches_the_subscriber_with_its_reason() {
-    let heartbeat = script(|_| Ok(HeartbeatResponse { generation: 3, stop: true, reason: "run finished".to_owned() }));
+    let reason = "run finished".to_owned();
+    let last = HeartbeatResponse { generation: 3, stop: true, reason, group: 0 };
+    let heartbeat = script(move |_| Ok(last.clone()));
     let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
     let mut view = membership.subscribe();
     let told = view.wait_for(|view| view.stop.is_some()).await.unwrap().clone();

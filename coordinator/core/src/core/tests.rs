@@ -15,6 +15,7 @@ fn core(servers: u32, workers: u32) -> Core {
         job: "test".to_owned(),
         servers,
         workers,
+        min_workers: workers,
         buckets: 64,
         passes: 2,
         fixed_splits: false,
@@ -41,6 +42,7 @@ fn request(seat: Seat, incarnation: u64) -> JoinRequest {
         release: "0.1.0".to_owned(),
         files: if is_worker { vec![file] } else { Vec::new() },
         position: None,
+        supersede: false,
     }
 }
 
@@ -149,7 +151,8 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
     let alone = ask(&mut core, 0, &second).unwrap();
     assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
     let first = core.join(at(1), &at_port(Seat::worker(0), 1)).unwrap();
-    let expected = GroupResponse { generation: 1, rank: 1, world: 2, store: "127.0.0.1:800".to_owned(), ..alone };
+    let (store, workers) = ("127.0.0.1:800".to_owned(), vec![0, 1]);
+    let expected = GroupResponse { generation: 1, rank: 1, world: 2, store, workers, ..alone };
     assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
     assert_eq!(ask(&mut core, 1, &first).map(|group| (group.generation, group.rank)), Ok((1, 0)));
 
@@ -370,3 +373,5 @@ fn what_members_tell_is_kept() {
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
+
+mod lost;

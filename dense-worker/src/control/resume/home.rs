@@ -36,22 +36,9 @@ impl Home {
     }
 }
 
-/// That checkpoints can be written where the job wants them, before anything else is done: a bucket that is not there
-/// or credentials that are wrong would be noticed only by the first checkpoint.
-///
-/// # Errors
-/// What is wrong, where, and what to do.
-pub fn check_checkpoints(job: &Job) -> Result<(), WorkerError> {
-    if job.checkpoint.keep == 0 && job.output.keep_best == 0 {
-        return Ok(());
-    }
-    Ok(Home::of(job)?.parent.map_or(Ok(()), |parent| parent.check())?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ExitClass;
     use crate::testing::job;
 
     #[test]
@@ -65,21 +52,9 @@ mod tests {
         assert_eq!(own.runs().unwrap(), [""; 0]);
         let elsewhere = folder.path().join("elsewhere");
         job.checkpoint.folder = Some(elsewhere.display().to_string());
-        check_checkpoints(&job).unwrap();
         let home = Home::of(&job).unwrap();
         home.of_run(&run).make().unwrap();
         assert_eq!(home.runs().unwrap(), [run.name()]);
         assert!(elsewhere.join(run.name()).is_dir());
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_is_told_before_training() {
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        job.checkpoint.folder = Some("gs://models".to_owned());
-        let error = check_checkpoints(&job).unwrap_err();
-        assert_eq!(error.exit_class(), ExitClass::Usage);
-        assert!(error.to_string().contains("only s3:// and file:// are known"), "{error}");
-        job.checkpoint.keep = 0;
-        check_checkpoints(&job).unwrap();
     }
 }

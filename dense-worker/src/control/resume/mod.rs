@@ -12,6 +12,5 @@ mod training;
 
 pub(crate) use cut::Cutter;
 pub(crate) use home::Home;
-pub use home::check_checkpoints;
 pub use point::{LastRun, ResumePoint};
 pub(crate) use training::{FileSize, Training};

@@ -126,7 +126,7 @@ fn all_know_what_all_bring() {
         let (samples, stops) = turns[rank];
         dense.barrier().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
-        dense.agree(Turn { samples, bytes: 10.0, stops, cuts: false }).unwrap()
+        dense.agree(Turn { samples, bytes: 10.0, stops, ..Turn::default() }).unwrap()
     });
     for agreed in told {
         let agreed = agreed.unwrap();

@@ -66,7 +66,7 @@ impl DlrmPass {
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
-        let loss = top.through_loss((input, d_input), &mut share, course, dropout)?;
+        let loss = top.through_loss((input, Some(d_input)), &mut share, course, dropout)?;
         let slopes = d_input.values(rows);
         match bottom {
             Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), course)?,

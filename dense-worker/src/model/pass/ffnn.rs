@@ -13,7 +13,8 @@ use crate::model::mlp::Dropout;
 pub(in crate::model) struct FfnnPass {
     /// `[chunk, numeric + ΣD]`.
     input: Matrix,
-    d_input: Matrix,
+    /// `[chunk, ΣD]`: nobody asks for the slopes of the numeric inputs. None where there are no others.
+    d_input: Option<Matrix>,
     numeric: usize,
     layers: Stack,
 }
@@ -26,7 +27,8 @@ impl FfnnPass {
         gradients: &mut impl Iterator<Item = Tensor>,
     ) -> Result<Self, ModelError> {
         let inputs = ffnn.layers.inputs();
-        let (input, d_input) = (Matrix::aligned(CHUNK, inputs)?, Matrix::aligned(CHUNK, inputs)?);
+        let input = Matrix::aligned(CHUNK, inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(CHUNK, inputs - numeric)).transpose()?;
         Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, CHUNK, true, gradients)? })
     }
 
@@ -50,9 +52,10 @@ impl FfnnPass {
             head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
             tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
         }
-        let loss = layers.through_loss((input, d_input), &mut share, course, dropout)?;
-        for (sample, slopes) in d_input.values(rows).chunks_exact(stride).enumerate() {
-            share.gradients[sample * width..][..width].copy_from_slice(&slopes[numeric..][..width]);
+        let loss = layers.through_loss((input, d_input.as_ref()), &mut share, course, dropout)?;
+        let Some(d_input) = d_input else { return Ok(loss) };
+        for (sample, slopes) in d_input.values(rows).chunks_exact(d_input.stride()).enumerate() {
+            share.gradients[sample * width..][..width].copy_from_slice(&slopes[..width]);
         }
         Ok(loss)
     }

@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use crate::model::{ModelError, int};
 
 /// Floats of a cache line: rows that begin at one are written faster by libtorch's products.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// A row-major matrix of f32. Its memory is its own: no other tensor sees it but the views that its methods lend
 /// out, which end before it is next used as a slice.
@@ -45,6 +45,11 @@ impl Matrix {
     /// `[rows, columns]`, the first `rows` rows, for libtorch to read or write.
     pub(super) fn rows(&self, rows: usize) -> Result<Tensor, ModelError> {
         Ok(self.tensor.f_narrow(0, 0, int(rows))?.f_narrow(1, 0, int(self.columns))?)
+    }
+
+    /// All of it, for libtorch to read or write.
+    pub(super) fn whole(&self) -> Result<Tensor, ModelError> {
+        Ok(self.tensor.f_narrow(1, 0, int(self.columns))?)
     }
 
     /// The first `rows` rows, with what lies between them.

@@ -2,6 +2,8 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::Course;
+use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
 /// A layer's weight as products see it, and what they need besides.
@@ -11,6 +13,9 @@ pub(super) struct Products {
     weight: Tensor,
     /// The same, transposed.
     transposed: Tensor,
+    /// `[outputs, inputs]`, the weight's gradient while chunks add to it, where its rows would begin anywhere else: those that
+    /// begin at a cache line are written a fifth faster.
+    sum: Option<Matrix>,
     half: Option<Half>,
 }
 
@@ -41,7 +46,10 @@ impl Products {
             }
             false => None,
         };
-        Ok(Self { weight, transposed, half })
+        let (outputs, inputs) = (usize::try_from(size[0]).unwrap_or(0), usize::try_from(size[1]).unwrap_or(0));
+        let is_wide = inputs > LINE && !inputs.is_multiple_of(LINE);
+        let sum = (half.is_none() && is_wide).then(|| Matrix::aligned(outputs, inputs)).transpose()?;
+        Ok(Self { weight, transposed, sum, half })
     }
 
     /// Takes note of a change of the weight; due before each batch.
@@ -67,38 +75,55 @@ impl Products {
         Ok(())
     }
 
-    /// `sum` = slopesᵀ·input, added to what `earlier` chunks gave. `input` is that of the last [`Self::forward`].
+    /// slopesᵀ·input, added to what chunks before gave; all of it is in `gradient` after the last chunk. `input` is that
+    /// of the last [`Self::forward`].
     pub(super) fn weight_gradient(
         &mut self,
         slopes: &Tensor,
         input: &Tensor,
-        sum: &mut Tensor,
-        earlier: bool,
+        gradient: &mut Tensor,
+        course: &Course<'_>,
     ) -> Result<(), ModelError> {
-        let Some(half) = &mut self.half else {
-            let _ =
-                if earlier { sum.f_addmm_(&slopes.f_tr()?, input)? } else { slopes.f_tr()?.f_mm_out(sum, input)? };
-            return Ok(());
+        let earlier = course.earlier;
+        let add = |sum: &mut Tensor| -> Result<(), ModelError> {
+            let slopes = slopes.f_tr()?;
+            let _ = if earlier { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
+            Ok(())
+        };
+        let half = match (&mut self.half, &self.sum) {
+            (None, None) => return add(gradient),
+            (None, Some(sum)) => {
+                let mut sum = sum.whole()?;
+                add(&mut sum)?;
+                return if course.last { Ok(gradient.f_copy_(&sum)?) } else { Ok(()) };
+            }
+            (Some(half), _) => half,
         };
         let rows = slopes.size()[0];
         let (mut copy, input) = (half.slopes.f_narrow(0, 0, rows)?, half.input.f_narrow(0, 0, rows)?);
         copy.f_copy_(slopes)?;
         let product = copy.f_tr()?.f_mm(&input)?;
         if earlier {
-            let _ = sum.f_add_(&product)?;
+            let _ = gradient.f_add_(&product)?;
         } else {
-            sum.f_copy_(&product)?;
+            gradient.f_copy_(&product)?;
         }
         Ok(())
     }
 
-    /// `d_input` = slopes·W, for the slopes of the last [`Self::weight_gradient`].
+    /// `d_input` = slopes·W, for the slopes of the last [`Self::weight_gradient`]; of as many of the last inputs as
+    /// `d_input` has columns.
     pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
+        let (inputs, wanted) = (self.weight.size()[1], d_input.size()[1]);
+        let of = |weight: &Tensor| weight.f_narrow(1, inputs - wanted, wanted);
         match &self.half {
             None => {
-                let _ = slopes.f_mm_out(d_input, &self.weight)?;
+                let _ = slopes.f_mm_out(d_input, &of(&self.weight)?)?;
             }
-            Some(half) => d_input.f_copy_(&half.slopes.f_narrow(0, 0, slopes.size()[0])?.f_mm(&half.weight)?)?,
+            Some(half) => {
+                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
+                d_input.f_copy_(&slopes.f_mm(&of(&half.weight)?)?)?;
+            }
         }
         Ok(())
     }

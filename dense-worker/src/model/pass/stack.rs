@@ -91,11 +91,12 @@ impl Stack {
         Ok(())
     }
 
-    /// From the network's last input to the loss and back to `d_input`: writes the logits of `share`, and gives the sum
+    /// From the network's last input to the loss and back to `d_input`, which is of as many of the last inputs as it has
+    /// columns: writes the logits of `share`, and gives the sum
     /// of its losses.
     pub(super) fn through_loss(
         &mut self,
-        (input, d_input): (&Matrix, &Matrix),
+        (input, d_input): (&Matrix, Option<&Matrix>),
         share: &mut Share<'_>,
         course: &mut Course<'_>,
         dropout: &mut Dropout,
@@ -105,7 +106,8 @@ impl Stack {
         self.forward(&input, rows, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
         let loss = cross_entropy(share.logits, share.labels, course.batch, self.d_output(rows));
-        self.backward(&input, rows, course, Some(&d_input.rows(rows)?))?;
+        let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
+        self.backward(&input, rows, course, d_input.as_ref())?;
         Ok(loss)
     }
 
@@ -146,7 +148,7 @@ impl Stack {
                 Some(before) => Some(before.d_output.rows(rows)?),
                 None => d_input.map(Tensor::shallow_clone),
             };
-            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, course.earlier)?;
+            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, course)?;
             course.finished(layer.d_weight.numel() + layer.d_bias.numel());
             if let Some(wanted) = &mut wanted {
                 layer.products.input_gradient(&slopes, wanted)?;

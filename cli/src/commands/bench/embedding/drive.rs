@@ -9,9 +9,9 @@ use zagros_ingest::Batch;
 use zagros_protocol::TableId;
 use zagros_protocol::control::DescribeRequest;
 use zagros_protocol::datapath::{Access, Encoding};
+use zagros_shell::{Exit, Failure, OrInternal};
 
 use super::side::{Cpu, Side};
-use crate::exit::{Exit, Failure, OrInternal};
 
 /// Batches that each client keeps for lookups and updates alone.
 const KEPT: usize = 8;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zagros_protocol::datapath::Encoding;
+use zagros_shell::out;
 
 use super::drive::{Measured, Stretch};
 use super::limits::Limit;
-use crate::print::out;
 
 /// One run of the benchmark.
 #[derive(Debug, Serialize)]

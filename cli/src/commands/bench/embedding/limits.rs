@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use zagros_plumbing::process::cpu_time;
 use zagros_protocol::datapath::Encoding;
+use zagros_shell::{Exit, Failure, OrInternal};
 
 use super::drive::Stretch;
-use crate::exit::{Exit, Failure, OrInternal};
 
 /// Far more than a batch takes on loopback.
 const TIMEOUT: Duration = Duration::from_secs(30);

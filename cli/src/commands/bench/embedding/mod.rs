@@ -14,9 +14,8 @@ use self::figures::{Case, Figures, Shape};
 use self::limits::Exchange;
 use self::side::Side;
 use super::workload::{self, BATCH};
-use crate::answer::answer;
 use crate::args::BenchEmbeddingArgs;
-use crate::exit::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, OrInternal, answer};
 
 /// Batches before the counted ones: tables grow, caches warm, connections open.
 const WARM_UP: u64 = 20;

@@ -11,9 +11,9 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
+use zagros_shell::{Exit, Failure, OrInternal};
 
 use crate::embedded::Embedded;
-use crate::exit::{Exit, Failure, OrInternal};
 use crate::up::{Plan, Supervisor};
 
 /// Embedding servers, and how a client reaches them.

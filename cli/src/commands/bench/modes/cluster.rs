@@ -8,10 +8,10 @@ use zagros_dense_worker::{RunFolder, Summary};
 use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::process::cpu_time_of_children;
+use zagros_shell::{Exit, Failure, OrInternal};
 
 use super::link::Line;
 use super::proxy::{Proxy, Running};
-use crate::exit::{Exit, Failure, OrInternal};
 use crate::up::{Plan, RoleName, Supervisor};
 
 /// What a run came to.

@@ -1,10 +1,10 @@
 //! What was measured, mode by mode, beside the first.
 
 use serde::Serialize;
+use zagros_shell::out;
 
 use super::cluster::Ran;
 use super::workload::Setting;
-use crate::print::out;
 
 /// Hybrid's samples a second over sync's that a millisecond each way is to give at least.
 const SPEED_GOAL: f64 = 2.0;

@@ -19,10 +19,8 @@ use zagros_plumbing::durable;
 use self::figures::{Case, Figures};
 use self::link::Line;
 use self::workload::{SERVERS, Setting, WORKERS};
-use crate::answer::answer;
 use crate::args::BenchModesArgs;
-use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::err;
+use zagros_shell::{Exit, Failure, OrInternal, answer, err};
 
 /// Staleness of mode async where hybrid's own is not given: the default of both.
 const USUAL: usize = 4;

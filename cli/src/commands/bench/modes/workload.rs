@@ -4,10 +4,9 @@ use std::path::Path;
 
 use zagros_ingest::synthetic::{SyntheticSpec, generate};
 use zagros_job::{Job, Mode, Overrides};
+use zagros_shell::{Exit, Failure, load_job};
 
 use crate::args::BenchModesArgs;
-use crate::exit::{Exit, Failure};
-use crate::start::load_job;
 
 /// Workers and servers of every run.
 pub(super) const WORKERS: u32 = 2;

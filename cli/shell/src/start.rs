@@ -9,24 +9,24 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use crate::exit::{Exit, Failure, OrInternal};
 
 /// Reads and checks a job file with overrides from the command line and the environment.
-pub(crate) fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
+pub fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
     load_job_for(path, sets, &Machine::this())
 }
 
 /// As [`load_job`], with threads planned for a machine.
-pub(crate) fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<Job, Failure> {
+pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
     Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
 /// Who has how many threads of the machine.
-pub(crate) fn describe_threads(job: &Job, machine: &Machine) -> String {
+pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
     machine.describe(&ThreadPlan { torch, parse, server })
 }
 
 /// Pulls `shutdown` at Ctrl-C and SIGTERM; a second Ctrl-C ends the process at once.
-pub(crate) fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
+pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
     Signals::install(shutdown.clone(), second_signal).or_internal()
 }
 

@@ -7,20 +7,20 @@ use zagros_plumbing::durable;
 
 /// Content of a `roles/<role>.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Announcement {
+pub struct Announcement {
     /// `coordinator`, `embedding-server-0`, `dense-worker-0`, …
-    pub(crate) role: String,
+    pub role: String,
     /// Process id.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// `host:port` of gRPC; empty for a worker, which serves none.
-    pub(crate) address: String,
+    pub address: String,
     /// `host:port` of /healthz, /readyz and /metrics.
-    pub(crate) admin: String,
+    pub admin: String,
 }
 
 impl Announcement {
     /// Writes it whole or not at all.
-    pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -28,7 +28,7 @@ impl Announcement {
     }
 
     /// Reads it; `None` while it is not there yet.
-    pub(crate) fn read(path: &Path) -> Option<Self> {
+    pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
 }

@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 
 /// A whole answer on standard output, for a program to read: half of one must not look like success. A reader
 /// that went away wanted no more.
-pub(crate) fn answer(text: &str) -> Result<(), Failure> {
+pub fn answer(text: &str) -> Result<(), Failure> {
     answer_to(anstream::stdout(), text)
 }
 

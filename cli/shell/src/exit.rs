@@ -5,12 +5,13 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use crate::print::err;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
+
+use crate::err;
 
 /// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Done.
     Success,
     /// A bug or an unforeseen failure of the machine.
@@ -29,7 +30,7 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// The process's exit code.
-    pub(crate) fn code(self) -> u8 {
+    pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
             Self::Internal => 1,
@@ -42,7 +43,7 @@ impl Exit {
     }
 
     /// What the code of another zagros process means.
-    pub(crate) fn meaning(code: i32) -> &'static str {
+    pub fn meaning(code: i32) -> &'static str {
         match code {
             0 => "finished",
             1 => "internal error",
@@ -65,23 +66,24 @@ impl From<Exit> for ExitCode {
 
 /// An error with the exit code it deserves.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     exit: Exit,
     report: Report,
 }
 
 impl Failure {
-    pub(crate) fn new(exit: Exit, report: impl Into<Report>) -> Self {
+    /// An error that tells everything itself.
+    pub fn new(exit: Exit, report: impl Into<Report>) -> Self {
         Self { exit, report: report.into() }
     }
 
     /// A one-line error and what to do about it.
-    pub(crate) fn with_help(exit: Exit, what: impl fmt::Display, help: impl fmt::Display) -> Self {
+    pub fn with_help(exit: Exit, what: impl fmt::Display, help: impl fmt::Display) -> Self {
         Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
     }
 
     /// An error of a library, with those of its causes that it does not tell itself.
-    pub(crate) fn from_error(exit: Exit, error: impl Error) -> Self {
+    pub fn from_error(exit: Exit, error: impl Error) -> Self {
         let mut chain = vec![error.to_string()];
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -96,20 +98,29 @@ impl Failure {
     }
 
     /// Logs the error, which ends nothing.
-    pub(crate) fn warn(self, what: &str) {
+    pub fn warn(self, what: &str) {
         tracing::warn!(error = %self.report, "{what}");
     }
 
     /// Shows the error on standard error and gives the exit code.
-    pub(crate) fn print(self) -> ExitCode {
+    fn print(self) -> ExitCode {
         err!("{:?}", self.report);
         self.exit.into()
     }
 }
 
+/// Runs a program's command to its end; the process's exit code.
+pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ExitCode {
+    install_printer();
+    match command() {
+        Ok(code) => code.into(),
+        Err(failure) => failure.print(),
+    }
+}
+
 /// How errors look: broken into lines for a person at a terminal, whole for a log, a script and `up`, where a
 /// path cut in two is found by nobody.
-pub(crate) fn install_printer() {
+fn install_printer() {
     let is_terminal = std::io::stderr().is_terminal();
     let handler = move |_: &_| -> Box<dyn ReportHandler> {
         Box::new(MietteHandlerOpts::new().wrap_lines(is_terminal).break_words(false).build())
@@ -119,7 +130,7 @@ pub(crate) fn install_printer() {
 }
 
 /// For results whose error can only be a bug or the machine.
-pub(crate) trait OrInternal<T> {
+pub trait OrInternal<T> {
     /// Turns the error into an internal failure.
     fn or_internal(self) -> Result<T, Failure>;
 }

@@ -1,4 +1,4 @@
-//! `zagros status`: what a running coordinator knows.
+//! `status`: what a running coordinator knows.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use zagros_protocol::control::StatusRequest;
 use crate::answer::answer;
 use crate::args::StatusArgs;
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::print::out;
+use crate::out;
 
 /// Asks once and prints.
-pub(crate) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let patience = Duration::from_secs(args.patience);
     let control = GrpcControlPlane::connect(&args.coordinator, patience);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;

@@ -1,4 +1,4 @@
-//! `zagros health`: whether a role lives, by its own account. A process that hangs still accepts connections.
+//! `health`: whether a role lives, by its own account. A process that hangs still accepts connections.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use zagros_plumbing::ask::ask;
 
 use crate::args::HealthArgs;
 use crate::exit::{Exit, Failure};
-use crate::print::out;
+use crate::out;
 
 /// Asks once; success is an answer of 200.
-pub(crate) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let help = "the role's log has the cause; its HTTP address is the key cluster.admin";
     let answer = ask(&args.admin, path, Duration::from_secs(args.patience)).await;

@@ -1,0 +1,51 @@
+//! `embedding-server`: one shard of a job's rows, in this process.
+
+use std::sync::Arc;
+
+use zagros_embedding_server::ServerConfig;
+use zagros_job::Job;
+use zagros_protocol::ServerIndex;
+
+use crate::args::ServerArgs;
+use crate::checkpoints::check_checkpoints;
+use crate::exit::{Exit, Failure};
+use crate::role::Role;
+use crate::start::load_job;
+
+/// How many threads serve requests, which must be known before anything runs on them.
+pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
+    Ok(load_job(&args.config.config, &args.config.sets)?.cluster.server_threads)
+}
+
+/// Serves the data path of one shard until told to stop.
+pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
+    let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
+    // Each server writes its own rows: what is wrong with its environment is told now.
+    check_checkpoints(&role.job)?;
+    let address = address(&role.job, args.index)?;
+    let grpc = role.bind("cluster.server_addresses", address).await?;
+    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    role.announce(&args.config, Some(&grpc), &http)?;
+    let config = ServerConfig {
+        job: Arc::clone(&role.job),
+        index: ServerIndex(args.index),
+        control: role.control()?,
+        advertised: role.advertised(args.advertise, &grpc)?,
+        data_listener: grpc,
+        admin_listener: Some(http),
+        registry: role.registry.clone(),
+    };
+    let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;
+    ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+    Ok(role.exit())
+}
+
+fn address(job: &Job, index: u32) -> Result<&str, Failure> {
+    let addresses = &job.cluster.server_addresses;
+    // One address serves all when each server has a host (or a free port) of its own.
+    let address = if addresses.len() == 1 { addresses.first() } else { addresses.get(index as usize) };
+    address.map(String::as_str).ok_or_else(|| {
+        let what = format!("cluster.server_addresses has {} entries, none for server {index}", addresses.len());
+        Failure::with_help(Exit::Usage, what, "give one address per server, or one for all")
+    })
+}

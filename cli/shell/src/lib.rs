@@ -1,0 +1,30 @@
+//! What the programs of Zagros share: how they start, print, end, and play the roles that need no torch.
+//!
+//! ```text
+//! zagros-server ──► commands: coordinator, embedding-server, status, health
+//!                        │
+//! zagros ── its own ─────┴──► role, runtime, start ──► exit codes, answers, lines
+//! ```
+//!
+//! A command answers an [`Exit`] or a [`Failure`]; [`conclude`] makes the process's exit code of it.
+
+mod announce;
+mod answer;
+mod args;
+mod checkpoints;
+mod commands;
+mod exit;
+pub mod print;
+mod role;
+mod runtime;
+mod start;
+
+pub use announce::Announcement;
+pub use answer::answer;
+pub use args::{ConfigArgs, Logging};
+pub use checkpoints::check_checkpoints;
+pub use commands::ServerCommand;
+pub use exit::{Exit, Failure, OrInternal, conclude};
+pub use role::Role;
+pub use runtime::block_on;
+pub use start::{describe_threads, load_job, load_job_for, watch_signals};

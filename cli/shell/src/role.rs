@@ -1,0 +1,120 @@
+//! One role in this process: what every one of them has, whatever it does.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_job::Job;
+use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::metrics;
+
+use crate::announce::Announcement;
+use crate::args::ConfigArgs;
+use crate::exit::{Exit, Failure, OrInternal};
+use crate::start::{load_job, watch_signals};
+
+/// What every role process has.
+#[derive(Debug)]
+pub struct Role {
+    /// The job, as this role was told it.
+    pub job: Arc<Job>,
+    /// For people: `embedding server 1`.
+    pub name: String,
+    /// Pulled by a signal, or when the parent dies.
+    pub shutdown: Shutdown,
+    /// Which signal came, if any.
+    pub signals: Signals,
+    /// Where the role registers its metrics.
+    pub registry: metrics::Registry,
+}
+
+impl Role {
+    /// Reads the job and listens for signals.
+    ///
+    /// # Errors
+    /// When the job file is wrong.
+    pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
+        let job = Arc::new(load_job(&config.config, &config.sets)?);
+        let shutdown = Shutdown::new();
+        let signals = watch_signals(&shutdown)?;
+        if config.exit_with_parent {
+            exit_with_parent(shutdown.clone());
+        }
+        let registry = metrics::Registry::new();
+        metrics::describe_process(&registry, env!("CARGO_PKG_VERSION"));
+        Ok(Self { job, name, shutdown, signals, registry })
+    }
+
+    /// Listens on the address that the key of the job file gives.
+    ///
+    /// # Errors
+    /// When the port is taken, with what to do.
+    pub async fn bind(&self, key: &str, address: &str) -> Result<TcpListener, Failure> {
+        TcpListener::bind(address).await.map_err(|error| {
+            let what = format!("{} cannot listen on {address} ({key}): {error}", self.name);
+            let help = format!("stop what uses that port, or choose another: --set {key}=HOST:PORT");
+            Failure::with_help(Exit::Cluster, what, help)
+        })
+    }
+
+    /// Says where it listens, to the log and to the file that was asked for.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn announce(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
+        let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
+        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        let admin = http.local_addr().or_internal()?.to_string();
+        tracing::info!(address, admin, "listening");
+        let Some(path) = &config.announce else { return Ok(()) };
+        let role = self.name.replace(' ', "-");
+        Announcement { role, pid: std::process::id(), address, admin }.write(path).or_internal()?;
+        tracing::info!(file = %path.display(), "announced");
+        Ok(())
+    }
+
+    /// The coordinator, which need not answer yet.
+    ///
+    /// # Errors
+    /// When its address is none.
+    pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
+        let cluster = &self.job.cluster;
+        let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.patience);
+        Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
+    }
+
+    /// Where others reach this role: the address that was given, or the one that it listens on.
+    ///
+    /// # Errors
+    /// When it listens on all addresses of the machine, of which none was given.
+    pub fn advertised(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
+        if let Some(given) = given {
+            return Ok(given);
+        }
+        let address = listener.local_addr().or_internal()?;
+        if address.ip().is_unspecified() {
+            let what = format!("{} listens on {address}, which no worker can connect to by that name", self.name);
+            return Err(Failure::with_help(Exit::Usage, what, "tell workers where it is: --advertise HOST:PORT"));
+        }
+        Ok(address.to_string())
+    }
+
+    /// Success unless a signal asked for the end.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.signals.exit_code().map_or(Exit::Success, |code| Exit::Signal(code as u8))
+    }
+}
+
+/// Requests the end when standard input closes. A plain thread: a read of a pipe cannot be cancelled.
+fn exit_with_parent(shutdown: Shutdown) {
+    std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        // Nothing is ever written to it: the read returns when the parent is gone.
+        let _ = std::io::stdin().read_to_end(&mut rest);
+        // First of all: the log went to the parent too, so nothing after this may matter.
+        shutdown.request();
+        tracing::warn!("the parent process is gone, stopping");
+    });
+}

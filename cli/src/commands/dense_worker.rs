@@ -1,0 +1,60 @@
+//! `zagros dense-worker`: one dense worker of a job, in this process.
+
+use std::sync::Arc;
+
+use zagros_collective::{GlooRendezvous, Rendezvous};
+use zagros_dense_worker::{RunFolder, Silent, Worker};
+use zagros_embedding_client::GrpcShard;
+use zagros_job::Job;
+use zagros_plumbing::admin;
+use zagros_shell::{Exit, Failure, OrInternal, Role};
+
+use crate::args::WorkerArgs;
+use crate::resume::Start;
+use crate::terminal::Terminal;
+
+/// Trains until the data ends.
+pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
+    let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
+    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    let rendezvous = rendezvous(&role, args.advertise).await?;
+    role.announce(&args.config, None, &http)?;
+    let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
+    tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
+
+    // One worker writes for all.
+    let start = match args.folder {
+        _ if args.index > 0 => None,
+        Some(path) => Some(Start::within(RunFolder::open(path).or_internal()?, &role.job, args.fresh)?),
+        None => Some(Start::of(&role.job, args.fresh)?),
+    };
+    let patience = role.job.cluster.patience;
+    let worker = Worker {
+        job: Job::clone(&role.job),
+        control: role.control()?,
+        connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
+        index: args.index,
+        supersede: args.supersede,
+        rendezvous,
+        registry: role.registry.clone(),
+        observer: Arc::new(Silent),
+        folder: start.as_ref().map(|start| start.folder.clone()),
+        resume: start.as_ref().and_then(|start| start.point.clone()),
+        shutdown: role.shutdown.clone(),
+    };
+    crate::report::finish(worker, Terminal::new(true), &role.signals).await
+}
+
+/// Where the other workers of a run of several find this one.
+async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
+    let cluster = &role.job.cluster;
+    if cluster.workers == 1 {
+        return Ok(None);
+    }
+    let listener = role.bind("cluster.worker_address", &cluster.worker_address).await?;
+    let address = role.advertised(advertise, &listener)?;
+    let listener = listener.into_std().or_internal()?;
+    listener.set_nonblocking(false).or_internal()?;
+    let rendezvous = GlooRendezvous::new(listener, address);
+    Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
+}

@@ -1,0 +1,121 @@
+//! Workers that are lost: replaced, missed, back again, or no longer needed.
+
+use super::*;
+
+/// One server and workers that have met, of whom as many must stay.
+fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
+    let mut core = Core::new(CoreConfig { min_workers, ..core(1, workers).config });
+    join(&mut core, 0, Seat::server(0));
+    let joined: Vec<_> = (0..workers).map(|index| core.join(at(0), &reachable(index, 1)).unwrap()).collect();
+    let group = core.group(at(0), &ask_after(&joined[0], 0)).unwrap();
+    assert_eq!((group.generation, group.world), (1, workers));
+    core.take_notices();
+    (core, joined)
+}
+
+fn reachable(index: u32, incarnation: u64) -> JoinRequest {
+    JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(Seat::worker(index), incarnation) }
+}
+
+/// Time goes by, in which these are heard.
+fn hear(core: &mut Core, seconds: std::ops::RangeInclusive<u64>, members: &[&JoinResponse]) {
+    for second in seconds.step_by(2) {
+        for member in members {
+            beat(core, second, member).unwrap();
+        }
+    }
+}
+
+fn trained(core: &mut Core, seconds: u64, worker: &JoinResponse) {
+    let progress = Some(Progress { trained: true, ..Progress::default() });
+    let request = HeartbeatRequest { member: worker.member, epoch: worker.epoch, progress, load: None };
+    core.heartbeat(at(seconds), &request).unwrap();
+}
+
+#[test]
+fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
+    let (mut core, workers) = met(3, 2);
+    let [first, second, _] = &workers[..] else { unreachable!() };
+    hear(&mut core, 2..=40, &[first, second]);
+    let told = core.group(at(40), &ask_after(first, 1)).unwrap().waiting_for;
+    assert_eq!(told, "dense worker 2 is lost: silent for longer than its lease");
+    hear(&mut core, 42..=42, &[first, second]);
+    let group = core.group(at(42), &ask_after(first, 1)).unwrap();
+    assert_eq!((group.generation, group.rank, group.world, &group.workers[..]), (2, 0, 2, &[0, 1][..]));
+    assert_eq!(core.status(at(42)).members[3].state, "given up");
+    let given_up = Notice::GivenUp { seat: Seat::worker(2), patience: PATIENCE, left: 2 };
+    assert_eq!(core.take_notices().last(), Some(&given_up));
+
+    // One less would be too few.
+    hear(&mut core, 44..=82, &[first]);
+    let told = beat(&mut core, 84, first).unwrap();
+    assert!(told.reason.contains("dense worker 1 is lost: silent for"), "{}", told.reason);
+    assert!(told.reason.ends_with("; 1 workers are left, and `cluster.min_workers` is 2"), "{}", told.reason);
+}
+
+#[test]
+fn a_worker_that_was_given_up_comes_back_and_the_others_are_told() {
+    let (mut core, workers) = met(3, 1);
+    let [first, _, third] = &workers[..] else { unreachable!() };
+    hear(&mut core, 2..=42, &[first, third]);
+    let group = core.group(at(42), &ask_after(third, 1)).unwrap();
+    assert_eq!((group.rank, &group.workers[..]), (1, &[0, 2][..]));
+    assert_eq!(beat(&mut core, 43, first).unwrap().group, 2);
+    let back = core.join(at(43), &reachable(1, 2)).unwrap();
+    assert_eq!(beat(&mut core, 43, first).unwrap().group, 2, "it is not ready yet");
+    let group = core.group(at(44), &ask_after(&back, 0)).unwrap();
+    assert_eq!((group.generation, group.rank, &group.workers[..]), (3, 1, &[0, 1, 2][..]));
+    assert_eq!(beat(&mut core, 44, first).unwrap().group, 3);
+}
+
+#[test]
+fn the_first_worker_is_always_needed() {
+    let (mut core, workers) = met(3, 1);
+    hear(&mut core, 2..=44, &[&workers[1], &workers[2]]);
+    let outcome = core.outcome().expect("an end").reason();
+    assert!(outcome.starts_with("dense worker 0 is lost") && !outcome.contains("min_workers"), "{outcome}");
+}
+
+#[test]
+fn whoever_has_seen_the_end_of_a_worker_gets_its_seat_at_once() {
+    let (mut core, workers) = met(2, 2);
+    let Work::Split(first) = assign(&mut core, 1, &workers[1], 0).unwrap() else { panic!("no split") };
+    assert_eq!(core.join(at(2), &reachable(1, 2)).unwrap_err().kind, RefusalKind::Unavailable);
+    let successor = JoinRequest { supersede: true, ..reachable(1, 2) };
+    // What does not fit takes nobody's seat.
+    let other = JoinRequest { files: Vec::new(), ..successor.clone() };
+    assert_eq!(core.join(at(2), &other).unwrap_err().kind, RefusalKind::Invalid);
+    assert!(core.take_notices().is_empty() && beat(&mut core, 2, &workers[1]).is_ok());
+
+    let joined = core.join(at(2), &successor).unwrap();
+    assert_eq!(joined.epoch, 2);
+    assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }, Notice::Joined { epoch: 2, .. }]));
+    assert_eq!(beat(&mut core, 3, &workers[1]).unwrap_err().kind, RefusalKind::Fenced);
+    assert_eq!(assign(&mut core, 3, &joined, 0).unwrap(), Work::Split(first));
+    let server = JoinRequest { supersede: true, ..request(Seat::server(0), 2) };
+    assert_eq!(core.join(at(3), &server).unwrap_err().kind, RefusalKind::Unavailable, "its rows are not given away");
+}
+
+#[test]
+fn a_worker_that_is_lost_after_training_is_missed_by_nobody() {
+    for leaves_first in [true, false] {
+        let (mut core, workers) = met(2, 2);
+        trained(&mut core, 1, &workers[0]);
+        if leaves_first {
+            leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
+            assert_eq!(core.outcome(), None, "the other may still be at work");
+            core.tick(at(5));
+            core.tick(at(9));
+            core.tick(at(13));
+        } else {
+            hear(&mut core, 2..=60, &[&workers[0]]);
+            assert_eq!(core.outcome(), None);
+            assert!(core.join(at(60), &reachable(1, 2)).unwrap().over, "nothing is left for another one");
+            let first = &workers[0];
+            let (member, epoch, outcome) = (first.member, first.epoch, Outcome::Finished as i32);
+            core.leave(at(61), &LeaveRequest { member, epoch, outcome, reason: String::new() }).unwrap();
+        }
+        assert_eq!(core.outcome(), Some(&RunOutcome::Finished), "the first leaves first: {leaves_first}");
+        assert!(core.join(at(62), &reachable(1, 3)).unwrap().over);
+    }
+}

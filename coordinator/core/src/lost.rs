@@ -1,0 +1,97 @@
+//! What becomes of a run whose worker is lost: another process is waited for in its place; where none comes, the run goes
+//! on with the others if they are enough, or fails.
+
+use std::time::Duration;
+
+use zagros_protocol::Refusal;
+use zagros_protocol::control::JoinRequest;
+
+use crate::core::Core;
+use crate::members::{Lapse, MemberState};
+use crate::{Notice, Role, RunOutcome, Seat};
+
+impl Core {
+    /// Lets leases run out, and gives up workers that nobody has replaced in time.
+    pub(crate) fn expire(&mut self, now: Duration) {
+        for lapse in self.members.expire(now) {
+            self.lost(lapse);
+        }
+        while let Some(lapse) = self.members.overdue(now, self.config.patience) {
+            if !self.can_do_without(lapse.seat) {
+                return self.finish(RunOutcome::Failed(self.why_not_without(lapse)));
+            }
+            self.members.give_up(lapse.seat);
+            let (seat, patience, left) = (lapse.seat, self.config.patience, self.workers_alive());
+            self.notices.push(Notice::GivenUp { seat, patience, left });
+        }
+    }
+
+    /// Whether the asker may have the seat. Who vouches that its last holder is gone need not wait for the lease.
+    pub(crate) fn check_vacant(&mut self, now: Duration, seat: Seat, request: &JoinRequest) -> Result<(), Refusal> {
+        let is_held = self.members.held(seat, request.incarnation).is_some();
+        if is_held && request.supersede && seat.role == Role::DenseWorker {
+            let silence = self.members.lose(now, seat);
+            self.lost(Lapse { seat, silence });
+        }
+        self.members.check_vacant(now, seat, request.incarnation)
+    }
+
+    /// A worker that comes when training is over.
+    pub(crate) fn nothing_is_left_for(&self, request: &JoinRequest) -> bool {
+        let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
+        let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
+        is_worker && (is_over || (self.is_trained() && request.index > 0))
+    }
+
+    /// The run is over once the first worker has finished, which saves what all have trained, and none of the others
+    /// still works.
+    pub(crate) fn finish_after_the_last(&mut self) {
+        let finished = MemberState::Left { finished: true };
+        let works = |index| {
+            let state = self.members.state(Seat::worker(index));
+            !matches!(state, Some(MemberState::Left { finished: true } | MemberState::Lost | MemberState::GivenUp))
+        };
+        if self.members.state(Seat::worker(0)) == Some(finished) && !(1..self.config.workers).any(works) {
+            self.finish(RunOutcome::Finished);
+        }
+    }
+
+    fn lost(&mut self, lapse: Lapse) {
+        let splits = self.release(lapse.seat);
+        self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
+        self.finish_after_the_last();
+    }
+
+    /// The first worker, which reports and saves, has made its last step together with the others.
+    fn is_trained(&self) -> bool {
+        let first = self.members.iter().find(|(seat, _)| *seat == Seat::worker(0));
+        first.and_then(|(_, first)| first.progress).is_some_and(|progress| progress.trained)
+    }
+
+    fn can_do_without(&self, seat: Seat) -> bool {
+        let are_enough = self.group.generation() > 0 && self.workers_alive() >= self.config.min_workers;
+        seat != Seat::worker(0) && (are_enough || self.is_trained())
+    }
+
+    fn why_not_without(&self, lapse: Lapse) -> String {
+        let Lapse { seat, silence } = lapse;
+        let few = if self.config.min_workers < self.config.workers && seat != Seat::worker(0) {
+            format!(
+                "; {} workers are left, and `cluster.min_workers` is {}",
+                self.workers_alive(),
+                self.config.min_workers
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            "{seat} is lost: silent for {silence:.1?}, and no other process has taken its place within {:.1?} \
+             (a longer `cluster.patience_seconds` waits longer){few}",
+            self.config.patience
+        )
+    }
+
+    fn workers_alive(&self) -> u32 {
+        (0..self.config.workers).filter(|index| self.members.alive(Seat::worker(*index)).is_some()).count() as u32
+    }
+}

@@ -1,0 +1,91 @@
+//! A worker is lost and nobody takes its place: those left go on without it, and take it in again when it comes back
+//! (invariant RK-3).
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::rejoin::{Killer, Run, job_with, unharmed, within};
+use super::*;
+
+/// As soon as nobody comes for so long.
+const SETS: [&str; 3] = ["cluster.patience_seconds=3", "data.shuffle_rows=3000", "train.evaluate_every=40"];
+
+fn job(folder: &Path) -> Job {
+    let mut job = job_with(folder, 3, &SETS);
+    job.cluster.min_workers = Some(2);
+    job
+}
+
+/// Who trains, of each group that was told of.
+fn groups(told: &Recording) -> Vec<Vec<u32>> {
+    let told = told.0.lock().unwrap();
+    let workers = |event: &Event| match event {
+        Event::Regrouped { workers, .. } => Some(workers.clone()),
+        _ => None,
+    };
+    told.iter().filter_map(workers).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_three_workers_train_on_every_row_without_the_third() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, whole) = unharmed(job(folder.path())).await;
+    let run = Run::new(job(folder.path())).await;
+    let (killer, told) = (Killer::after(20), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![told.clone(), killer.clone()]);
+    // Ranks are not indices once the worker in between is lost.
+    let (mut lost, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
+    killer.victim.set(lost.abort_handle()).expect("set once");
+    assert!(within(&mut lost).await.is_err());
+    let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
+    assert_eq!(groups(&told), [vec![0, 2]]);
+    assert_eq!((first.steps, first.samples, first.evaluation), (third.steps, third.samples, third.evaluation));
+    assert!(first.samples >= whole.samples);
+    let pushes = run.tally.by_id();
+    let left_out = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+    assert_eq!(left_out, 0, "of {} rows", own.len());
+    let scored = evaluate(&run.folder, &[], None).await.unwrap();
+    assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
+}
+
+/// Makes steps last once two train, so that there is something left to train when the third is back.
+struct Slow(OnceLock<()>);
+
+impl Observer for Slow {
+    fn on(&self, event: &Event) {
+        match event {
+            Event::Regrouped { workers, .. } if workers.len() == 2 => drop(self.0.set(())),
+            Event::Step(_) if self.0.get().is_some() => std::thread::sleep(Duration::from_millis(20)),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, _) = unharmed(job(folder.path())).await;
+    let run = Run::new(job(folder.path())).await;
+    let (killer, told) = (Killer::after(20), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![told.clone(), Arc::new(Slow(OnceLock::new())), killer.clone()]);
+    let (mut second, mut lost) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
+    killer.victim.set(lost.abort_handle()).expect("set once");
+    assert!(within(&mut lost).await.is_err());
+    let regrouped = async {
+        while groups(&told).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LATE, regrouped).await.expect("the others do not go on");
+    let mut back = run.start(2, Vec::new());
+    let mut summaries = Vec::new();
+    for worker in [&mut first, &mut second, &mut back] {
+        summaries.push(within(worker).await.unwrap().unwrap());
+    }
+    assert_eq!(groups(&told), [vec![0, 1], vec![0, 1, 2]]);
+    let first = &summaries[0];
+    assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
+    let pushes = run.tally.by_id();
+    let left_out = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+    assert_eq!(left_out, 0, "of {} rows", own.len());
+}

@@ -1,0 +1,90 @@
+//! `zagros-server`: the roles that hold and place rows, in a program without libtorch.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+use zagros_tests::{Program, Running};
+
+use crate::fixture::Fixture;
+
+/// Batches one after the other, so that the same run gives the same losses.
+const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
+
+/// A role of a cluster of the fixture's job, which says in `roles/` where it listens.
+fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&str]) -> Running {
+    let announce = format!("roles/{}.json", arguments.join(""));
+    let coordinator = format!("cluster.coordinator={coordinator}");
+    let addresses = ["cluster.server_addresses=[\"127.0.0.1:0\"]", "cluster.admin=127.0.0.1:0", coordinator.as_str()];
+    let sets = STRICT.iter().chain(&addresses).flat_map(|set| ["--set", set]);
+    let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
+    fixture.start_program(program, all)
+}
+
+fn told(fixture: &Fixture, role: &str, key: &str) -> String {
+    let told: Value = serde_json::from_str(&fixture.read(&format!("roles/{role}.json"))).expect("JSON");
+    told[key].as_str().expect("an address").to_owned()
+}
+
+/// What the loader of the system would load for it, by name.
+fn libraries(program: Program) -> String {
+    let listed = Command::new("ldd").arg(program.path()).output().expect("ldd starts");
+    String::from_utf8(listed.stdout).expect("text")
+}
+
+#[test]
+fn only_zagros_links_libtorch() {
+    let (zagros, server) = (libraries(Program::Zagros), libraries(Program::Server));
+    assert!(zagros.contains("libtorch_cpu.so"), "the check looks at something: {zagros}");
+    assert!(server.contains("librocksdb"), "{server}");
+    for library in ["torch", "c10"] {
+        assert!(!server.contains(library), "zagros-server links {library}: {server}");
+    }
+}
+
+#[test]
+fn both_programs_explain_the_same_commands_in_the_same_words() {
+    let fixture = Fixture::new(10);
+    for command in ["coordinator", "embedding-server", "status", "health"] {
+        let help = |program| fixture.start_program(program, [command, "--help"]).finish().expect(0).stdout;
+        let of_server = help(Program::Server).replace("zagros-server ", "zagros ");
+        assert_eq!(help(Program::Zagros), of_server);
+    }
+}
+
+#[test]
+fn a_cluster_of_both_programs_trains_as_one_of_zagros_alone() {
+    let fixture = Fixture::new(4_000);
+    let sets = STRICT.iter().flat_map(|set| ["--set", set]);
+    fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(0);
+    let alone = fixture.losses();
+
+    let mut coordinator = role(&fixture, Program::Server, "127.0.0.1:0", &["coordinator"]);
+    coordinator.wait_for_line("announced");
+    let address = told(&fixture, "coordinator", "address");
+    let servers =
+        ["0", "1"].map(|index| role(&fixture, Program::Server, &address, &["embedding-server", "--index", index]));
+    let status = ["status", "--coordinator", &address, "--json"];
+    let status = fixture.start_program(Program::Server, status).finish().expect(0);
+    let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
+    assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"waiting".into()));
+    let admin = told(&fixture, "coordinator", "admin");
+    fixture.start_program(Program::Server, ["health", &admin]).finish().expect(0);
+    let worker = role(&fixture, Program::Zagros, &address, &["dense-worker", "--fresh"]);
+    for process in servers.into_iter().chain([coordinator, worker]) {
+        process.finish().expect(0);
+    }
+    assert_eq!(alone.len(), 16);
+    assert_eq!(fixture.losses(), alone);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_what_to_do() {
+    let fixture = Fixture::new(10);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    role(&fixture, Program::Server, &address, &["coordinator"]).finish().expect(4).says(&[
+        &format!("coordinator cannot listen on {address} (cluster.coordinator)"),
+        "stop what uses that port, or choose another: --set cluster.coordinator=HOST:PORT",
+    ]);
+}
