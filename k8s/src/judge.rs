@@ -41,7 +41,7 @@ pub enum Verdict {
 #[must_use]
 pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestamp) -> Verdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
-    if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) {
+    if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) || is_finished_without_some(observed) {
         return Verdict::Succeeded;
     }
     if let Some(cause) = exhausted(attempt, observed, codes) {
@@ -66,6 +66,16 @@ pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestam
         Some(pod) => failed(attempt, pod, codes),
         None => Verdict::Failed { cause: lost(attempt, observed, message), retryable: true },
     }
+}
+
+/// Whether coordinator and worker 0, which reports and saves, have ended well: the run went on without another worker
+/// (`cluster.min_workers`), or lost it after the last step.
+fn is_finished_without_some(observed: &Observed) -> bool {
+    let is_led = matches!(observed.coordinator, Some(JobState { end: Some(JobEnd::Complete { .. }), .. }));
+    let Some(workers) = observed.workers.as_ref().filter(|workers| is_led && workers.first_is_done) else {
+        return false;
+    };
+    matches!(workers.end, Some(JobEnd::Failed { .. })) || observed.lost_worker(None).is_some()
 }
 
 /// Kubernetes gave a worker up, and it was the worker's own doing.
@@ -261,6 +271,19 @@ mod tests {
         seen.coordinator = job(complete(1000));
         assert_eq!(verdict(&seen, 1005), Verdict::Settling(Duration::from_secs(10)));
         assert_eq!(blamed(verdict(&seen, 1015)), ("w0 ended with 137 (killed): why".to_owned(), true));
+    }
+
+    /// The model is saved: training once more would begin from nothing.
+    #[test]
+    fn a_run_that_ended_well_without_a_worker_is_done() {
+        let pods = vec![pod("w1", Role::Worker, 137, 995)];
+        let workers = Some(JobState { first_is_done: true, failed: 1, ..JobState::default() });
+        let mut seen = Observed { coordinator: job(complete(1000)), workers, pods, ..Observed::default() };
+        assert_eq!(verdict(&seen, 1001), Verdict::Succeeded);
+        seen.workers.as_mut().unwrap().end = ended("FailedIndexes", 1002);
+        assert_eq!(verdict(&seen, 1003), Verdict::Succeeded);
+        seen.coordinator = job(None);
+        assert_ne!(verdict(&seen, 1003), Verdict::Succeeded);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct JobState {
     pub succeeded: i32,
     /// Pods that failed or were lost.
     pub failed: i32,
+    /// Whether the pod of number 0 ended well.
+    pub first_is_done: bool,
     /// How it ended, if it has.
     pub end: Option<JobEnd>,
 }
@@ -194,7 +196,15 @@ impl JobState {
             Some(JobEnd::Failed { at: at(failed), reason: failed.reason.clone().unwrap_or_default(), message })
         });
         let count = |pods: Option<i32>| pods.unwrap_or(0);
-        Self { ready: count(status.ready), succeeded: count(status.succeeded), failed: count(status.failed), end }
+        // `0,2-4`, in ascending order.
+        let done = status.completed_indexes.as_deref().unwrap_or_default();
+        Self {
+            ready: count(status.ready),
+            succeeded: count(status.succeeded),
+            failed: count(status.failed),
+            first_is_done: done.split([',', '-']).next() == Some("0"),
+            end,
+        }
     }
 }
 
@@ -330,7 +340,8 @@ mod tests {
     fn jobs_and_sets_are_those_of_the_attempt() {
         let job = |attempt: &str, role: &str, conditions: Value| -> Job {
             let metadata = json!({"name": format!("ctr-{attempt}-{role}"), "labels": {"zagros.dev/attempt": attempt}});
-            let status = json!({"ready": 1, "succeeded": 1, "conditions": conditions});
+            let done = if attempt == "2" { "0,2-4" } else { "1-3" };
+            let status = json!({"ready": 1, "succeeded": 1, "completedIndexes": done, "conditions": conditions});
             serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
         };
         let failed = json!([{
@@ -341,6 +352,8 @@ mod tests {
         let seen = Observed::new(2, &jobs, &[], &[]);
         assert!(seen.has_leftovers && seen.has_any);
         assert_eq!(seen.ready(Role::Worker), 2);
+        assert!(seen.workers.as_ref().unwrap().first_is_done);
+        assert!(!Observed::new(1, &jobs, &[], &[]).workers.unwrap().first_is_done);
         assert_eq!(seen.coordinator.as_ref().and_then(|job| job.end.clone()), None);
         let Some(JobEnd::Failed { message, .. }) = seen.workers.and_then(|job| job.end) else { panic!("failed") };
         assert_eq!(message, "BackoffLimitExceeded: too often");

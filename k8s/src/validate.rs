@@ -121,7 +121,8 @@ fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
             None => missing = Some(format!("`{section}` is no section")),
         }
     }
-    for (section, key, item) in fallbacks() {
+    let least = least_workers(object, &document);
+    for (section, key, item) in fallbacks().into_iter().chain(least) {
         if let Some(table) = table(&mut document, section) {
             table.entry(key).or_insert(item);
         }
@@ -154,6 +155,15 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
         ("cluster", "patience_seconds", value(PATIENCE_SECONDS)),
         ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
     ]
+}
+
+/// With `elasticity` a run goes on without lost workers down to its lower bound, where the mode can do that.
+fn least_workers(object: &HybridJob, document: &DocumentMut) -> Option<(&'static str, &'static str, Item)> {
+    let least = object.spec.elasticity.as_ref()?.min_workers;
+    let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
+    let workers = object.spec.dense_workers.replicas;
+    let may = mode.is_none_or(|mode| mode == "hybrid") && workers > 1 && least <= workers;
+    may.then(|| ("cluster", "min_workers", value(i64::from(least))))
 }
 
 fn parse(text: &str) -> Result<Job, String> {
@@ -291,6 +301,21 @@ mod tests {
         assert_eq!(valid.job.name, "ctr");
         assert_eq!(valid.job.train.seed, 7);
         assert!(valid.rendered.contains("# What the user wrote stays."));
+    }
+
+    #[test]
+    fn the_lower_bound_of_elasticity_is_what_a_hybrid_run_goes_on_with() {
+        let least = |text: &str, workers: i32| {
+            let mut object = hybrid_job();
+            object.spec.dense_workers.replicas = workers;
+            object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+            validate(&object, text, &attempt(1)).unwrap().job.cluster.min_workers
+        };
+        assert_eq!(least(JOB_TEXT, 4), Some(1));
+        assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
+        assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
+        assert_eq!(least(JOB_TEXT, 1), None);
+        assert_eq!(validate(&hybrid_job(), JOB_TEXT, &attempt(1)).unwrap().job.cluster.min_workers, None);
     }
 
     /// Addresses and folders are no part of what roles compare: pods of one attempt agree.

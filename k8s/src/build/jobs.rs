@@ -62,11 +62,18 @@ fn replacing(plan: &Plan<'_>) -> Option<JobSpec> {
     ];
     Some(JobSpec {
         backoff_limit_per_index: Some(policy.backoff_limit),
-        // The others could not go on without it.
-        max_failed_indexes: Some(0),
+        // The others could not go on with fewer.
+        max_failed_indexes: Some(dispensable(plan)),
         pod_failure_policy: Some(PodFailurePolicy { rules }),
         ..JobSpec::default()
     })
+}
+
+/// How many workers the run can do without in the end.
+fn dispensable(plan: &Plan<'_>) -> i32 {
+    let workers = plan.job.replicas(Role::Worker);
+    let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());
+    workers - least.unwrap_or(workers).clamp(1, workers)
 }
 
 fn job(plan: &Plan<'_>, role: Role, spec: JobSpec) -> Job {

@@ -80,7 +80,8 @@ impl Default for ExitCodes {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.minWorkers <= self.maxWorkers").message("minWorkers is above maxWorkers"))]
 pub struct Elasticity {
-    /// At least.
+    /// At least. In mode `hybrid` a run goes on without lost workers for which none comes in time as long as so many are
+    /// left (`cluster.min_workers`, unless the job file sets it).
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: i32,
     /// At most.

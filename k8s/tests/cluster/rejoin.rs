@@ -78,6 +78,34 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
     operator.stop().await;
 }
 
+/// Kubernetes gives it up; the run goes on with those left and comes to its end.
+#[tokio::test(start_paused = true)]
+async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| {
+        job["spec"]["elasticity"] = json!({"minWorkers": 2, "maxWorkers": 4});
+        job["spec"]["denseWorkers"]["replicas"] = json!(3);
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
+    });
+    world.until_running().await;
+    let text = world.api.store().get(&key("", "configmaps", "ctr-1-job")).unwrap()["data"]["job.toml"].to_string();
+    assert!(text.contains("min_workers = 2"), "{text}");
+    for pod in ["ctr-1-worker-2-x7k2p", "ctr-1-worker-2-again1"] {
+        world.until("there", |world| world.pods().contains(&pod.to_owned())).await;
+        world.pass(30).await;
+        world.ends(pod, 139);
+    }
+    world.pass(600).await;
+    assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
+    assert_eq!(world.condition("Ready")["reason"], "WorkerLost");
+    world.trains_to_the_end();
+    world.until("over", |world| world.phase() == "Succeeded").await;
+    world.pass(60).await;
+    assert_eq!(world.status("/attempt"), 1);
+    operator.stop().await;
+}
+
 /// The coordinator gives a worker up for which none came in time, and all end with it.
 #[tokio::test(start_paused = true)]
 async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {

@@ -286,17 +286,11 @@ impl World {
     }
 
     fn job_of_pod_ends(&self, pod: &str, code: Option<i32>) {
-        let (name, is_good) = (pod.rsplitn(3, '-').last().unwrap(), code == Some(0));
-        let place = key("batch", "jobs", name);
+        let place = key("batch", "jobs", pod.rsplitn(3, '-').last().unwrap());
         let mut job = self.api.store().get(&place).unwrap();
-        let wanted = job["spec"]["parallelism"].as_i64().unwrap_or(1);
-        let succeeded = job["status"]["succeeded"].as_i64().unwrap_or(0) + i64::from(is_good);
-        job["status"]["succeeded"] = json!(succeeded);
         job["status"]["ready"] = json!((job["status"]["ready"].as_i64().unwrap_or(0) - 1).max(0));
-        let failure = if is_good { None } else { self.replaced.fails(&mut job, pod, code) };
-        let is_over = failure.is_some() || is_good && succeeded == wanted;
-        if is_over && job["status"]["conditions"].is_null() {
-            let (type_, reason) = failure.map_or(("Complete", ""), |reason| ("Failed", reason));
+        let end = self.replaced.ends(&mut job, pod, code);
+        if let Some((type_, reason)) = end.filter(|_| job["status"]["conditions"].is_null()) {
             let since = self.now().to_string();
             let condition = json!({"type": type_, "status": "True", "reason": reason, "message": "Job has ended", "lastTransitionTime": since});
             job["status"]["conditions"] = json!([condition]);
@@ -306,7 +300,8 @@ impl World {
 
     /// The whole run ends well.
     pub(crate) fn trains_to_the_end(&self) {
-        for pod in self.pods().iter().filter(|pod| !pod.contains("-server-")) {
+        let runs = |pod: &str| self.api.store().get(&key("", "pods", pod)).unwrap()["status"]["phase"] == "Running";
+        for pod in self.pods().iter().filter(|pod| !pod.contains("-server-") && runs(pod)) {
             self.ends(pod, 0);
         }
     }
