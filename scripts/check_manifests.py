@@ -2,7 +2,8 @@
 """Checks every Kubernetes object of this repository strictly against Kubernetes' own schemas, without a cluster.
 
 Objects: what the kustomizations list (and what `kubectl kustomize` makes of them, where kubectl is found), and what the
-operator would make of the HybridJobs in examples/k8s. Usage: check_manifests.py OPERATOR_BINARY
+operator would make of the HybridJobs in examples/k8s, and what Helm makes of the chart, which must be the same objects as
+the kustomizations. Prints what every pod may do and is given. Usage: check_manifests.py OPERATOR_BINARY
 Schemas come with the PyPI package kubernetes-validate, which is put into .deps/ once.
 """
 
@@ -10,6 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 from shutil import which
+
+import helm_chart
+import pods
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / ".deps" / "kubernetes-validate"
@@ -77,14 +81,28 @@ def collect(operator):
     return sources
 
 
+def charts(sources):
+    """Adds what the chart renders to; answers what is wrong with it."""
+    rendered, problems = helm_chart.checked()
+    for folder in ["k8s/manifests", "k8s/manifests/namespaced"]:
+        for name in helm_chart.differences(rendered[f"chart, {folder}"], sources[folder]):
+            problems.append(f"chart: {name} is another than in {folder}")
+    sources.update(rendered)
+    return problems
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     install()
     import kubernetes_validate
 
-    problems, checked = [], 0
+    checked = 0
     sources = collect(sys.argv[1])
+    problems = charts(sources) if helm_chart.install() else []
+    table, lacking = pods.check(sources)
+    print("\n".join(table))
+    problems += lacking
     for source, documents in sources.items():
         for document in documents:
             if document["kind"] in FOREIGN:

@@ -10,10 +10,12 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::Stage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
-use crate::crd::{AttemptFailure, CleanPodPolicy, HybridJobSpec, HybridJobStatus, Phase, Progress, RunPolicy};
-use crate::judge::{Verdict, elapsed, judge};
+use crate::crd::{
+    AttemptFailure, CleanPodPolicy, HybridJobSpec, HybridJobStatus, LastCheckpoint, Phase, Progress, RunPolicy,
+};
+use crate::judge::{Verdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
-use crate::observe::Observed;
+use crate::observe::{Lingering, Observed, PodState};
 use crate::report;
 
 /// Wait before the second attempt; doubled for each further one.
@@ -22,6 +24,8 @@ const BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 /// How often a running job is looked at: how far it is changes without an event.
 const GLANCE: Duration = Duration::from_secs(15);
+/// How long after its time a pod of an earlier attempt may still be there.
+const LINGER: SignedDuration = SignedDuration::from_secs(30);
 /// Records this step before the next.
 const AT_ONCE: Duration = Duration::ZERO;
 
@@ -42,6 +46,8 @@ pub struct Facts<'a> {
     pub template: &'a str,
     /// What there is.
     pub observed: &'a Observed,
+    /// Whether the others wait for a lost worker, which Kubernetes then starts again.
+    pub rejoins: bool,
     /// What the coordinator told just now.
     pub progress: Option<Progress>,
     /// Now.
@@ -107,7 +113,8 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         let again = Some(wait);
         return Decision { work: Work::Clear, again, ..record(facts, |_, _| ()) };
     }
-    match judge(facts.status.attempt, facts.observed, &policy.exit_codes, facts.now) {
+    let observed = facts.observed.without_replaced(back(facts));
+    match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
         Verdict::Going => going(facts, None),
         Verdict::Settling(left) => going(facts, Some(left)),
         Verdict::Succeeded => {
@@ -115,6 +122,7 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
             let note = format!("trained to the end in attempt {attempt}; the run folder is below {}", output(facts));
             end(facts, Phase::Succeeded, "Succeeded", note)
         }
+        Verdict::Exhausted { cause } => exhausted(facts, cause),
         Verdict::Failed { cause, retryable } => failed(facts, cause, retryable),
     }
 }
@@ -202,6 +210,8 @@ fn enter(status: &mut HybridJobStatus, facts: &Facts<'_>, number: i32, phase: Ph
     status.attempt = number;
     status.phase = Some(phase);
     status.progress = None;
+    status.worker_restarts = 0;
+    status.workers_back = None;
     status.output = Some(attempt.output());
     status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
     status.workers = 0;
@@ -227,7 +237,10 @@ fn pause(restarts: i32) -> Duration {
 
 fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
-    let standing = report::standing(facts.spec, facts.observed, stage);
+    let lost = if facts.rejoins { facts.observed.lost_worker(back(facts)) } else { None };
+    let standing =
+        report::standing(facts.spec, facts.observed, stage, facts.now).waiting_for(lost).held_up_by(held_up_by(facts));
+    let news = what_happened(facts, lost, standing.is_ready);
     let mut decision = record(facts, |status, facts| {
         let phase =
             if standing.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
@@ -236,13 +249,52 @@ fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
         status.roles = Some(report::counts(facts.spec, facts.observed));
         status.workers = facts.observed.ready(Role::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
+        status.last_checkpoint = last_checkpoint(facts);
+        status.worker_restarts = worker_restarts(facts);
+        if lost.is_some() && standing.is_ready {
+            status.workers_back = Some(Time(facts.now));
+        }
         Conditions::new(status, facts.generation, facts.now)
             .set(READY, standing.is_ready, &standing.reason, standing.message.clone())
             .set(SUSPENDED, false, "Running", "");
     });
-    let begun = facts.status.phase != Some(Phase::Running) && standing.is_ready;
-    decision.news = begun.then(|| news(false, "Running", "every role is ready"));
+    decision.news = news;
     Decision { work: Work::Run(stage), again: Some(settling.unwrap_or(GLANCE).min(due(facts))), ..decision }
+}
+
+/// Kept from attempt to attempt: the next one goes on from it.
+fn last_checkpoint(facts: &Facts<'_>) -> Option<LastCheckpoint> {
+    let known = facts.status.last_checkpoint.clone();
+    let step = facts.progress.as_ref().map_or(0, |progress| progress.checkpoint_step);
+    let is_new = step > 0 && known.as_ref().is_none_or(|known| known.step != step);
+    if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
+}
+
+/// When all workers were there again after the last of them was lost.
+fn back(facts: &Facts<'_>) -> Option<Timestamp> {
+    facts.status.workers_back.as_ref().map(|time| time.0)
+}
+
+/// Workers that were started again. What failed last may be the end of the attempt, but then nobody reads this.
+fn worker_restarts(facts: &Facts<'_>) -> i32 {
+    let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
+    if facts.rejoins { failed } else { 0 }
+}
+
+/// What has happened since the last look, for an Event.
+fn what_happened(facts: &Facts<'_>, lost: Option<&PodState>, is_ready: bool) -> Option<News> {
+    let restarts = worker_restarts(facts);
+    if restarts > facts.status.worker_restarts {
+        let how = lost.map_or_else(|| "a worker's pod was deleted or its node was lost".to_owned(), end_of);
+        let limit = facts.spec.run_policy.backoff_limit;
+        let note = format!("{how}; it is started again and the others wait for it (at most {limit} times each)");
+        return Some(news(true, "WorkerLost", &note));
+    }
+    if is_ready && lost.is_some() {
+        return Some(news(false, "WorkerBack", "all workers are there again and go on together"));
+    }
+    let begun = facts.status.phase != Some(Phase::Running) && is_ready;
+    begun.then(|| news(false, "Running", "every role is ready"))
 }
 
 /// Time until the deadline.
@@ -261,7 +313,31 @@ fn stage(facts: &Facts<'_>) -> Stage {
     let servers = observed.ready(Role::Server) >= facts.spec.embedding_servers.replicas;
     let ready = servers && observed.ready(Role::Coordinator) > 0;
     let is_gang = facts.spec.scheduling.gang.is_some();
+    if held_up_by(facts).is_some() {
+        return Stage::Servers;
+    }
     if is_gang || ready || observed.workers.is_some() { Stage::Everything } else { Stage::Servers }
+}
+
+/// Another attempt would begin with the same worker.
+fn exhausted(facts: &Facts<'_>, mut cause: AttemptFailure) -> Decision {
+    cause.at = Some(Time(facts.now));
+    let limit = facts.spec.run_policy.backoff_limit;
+    let why = format!("it was started again {limit} times, the limit (runPolicy.backoffLimit)");
+    let note = format!("attempt {} failed: {}; {why}", cause.attempt, cause.message);
+    let mut decision = end(facts, Phase::Failed, "BackoffLimitExceeded", note);
+    decision.status.last_failure = Some(cause);
+    decision
+}
+
+/// A worker of an earlier attempt that may still have the run folder: the next would pass over its checkpoints. One that
+/// is there long after it should have been killed is on a node that nobody hears of, and not waited for.
+fn held_up_by<'a>(facts: &Facts<'a>) -> Option<&'a str> {
+    let is_waited_for = |pod: &&Lingering| {
+        let gone = pod.until.and_then(|until| until.checked_add(LINGER).ok());
+        facts.observed.workers.is_none() && gone.is_none_or(|gone| facts.now < gone)
+    };
+    facts.observed.lingering.iter().find(is_waited_for).map(|pod| pod.name.as_str())
 }
 
 fn failed(facts: &Facts<'_>, mut cause: AttemptFailure, retryable: bool) -> Decision {

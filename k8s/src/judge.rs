@@ -5,10 +5,14 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::crd::{AttemptFailure, ExitCodes};
+use crate::names::Role;
 use crate::observe::{JobEnd, JobState, Observed, PodState};
 
 /// How long the exit codes of others are waited for after the first Job failed: the cause is rarely the first to be seen.
 pub const SETTLE: Duration = Duration::from_secs(15);
+
+/// Reasons of a Job one of whose numbers failed as often as it may.
+const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
 
 /// Where an attempt stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +23,11 @@ pub enum Verdict {
     Settling(Duration),
     /// Trained to the end.
     Succeeded,
+    /// A worker was started again as often as it may be.
+    Exhausted {
+        /// Which one, and how it ended last.
+        cause: AttemptFailure,
+    },
     /// Failed.
     Failed {
         /// Who is to blame.
@@ -32,14 +41,18 @@ pub enum Verdict {
 #[must_use]
 pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestamp) -> Verdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
-    if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete))) {
+    if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) || is_finished_without_some(observed) {
         return Verdict::Succeeded;
+    }
+    if let Some(cause) = exhausted(attempt, observed, codes) {
+        return Verdict::Exhausted { cause };
     }
     // A wrong job file or missing data does not get better by waiting.
     let hopeless = culprit(observed, codes).filter(|pod| !is_retryable(pod, codes));
     let failures = ends.iter().flatten().filter_map(|end| match end {
-        JobEnd::Failed { at, message } => Some((*at, message)),
-        JobEnd::Complete => None,
+        JobEnd::Failed { at, message, .. } => Some((*at, message.as_str())),
+        // Without a coordinator no worker that is started again finds its way back.
+        JobEnd::Complete { at } => observed.lost_worker(None).map(|_| (*at, "the run ended without a worker")),
     });
     let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
         return hopeless.map_or(Verdict::Going, |pod| failed(attempt, pod, codes));
@@ -55,6 +68,25 @@ pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestam
     }
 }
 
+/// Whether coordinator and worker 0, which reports and saves, have ended well: the run went on without another worker
+/// (`cluster.min_workers`), or lost it after the last step.
+fn is_finished_without_some(observed: &Observed) -> bool {
+    let is_led = matches!(observed.coordinator, Some(JobState { end: Some(JobEnd::Complete { .. }), .. }));
+    let Some(workers) = observed.workers.as_ref().filter(|workers| is_led && workers.first_is_done) else {
+        return false;
+    };
+    matches!(workers.end, Some(JobEnd::Failed { .. })) || observed.lost_worker(None).is_some()
+}
+
+/// Kubernetes gave a worker up, and it was the worker's own doing.
+fn exhausted(attempt: i32, observed: &Observed, codes: &ExitCodes) -> Option<AttemptFailure> {
+    let end = observed.workers.as_ref()?.end.as_ref();
+    let is_given_up = matches!(end, Some(JobEnd::Failed { reason, .. }) if GIVEN_UP.contains(&reason.as_str()));
+    let pod = culprit(observed, codes).filter(|pod| is_given_up && pod.role == Role::Worker)?;
+    let is_own_doing = is_retryable(pod, codes) && echo(pod) == 0;
+    is_own_doing.then(|| blame(attempt, pod))
+}
+
 fn is_running(job: &Option<JobState>) -> bool {
     job.as_ref().is_some_and(|job| job.end.is_none())
 }
@@ -63,15 +95,19 @@ fn is_running(job: &Option<JobState>) -> bool {
 /// "another process was gone"; of several the first.
 fn culprit<'a>(observed: &'a Observed, codes: &ExitCodes) -> Option<&'a PodState> {
     let rank = |pod: &PodState| {
-        let exit = pod.exit.as_ref();
-        let echo = match exit.map(|exit| exit.code) {
-            Some(130 | 143) => 2,
-            Some(4) => 1,
-            _ => 0,
-        };
-        (is_retryable(pod, codes), echo, exit.and_then(|exit| exit.at).unwrap_or(Timestamp::MAX))
+        let at = pod.exit.as_ref().and_then(|exit| exit.at);
+        (is_retryable(pod, codes), echo(pod), at.unwrap_or(Timestamp::MAX))
     };
     observed.pods.iter().filter(|pod| pod.exit.is_some()).min_by_key(|pod| rank(pod))
+}
+
+/// How likely it is that another's end was the reason.
+fn echo(pod: &PodState) -> u8 {
+    match pod.exit.as_ref().map(|exit| exit.code) {
+        Some(130 | 143) => 2,
+        Some(4) => 1,
+        _ => 0,
+    }
 }
 
 fn is_retryable(pod: &PodState, codes: &ExitCodes) -> bool {
@@ -79,14 +115,19 @@ fn is_retryable(pod: &PodState, codes: &ExitCodes) -> bool {
 }
 
 fn failed(attempt: i32, pod: &PodState, codes: &ExitCodes) -> Verdict {
-    let exit = pod.exit.as_ref();
-    let code = exit.map(|exit| exit.code);
-    let words = exit.map(|exit| exit_words(exit.code, &exit.reason)).unwrap_or_default();
-    let detail = exit.map(|exit| exit.message.as_str()).filter(|text| !text.is_empty());
-    let detail = detail.map(|text| format!(": {text}")).unwrap_or_default();
-    let message = format!("{} ended with {} ({words}){detail}", pod.name, code.unwrap_or_default());
-    let cause = AttemptFailure { attempt, pod: Some(pod.name.clone()), exit_code: code, at: None, message };
-    Verdict::Failed { cause, retryable: is_retryable(pod, codes) }
+    Verdict::Failed { cause: blame(attempt, pod), retryable: is_retryable(pod, codes) }
+}
+
+fn blame(attempt: i32, pod: &PodState) -> AttemptFailure {
+    let exit_code = pod.exit.as_ref().map(|exit| exit.code);
+    AttemptFailure { attempt, pod: Some(pod.name.clone()), exit_code, at: None, message: end_of(pod) }
+}
+
+/// How a pod ended: `ctr-1-worker-0 ended with 137 (killed): …`.
+pub(crate) fn end_of(pod: &PodState) -> String {
+    let Some(exit) = &pod.exit else { return format!("{} ended", pod.name) };
+    let detail = if exit.message.is_empty() { String::new() } else { format!(": {}", exit.message) };
+    format!("{} ended with {} ({}){detail}", pod.name, exit.code, exit_words(exit.code, &exit.reason))
 }
 
 /// No container told anything: its pod was deleted, or its node is gone.
@@ -124,7 +165,6 @@ pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Role;
     use crate::observe::PodExit;
 
     fn at(seconds: i64) -> Timestamp {
@@ -134,15 +174,23 @@ mod tests {
     fn pod(name: &str, role: Role, code: i32, seconds: i64) -> PodState {
         let (reason, message) = ("Error".to_owned(), "why".to_owned());
         let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(at(seconds)) });
-        PodState { name: name.to_owned(), role, is_ready: false, exit, trouble: None, leaving: None }
+        PodState { name: name.to_owned(), role, is_ready: false, exit, trouble: None, creating: None, leaving: None }
     }
 
     fn job(end: Option<JobEnd>) -> Option<JobState> {
         Some(JobState { end, ..JobState::default() })
     }
 
+    fn complete(seconds: i64) -> Option<JobEnd> {
+        Some(JobEnd::Complete { at: at(seconds) })
+    }
+
     fn broken(seconds: i64) -> Option<JobEnd> {
-        Some(JobEnd::Failed { at: at(seconds), message: "BackoffLimitExceeded".to_owned() })
+        ended("BackoffLimitExceeded", seconds)
+    }
+
+    fn ended(reason: &str, seconds: i64) -> Option<JobEnd> {
+        Some(JobEnd::Failed { at: at(seconds), reason: reason.to_owned(), message: reason.to_owned() })
     }
 
     fn verdict(observed: &Observed, now: i64) -> Verdict {
@@ -156,9 +204,9 @@ mod tests {
 
     #[test]
     fn a_run_is_done_when_coordinator_and_workers_are() {
-        let mut seen = Observed { coordinator: job(Some(JobEnd::Complete)), workers: job(None), ..Observed::default() };
+        let mut seen = Observed { coordinator: job(complete(0)), workers: job(None), ..Observed::default() };
         assert_eq!(verdict(&seen, 0), Verdict::Going);
-        seen.workers = job(Some(JobEnd::Complete));
+        seen.workers = job(complete(0));
         assert_eq!(verdict(&seen, 0), Verdict::Succeeded);
         assert_eq!(verdict(&Observed::default(), 0), Verdict::Going);
     }
@@ -211,6 +259,54 @@ mod tests {
         assert_eq!(blamed(verdict(&seen, 40)), ("w0 was lost with n7 or deleted".to_owned(), true));
         seen.pods.clear();
         assert!(blamed(verdict(&seen, 40)).0.contains("BackoffLimitExceeded"));
+    }
+
+    /// Kubernetes starts it again, and the others wait: nothing has failed yet.
+    #[test]
+    fn a_worker_that_is_replaced_fails_nothing() {
+        let pods = vec![pod("w0", Role::Worker, 137, 5)];
+        let mut seen = Observed { coordinator: job(None), workers: job(None), pods, ..Observed::default() };
+        assert_eq!(verdict(&seen, 1000), Verdict::Going);
+        // The run came to its end without it, so the next one cannot join.
+        seen.coordinator = job(complete(1000));
+        assert_eq!(verdict(&seen, 1005), Verdict::Settling(Duration::from_secs(10)));
+        assert_eq!(blamed(verdict(&seen, 1015)), ("w0 ended with 137 (killed): why".to_owned(), true));
+    }
+
+    /// The model is saved: training once more would begin from nothing.
+    #[test]
+    fn a_run_that_ended_well_without_a_worker_is_done() {
+        let pods = vec![pod("w1", Role::Worker, 137, 995)];
+        let workers = Some(JobState { first_is_done: true, failed: 1, ..JobState::default() });
+        let mut seen = Observed { coordinator: job(complete(1000)), workers, pods, ..Observed::default() };
+        assert_eq!(verdict(&seen, 1001), Verdict::Succeeded);
+        seen.workers.as_mut().unwrap().end = ended("FailedIndexes", 1002);
+        assert_eq!(verdict(&seen, 1003), Verdict::Succeeded);
+        seen.coordinator = job(None);
+        assert_ne!(verdict(&seen, 1003), Verdict::Succeeded);
+    }
+
+    #[test]
+    fn a_worker_that_was_replaced_before_is_not_blamed() {
+        let pods = vec![pod("w0", Role::Worker, 137, 5), pod("w0b", Role::Worker, 4, 101)];
+        let coordinator = pod("c", Role::Coordinator, 1, 100);
+        let pods = [pods, vec![coordinator]].concat();
+        let seen = Observed { coordinator: job(broken(100)), workers: job(None), pods, ..Observed::default() };
+        assert!(blamed(verdict(&seen, 200)).0.starts_with("w0 ended with 137"));
+        assert!(blamed(verdict(&seen.without_replaced(Some(at(60))), 200)).0.starts_with("c ended with 1 "));
+    }
+
+    #[test]
+    fn a_worker_that_fails_again_and_again_is_given_up() {
+        let pods = vec![pod("w0", Role::Worker, 139, 50), pod("w1", Role::Worker, 143, 52)];
+        let workers = job(ended("MaxFailedIndexesExceeded", 51));
+        let mut seen = Observed { coordinator: job(None), workers, pods, ..Observed::default() };
+        let Verdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
+        assert_eq!((cause.pod.as_deref(), cause.exit_code), (Some("w0"), Some(139)));
+        // It could not find a coordinator that had died: not its own doing.
+        seen.pods = vec![pod("c", Role::Coordinator, 137, 49), pod("w0", Role::Worker, 4, 50)];
+        seen.coordinator = job(broken(49));
+        assert!(blamed(verdict(&seen, 70)).0.starts_with("c ended with 137"));
     }
 
     #[test]

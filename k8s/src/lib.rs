@@ -4,6 +4,7 @@
 //! and applies what [`build`] makes. Everything between the requests is a pure function of values.
 
 pub mod build;
+pub mod check;
 pub mod cluster;
 pub mod conditions;
 pub mod crd;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use kube::Client;
 use tokio::net::TcpListener;
+use zagros_operator::check::check;
 use zagros_operator::crd::definition_yaml;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render;
@@ -31,6 +32,18 @@ enum Command {
     Crd,
     /// Check a HybridJob and print the objects that would be made of it; asks no cluster.
     Render(RenderArgs),
+    /// Ask Kubernetes whether an operator has all that it needs here, and who leads; changes nothing.
+    Check(Place),
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// Look after this namespace only; a Role then suffices where a ClusterRole is needed otherwise.
+    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAME")]
+    namespace: Option<String>,
+    /// Namespace of the lease that decides who leads. Without it this operator leads from the start.
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    lease_namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -45,12 +58,8 @@ struct RenderArgs {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Look after this namespace only; a Role then suffices where a ClusterRole is needed otherwise.
-    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAME")]
-    namespace: Option<String>,
-    /// Namespace of the lease that decides who leads. Without it this operator leads from the start.
-    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
-    lease_namespace: Option<String>,
+    #[command(flatten)]
+    place: Place,
     /// What this operator is called in the lease and in Events.
     #[arg(long, env = "POD_NAME", default_value = "zagros-operator", value_name = "NAME")]
     identity: String,
@@ -68,6 +77,7 @@ async fn main() -> ExitCode {
         Command::Crd => print_definition(),
         Command::Render(args) => print_objects(&args),
         Command::Run(args) => start(args).await,
+        Command::Check(place) => print_findings(place).await,
     };
     match result {
         Ok(code) => code,
@@ -91,12 +101,31 @@ fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Everything at once, so that one look suffices.
+async fn print_findings(place: Place) -> Result<ExitCode, String> {
+    let (namespace, lease) = (given(place.namespace), given(place.lease_namespace));
+    let found = check(&client().await?, namespace.as_deref(), lease.as_deref()).await;
+    let found = found.map_err(|error| error.to_string())?;
+    found.good.iter().for_each(|good| println!("{good}"));
+    found.problems.iter().for_each(|problem| eprintln!("error: {problem}"));
+    Ok(if found.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn client() -> Result<Client, String> {
+    Client::try_default().await.map_err(|error| {
+        format!("cannot find Kubernetes: {error}; run it in a pod with a service account, or set KUBECONFIG")
+    })
+}
+
+/// An empty variable is as good as none.
+fn given(namespace: Option<String>) -> Option<String> {
+    namespace.filter(|namespace| !namespace.is_empty())
+}
+
 async fn start(args: RunArgs) -> Result<ExitCode, String> {
     let format = if args.log_json { LogFormat::Json } else { LogFormat::Text };
     telemetry::install(format, "info,kube=warn");
-    let client = Client::try_default().await.map_err(|error| {
-        format!("cannot find Kubernetes: {error}; run it in a pod with a service account, or set KUBECONFIG")
-    })?;
+    let client = client().await?;
     let admin = TcpListener::bind(args.admin).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address with --admin HOST:PORT", args.admin)
     })?;
@@ -104,9 +133,9 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
     let signals = Signals::install(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
     let config = OperatorConfig {
         client,
-        namespace: args.namespace.filter(|namespace| !namespace.is_empty()),
+        namespace: given(args.place.namespace),
         identity: args.identity,
-        lease_namespace: args.lease_namespace.filter(|namespace| !namespace.is_empty()),
+        lease_namespace: given(args.place.lease_namespace),
         admin,
         registry: Registry::new(),
         asker: ask_coordinator(),

@@ -133,10 +133,10 @@ impl Attempt {
         format!("{}:{ADMIN_PORT}", self.host(Role::Coordinator))
     }
 
-    /// Parent of the run folder.
+    /// Parent of the run folder: that of all attempts, so that one goes on from the checkpoints of those before.
     #[must_use]
     pub fn output(&self) -> String {
-        format!("{}/{}/attempt-{}", crate::build::OUTPUT_PATH, self.job, self.number)
+        format!("{}/{}", crate::build::OUTPUT_PATH, self.job)
     }
 
     /// Labels of every object of the attempt.

@@ -1,7 +1,7 @@
 //! What there is, as values: from Kubernetes' objects to the few facts that decisions are made on.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -31,10 +31,21 @@ pub struct Observed {
     pub servers: Option<i32>,
     /// Pods of the attempt.
     pub pods: Vec<PodState>,
+    /// Workers of other attempts that have not ended.
+    pub lingering: Vec<Lingering>,
     /// Whether objects of other attempts are left.
     pub has_leftovers: bool,
     /// Whether anything of any attempt exists.
     pub has_any: bool,
+}
+
+/// A worker of another attempt, which may still have the run folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lingering {
+    /// Name of its pod.
+    pub name: String,
+    /// When the kubelet kills it, once it was told to go.
+    pub until: Option<Timestamp>,
 }
 
 /// A Job.
@@ -44,6 +55,10 @@ pub struct JobState {
     pub ready: i32,
     /// Pods that ended well.
     pub succeeded: i32,
+    /// Pods that failed or were lost.
+    pub failed: i32,
+    /// Whether the pod of number 0 ended well.
+    pub first_is_done: bool,
     /// How it ended, if it has.
     pub end: Option<JobEnd>,
 }
@@ -52,12 +67,17 @@ pub struct JobState {
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobEnd {
     /// All its pods ended with 0.
-    Complete,
+    Complete {
+        /// When.
+        at: Timestamp,
+    },
     /// A pod failed or was lost.
     Failed {
         /// When.
         at: Timestamp,
-        /// In Kubernetes' words.
+        /// Kubernetes' word: `BackoffLimitExceeded`.
+        reason: String,
+        /// In Kubernetes' words, the reason with it.
         message: String,
     },
 }
@@ -75,6 +95,8 @@ pub struct PodState {
     pub exit: Option<PodExit>,
     /// What keeps it from starting.
     pub trouble: Option<Trouble>,
+    /// Since when its container is being made: what it mounts may be missing, of which the kubelet tells nothing here.
+    pub creating: Option<Timestamp>,
     /// The node that it is lost with, or being removed from.
     pub leaving: Option<String>,
 }
@@ -118,9 +140,26 @@ impl Observed {
             workers: job(Role::Worker),
             servers: sets.iter().find(|set| current(set.labels())).map(ready_replicas),
             pods: pods.iter().filter(|pod| current(pod.labels())).filter_map(PodState::of).collect(),
+            lingering: pods.iter().filter(|pod| !current(pod.labels())).filter_map(Lingering::of).collect(),
             has_leftovers: all().any(|labels| !current(labels)),
             has_any: all().next().is_some(),
         }
+    }
+
+    /// The worker that ended last with anything but 0, of those that were not replaced yet when all were there again.
+    #[must_use]
+    pub fn lost_worker(&self, back: Option<Timestamp>) -> Option<&PodState> {
+        let workers = self.pods.iter().filter(|pod| pod.role == Role::Worker && pod.ended_after(back));
+        workers.max_by_key(|pod| pod.exit.as_ref().and_then(|exit| exit.at))
+    }
+
+    /// The same without workers that were replaced.
+    #[must_use]
+    pub fn without_replaced(&self, back: Option<Timestamp>) -> Self {
+        let mut observed = self.clone();
+        let is_replaced = |pod: &PodState| pod.role == Role::Worker && pod.exit.is_some() && !pod.ended_after(back);
+        observed.pods.retain(|pod| !is_replaced(pod));
+        observed
     }
 
     /// Pods of a role that are ready or ended well.
@@ -146,17 +185,44 @@ impl JobState {
             let conditions = status.conditions.iter().flatten();
             conditions.into_iter().find(|condition| condition.type_ == type_ && condition.status == "True")
         };
-        let end = condition("Complete").map(|_| JobEnd::Complete).or_else(|| {
+        let at = |condition: &JobCondition| {
+            condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+        };
+        let complete = condition("Complete").map(|complete| JobEnd::Complete { at: at(complete) });
+        let end = complete.or_else(|| {
             let failed = condition("Failed")?;
-            let at = failed.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
             let parts = [failed.reason.as_deref(), failed.message.as_deref()];
-            Some(JobEnd::Failed { at, message: parts.into_iter().flatten().collect::<Vec<_>>().join(": ") })
+            let message = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+            Some(JobEnd::Failed { at: at(failed), reason: failed.reason.clone().unwrap_or_default(), message })
         });
-        Self { ready: status.ready.unwrap_or(0), succeeded: status.succeeded.unwrap_or(0), end }
+        let count = |pods: Option<i32>| pods.unwrap_or(0);
+        // `0,2-4`, in ascending order.
+        let done = status.completed_indexes.as_deref().unwrap_or_default();
+        Self {
+            ready: count(status.ready),
+            succeeded: count(status.succeeded),
+            failed: count(status.failed),
+            first_is_done: done.split([',', '-']).next() == Some("0"),
+            end,
+        }
+    }
+}
+
+impl Lingering {
+    fn of(pod: &Pod) -> Option<Self> {
+        let is_worker = pod.labels().get(ROLE_LABEL).and_then(|word| Role::from_word(word)) == Some(Role::Worker);
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        (is_worker && !has_ended).then(|| Self { name: pod.name_any(), until })
     }
 }
 
 impl PodState {
+    fn ended_after(&self, moment: Option<Timestamp>) -> bool {
+        self.exit.as_ref().is_some_and(|exit| moment.is_none_or(|moment| exit.at.is_none_or(|at| at > moment)))
+    }
+
     fn of(pod: &Pod) -> Option<Self> {
         let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let status = pod.status.clone().unwrap_or_default();
@@ -168,6 +234,8 @@ impl PodState {
             reason: condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
             message: condition.message.clone().unwrap_or_default(),
         });
+        let scheduled = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "True");
+        let placed = scheduled.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_else(|| "no node".to_owned());
         let is_lost = status.reason.as_deref() == Some("NodeLost") || status.phase.as_deref() == Some("Unknown");
         Some(Self {
@@ -176,6 +244,7 @@ impl PodState {
             is_ready,
             exit: container.and_then(exit),
             trouble: container.and_then(stuck).or(unscheduled),
+            creating: container.filter(|container| is_creating(container)).and(placed),
             leaving: (is_lost || pod.metadata.deletion_timestamp.is_some()).then_some(node),
         })
     }
@@ -204,6 +273,11 @@ fn stuck(container: &ContainerStatus) -> Option<Trouble> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
     STUCK.contains(&reason.as_str()).then(|| Trouble { reason, message: waiting.message.clone().unwrap_or_default() })
+}
+
+fn is_creating(container: &ContainerStatus) -> bool {
+    let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+    waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("ContainerCreating"))
 }
 
 #[cfg(test)]
@@ -266,7 +340,8 @@ mod tests {
     fn jobs_and_sets_are_those_of_the_attempt() {
         let job = |attempt: &str, role: &str, conditions: Value| -> Job {
             let metadata = json!({"name": format!("ctr-{attempt}-{role}"), "labels": {"zagros.dev/attempt": attempt}});
-            let status = json!({"ready": 1, "succeeded": 1, "conditions": conditions});
+            let done = if attempt == "2" { "0,2-4" } else { "1-3" };
+            let status = json!({"ready": 1, "succeeded": 1, "completedIndexes": done, "conditions": conditions});
             serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
         };
         let failed = json!([{
@@ -277,6 +352,8 @@ mod tests {
         let seen = Observed::new(2, &jobs, &[], &[]);
         assert!(seen.has_leftovers && seen.has_any);
         assert_eq!(seen.ready(Role::Worker), 2);
+        assert!(seen.workers.as_ref().unwrap().first_is_done);
+        assert!(!Observed::new(1, &jobs, &[], &[]).workers.unwrap().first_is_done);
         assert_eq!(seen.coordinator.as_ref().and_then(|job| job.end.clone()), None);
         let Some(JobEnd::Failed { message, .. }) = seen.workers.and_then(|job| job.end) else { panic!("failed") };
         assert_eq!(message, "BackoffLimitExceeded: too often");

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use tokio::net::TcpListener;
@@ -99,10 +99,17 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         waits.store(false, Ordering::Release);
         let stop = Shutdown::new();
         let controlled = control(config.client, config.namespace.as_deref(), context, stop.clone());
-        let lost = hold(candidate.as_mut(), &shutdown);
-        let (ended, ()) =
-            tokio::join!(async { lost.await.inspect_err(|_| stop.request()).map(|()| stop.request()) }, controlled);
-        ended
+        tokio::select! {
+            // Work under way is dropped where another leads: every step may be the last (`reconcile`).
+            () = controlled => Ok(()),
+            ended = async {
+                hold(candidate.as_mut(), &shutdown).await?;
+                stop.request();
+                tokio::time::sleep(PATIENCE).await;
+                warn!(patience = ?PATIENCE, "reconciling did not end in time; the next operator goes on with it");
+                Ok(())
+            } => ended,
+        }
     };
     let ended = tokio::select! {
         ended = ended => ended,
@@ -162,19 +169,34 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
 async fn control(client: Client, namespace: Option<&str>, context: Arc<Context>, stop: Shutdown) {
     let ours = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={MANAGER}"));
     let jobs: Api<DeserializeGuard<HybridJob>> = scoped(&client, namespace);
-    Controller::new(jobs, watcher::Config::default())
+    let controller = Controller::new(jobs, watcher::Config::default());
+    let known = controller.store();
+    let ends = stop.clone();
+    let reconciled = controller
         .with_config(Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY))
         .owns::<Job>(scoped(&client, namespace), ours.clone())
         .owns::<StatefulSet>(scoped(&client, namespace), ours.clone())
         .watches::<Pod, _>(scoped(&client, namespace), ours, job_of)
-        .graceful_shutdown_on(async move { stop.requested().await })
+        .graceful_shutdown_on(async move { ends.requested().await })
         .run(reconcile, error_policy, context)
         .for_each(async |result| {
             if let Err(error) = result {
                 debug!(%error, "a watch or a reconciliation failed");
             }
-        })
-        .await;
+        });
+    tokio::select! {
+        () = reconciled => {}
+        () = asked_to_end_before_it_began(&stop, &known) => debug!("asked to end before the jobs were listed"),
+    }
+}
+
+/// A `Controller` that is asked to end before its first list has arrived waits for that list for ever, and nothing
+/// fetches it any more.
+async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<DeserializeGuard<HybridJob>>) {
+    stop.requested().await;
+    if known.wait_until_ready().now_or_never().is_some() {
+        std::future::pending::<()>().await;
+    }
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>

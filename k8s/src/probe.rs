@@ -50,6 +50,8 @@ struct Member {
 #[derive(Deserialize)]
 struct MemberProgress {
     step: i64,
+    #[serde(default)]
+    checkpoint_step: i64,
     samples_per_second: Option<f64>,
     loss: Option<f64>,
 }
@@ -69,6 +71,7 @@ fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
     let rate: f64 = workers().filter_map(|worker| worker.samples_per_second).sum();
     Ok(Progress {
         step: foremost.map_or(0, |worker| worker.step),
+        checkpoint_step: workers().map(|worker| worker.checkpoint_step).max().unwrap_or(0),
         epoch: (report.pass + 1).min(report.passes.max(1)),
         epochs: report.passes,
         samples_per_second: rate.round() as i64,
@@ -90,7 +93,9 @@ mod tests {
 
     fn worker(step: u64, loss: f64) -> MemberReport {
         let (samples_per_second, samples) = (1000.4, 10);
-        let progress = ProgressReport { step, samples, samples_per_second, loss, ..ProgressReport::default() };
+        let checkpoint_step = 30;
+        let progress =
+            ProgressReport { step, samples, samples_per_second, loss, checkpoint_step, ..ProgressReport::default() };
         MemberReport { epoch: 1, progress: Some(progress), ..MemberReport::default() }
     }
 
@@ -132,6 +137,7 @@ mod tests {
         let address = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
         let progress = ask(&address).await.unwrap();
         assert_eq!((progress.step, progress.epoch, progress.epochs), (41, 2, 3));
+        assert_eq!(progress.checkpoint_step, 30);
         assert_eq!((progress.samples_per_second, progress.auc.as_deref()), (2001, Some("0.7560")));
         assert_eq!((progress.loss, progress.state.as_str()), (None, "training"));
     }

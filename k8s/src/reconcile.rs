@@ -144,6 +144,7 @@ async fn look(cluster: &Cluster, context: &Context) -> Result<Action, Error> {
         status: &status(&job),
         template: &template(&job.spec),
         observed: &observed,
+        rejoins: valid.as_ref().is_some_and(ValidJob::rejoins),
         progress: progress(&attempt, &job, &observed, context).await,
         now: (context.clock)(),
     };

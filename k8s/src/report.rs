@@ -1,9 +1,21 @@
 //! How the pods stand, in numbers and in words.
 
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
 use crate::build::Stage;
-use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
+use crate::crd::{HybridJobSpec, RoleCount, RoleCounts, VolumeSource};
+use crate::judge::{elapsed, end_of};
 use crate::names::Role;
-use crate::observe::Observed;
+use crate::observe::{Observed, PodState};
+
+/// How long the kubelet may take to make a container before somebody should look.
+const SLOW: Duration = Duration::from_secs(120);
+/// Nothing is known that is wrong.
+const NOT_READY: &str = "PodsNotReady";
+/// Kubernetes has not made them.
+const MISSING: &str = "PodsMissing";
 
 /// Whether all are ready, and if not what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +26,26 @@ pub struct Standing {
     pub reason: String,
     /// For a person.
     pub message: String,
+}
+
+impl Standing {
+    /// The same, where the others wait for a worker that ended and is started again.
+    #[must_use]
+    pub fn waiting_for(self, lost: Option<&PodState>) -> Self {
+        let Some(pod) = lost.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
+        let message = format!("{}; {}; it is started again", self.message, end_of(pod));
+        Self { reason: "WorkerLost".to_owned(), message, ..self }
+    }
+
+    /// The same, where workers are not made before one of an earlier attempt has ended.
+    #[must_use]
+    pub fn held_up_by(self, worker: Option<&str>) -> Self {
+        let Some(worker) = worker else { return self };
+        Self {
+            message: format!("{}; workers start once {worker} of an earlier attempt has ended", self.message),
+            ..self
+        }
+    }
 }
 
 /// Pods that there should be.
@@ -41,7 +73,7 @@ pub fn counts(spec: &HybridJobSpec, observed: &Observed) -> RoleCounts {
 
 /// What keeps the run from being ready: a pod in trouble before one that only takes its time.
 #[must_use]
-pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Standing {
+pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Timestamp) -> Standing {
     let missing: Vec<String> = Role::ALL
         .into_iter()
         .map(|role| (role, observed.ready(role), desired(spec, role)))
@@ -60,19 +92,36 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Stan
         let message = format!("{waiting}; {}: {}: {}{more}", pod.name, trouble.reason, trouble.message);
         return Standing { is_ready: false, reason: trouble.reason.clone(), message };
     }
+    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed(since, now) >= SLOW)) {
+        let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
+        return Standing { is_ready: false, reason: "ContainerCreating".to_owned(), message };
+    }
     if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.leaving.as_ref()?))) {
         let message = format!("{waiting}; {} is being removed from {node} or lost with it", pod.name);
         return Standing { is_ready: false, reason: "PodLost".to_owned(), message };
     }
     if let Some(message) = unmade(spec, observed, stage) {
-        return Standing {
-            is_ready: false,
-            reason: "PodsMissing".to_owned(),
-            message: format!("{waiting}; {message}"),
-        };
+        return Standing { is_ready: false, reason: MISSING.to_owned(), message: format!("{waiting}; {message}") };
     }
     let later = if stage == Stage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
-    Standing { is_ready: false, reason: "PodsNotReady".to_owned(), message: format!("{waiting}{later}") }
+    Standing { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
+}
+
+/// The kubelet tells of a volume that cannot be mounted by Events alone, which the operator has no right to read.
+fn slow(spec: &HybridJobSpec, pod: &str) -> String {
+    let output = spec.output.iter().map(|output| format!("claim {}", output.claim_name));
+    let volumes = spec.volumes.iter().filter_map(|volume| {
+        let VolumeSource { claim_name, config_map_name, secret_name } = &volume.source;
+        let named = [("claim", claim_name), ("ConfigMap", config_map_name), ("Secret", secret_name)];
+        named.into_iter().find_map(|(kind, name)| Some(format!("{kind} {}", name.as_ref()?)))
+    });
+    let mounted: Vec<String> = output.chain(volumes).collect();
+    format!(
+        "its container is being created for more than {} min: its image is still pulled, or a volume is not there yet, or \
+         never will be: {}; `kubectl describe pod {pod}` says which",
+        SLOW.as_secs() / 60,
+        mounted.join(", ")
+    )
 }
 
 /// A role that Kubernetes has made no pod of, though it was told to.
@@ -101,12 +150,12 @@ fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<Str
 mod tests {
     use super::*;
     use crate::fixture::hybrid_job;
-    use crate::observe::{JobState, PodState, Trouble};
+    use crate::observe::{JobState, Trouble};
 
     fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();
         let trouble = trouble.map(|reason| Trouble { reason: reason.to_owned(), message });
-        PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble, leaving: None }
+        PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble, creating: None, leaving: None }
     }
 
     fn job(ready: i32) -> Option<JobState> {
@@ -117,10 +166,10 @@ mod tests {
     fn ready_is_when_every_pod_is() {
         let spec = hybrid_job().spec;
         let seen = Observed { coordinator: job(1), workers: job(2), servers: Some(3), ..Observed::default() };
-        assert!(standing(&spec, &seen, Stage::Everything).is_ready);
+        assert!(standing(&spec, &seen, Stage::Everything, Timestamp::UNIX_EPOCH).is_ready);
         let fewer = Observed { servers: Some(2), ..seen };
         assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
-        assert!(!standing(&spec, &fewer, Stage::Everything).is_ready);
+        assert!(!standing(&spec, &fewer, Stage::Everything, Timestamp::UNIX_EPOCH).is_ready);
     }
 
     #[test]
@@ -132,7 +181,7 @@ mod tests {
             pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
         ];
         let seen = Observed { coordinator: job(0), servers: Some(0), pods, ..Observed::default() };
-        let standing = standing(&spec, &seen, Stage::Servers);
+        let standing = standing(&spec, &seen, Stage::Servers, Timestamp::UNIX_EPOCH);
         assert_eq!(standing.reason, "ImagePullBackOff");
         let expected = "ready: coordinator 0/1, embedding servers 0/3, dense workers 0/2; \
                         ctr-1-server-0: ImagePullBackOff: because, and 1 more";
@@ -145,7 +194,7 @@ mod tests {
         let spec = hybrid_job().spec;
         let coordinator = pod("c", Role::Coordinator, None);
         let seen = Observed { coordinator: job(1), servers: Some(0), pods: vec![coordinator], ..Observed::default() };
-        let standing = standing(&spec, &seen, Stage::Servers);
+        let standing = standing(&spec, &seen, Stage::Servers, Timestamp::UNIX_EPOCH);
         assert_eq!(standing.reason, "PodsMissing");
         assert!(standing.message.contains("0 of 3 pods of the embedding servers exist"), "{}", standing.message);
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use kube::ResourceExt;
 use toml_edit::{DocumentMut, Item, Table, value};
-use zagros_job::{Job, Overrides};
+use zagros_job::{Job, Mode, Overrides};
 
 use crate::build::{JOB_FILE, OUTPUT_PATH, STATE_PATH};
 use crate::crd::{HybridJob, HybridJobSpec, PodSettings};
@@ -57,6 +57,12 @@ impl ValidJob {
             Role::Server => self.spec.embedding_servers.replicas,
             Role::Worker => self.spec.dense_workers.replicas,
         }
+    }
+
+    /// Whether the others wait for a lost worker and go on with another in its place (invariant RK-3).
+    #[must_use]
+    pub fn rejoins(&self) -> bool {
+        self.job.train.mode == Mode::Hybrid && self.replicas(Role::Worker) > 1
     }
 
     /// All pods of the run.
@@ -115,7 +121,8 @@ fn render(object: &HybridJob, text: &str, attempt: &Attempt) -> Rendered {
             None => missing = Some(format!("`{section}` is no section")),
         }
     }
-    for (section, key, item) in fallbacks() {
+    let least = least_workers(object, &document);
+    for (section, key, item) in fallbacks().into_iter().chain(least) {
         if let Some(table) = table(&mut document, section) {
             table.entry(key).or_insert(item);
         }
@@ -148,6 +155,15 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
         ("cluster", "patience_seconds", value(PATIENCE_SECONDS)),
         ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
     ]
+}
+
+/// With `elasticity` a run goes on without lost workers down to its lower bound, where the mode can do that.
+fn least_workers(object: &HybridJob, document: &DocumentMut) -> Option<(&'static str, &'static str, Item)> {
+    let least = object.spec.elasticity.as_ref()?.min_workers;
+    let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
+    let workers = object.spec.dense_workers.replicas;
+    let may = mode.is_none_or(|mode| mode == "hybrid") && workers > 1 && least <= workers;
+    may.then(|| ("cluster", "min_workers", value(i64::from(least))))
 }
 
 fn parse(text: &str) -> Result<Job, String> {
@@ -281,17 +297,48 @@ mod tests {
         assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
         assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
         assert_eq!(cluster.patience.as_secs_f64(), PATIENCE_SECONDS);
-        assert_eq!(valid.job.output.folder, Path::new("/output/ctr/attempt-2"));
+        assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
         assert_eq!(valid.job.name, "ctr");
         assert_eq!(valid.job.train.seed, 7);
         assert!(valid.rendered.contains("# What the user wrote stays."));
     }
 
+    #[test]
+    fn the_lower_bound_of_elasticity_is_what_a_hybrid_run_goes_on_with() {
+        let least = |text: &str, workers: i32| {
+            let mut object = hybrid_job();
+            object.spec.dense_workers.replicas = workers;
+            object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+            validate(&object, text, &attempt(1)).unwrap().job.cluster.min_workers
+        };
+        assert_eq!(least(JOB_TEXT, 4), Some(1));
+        assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
+        assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
+        assert_eq!(least(JOB_TEXT, 1), None);
+        assert_eq!(validate(&hybrid_job(), JOB_TEXT, &attempt(1)).unwrap().job.cluster.min_workers, None);
+    }
+
     /// Addresses and folders are no part of what roles compare: pods of one attempt agree.
     #[test]
     fn every_attempt_trains_the_same_job() {
-        let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job.fingerprint();
-        assert_eq!(of(1), of(2));
+        let of = |number| validate(&hybrid_job(), JOB_TEXT, &attempt(number)).unwrap().job;
+        assert_eq!(of(1).fingerprint(), of(2).fingerprint());
+    }
+
+    /// A run is found by its name and its parent folder; what is different may change since a checkpoint.
+    #[test]
+    fn an_attempt_finds_the_checkpoints_of_those_before_and_may_go_on_from_them() {
+        let text = format!("{JOB_TEXT}[checkpoint]\nfolder = \"s3://models/ads\"\n");
+        let of = |number, workers| {
+            let mut object = hybrid_job();
+            object.spec.dense_workers.replicas = workers;
+            validate(&object, &text, &attempt(number)).unwrap().job
+        };
+        let (first, second) = (of(1, 2), of(2, 4));
+        assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
+        assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
+        let changed = second.changes_since(&first);
+        assert!(!changed.is_empty() && changed.iter().all(|change| change.allowed), "{changed:?}");
     }
 
     #[test]

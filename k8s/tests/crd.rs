@@ -145,7 +145,7 @@ fn the_definition_has_columns_status_and_scale() {
         .iter()
         .map(|one| one["name"].as_str().unwrap())
         .collect();
-    assert_eq!(columns, ["Phase", "Servers", "Workers", "Step", "AUC", "Attempt", "Age", "Message"]);
+    assert_eq!(columns, ["Phase", "Servers", "Workers", "Step", "AUC", "Checkpoint", "Attempt", "Age", "Message"]);
     let scale = &version["subresources"]["scale"];
     for (key, path) in [("specReplicasPath", "/spec/denseWorkers/replicas"), ("statusReplicasPath", "/status/workers")]
     {

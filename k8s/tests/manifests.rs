@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kube_cel::Validator;
 use serde_json::Value;
+use zagros_operator::check::{RIGHTS, Right};
 use zagros_operator::crd::definition;
 use zagros_operator::render::render;
 
@@ -78,6 +79,29 @@ fn roles_reach_no_secret_enter_no_pod_and_have_no_wildcard() {
             }
         }
     }
+}
+
+/// What `zagros-operator check` asks for, and rights on kinds of other operators.
+#[test]
+fn the_roles_give_what_the_operator_asks_for() {
+    let mut given = std::collections::BTreeSet::new();
+    for rule in documents("rbac.yaml").iter().flat_map(|one| one["rules"].as_array().cloned().unwrap_or_default()) {
+        let words = |key: &str| serde_json::from_value::<Vec<String>>(rule[key].clone()).unwrap();
+        for group in words("apiGroups").iter().filter(|group| !["monitoring", "scheduling"].contains(&first(group))) {
+            for resource in words("resources") {
+                given.extend(words("verbs").iter().map(|verb| format!("{verb} {group}/{resource}")));
+            }
+        }
+    }
+    let of_right = |right: &Right| {
+        let Right { group, resource, verbs } = *right;
+        verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
+    };
+    assert_eq!(given, RIGHTS.iter().flat_map(of_right).collect());
+}
+
+fn first(group: &str) -> &str {
+    group.split('.').next().unwrap()
 }
 
 /// The namespaced role asks for what the other two do, and stays in its namespace.

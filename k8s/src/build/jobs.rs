@@ -3,33 +3,83 @@
 //! A StatefulSet would start a worker anew that has finished. The workers' Job is indexed: each pod has a number, and
 //! a name that does not change.
 
-use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
+    PodFailurePolicyRule,
+};
 
 use super::{Plan, pod};
 use crate::names::Role;
 
 /// The coordinator. It ends with the run, and its exit code is the run's.
 pub(super) fn coordinator(plan: &Plan<'_>) -> Job {
-    job(plan, Role::Coordinator, JobSpec::default())
+    job(plan, Role::Coordinator, JobSpec { backoff_limit: Some(0), ..JobSpec::default() })
 }
 
-/// The workers.
+/// The workers. Where the others wait for a lost one, its Job makes another pod of the same number and name; else the
+/// operator starts the whole group anew where a Job would replace one pod.
 pub(super) fn workers(plan: &Plan<'_>) -> Job {
     let workers = plan.job.replicas(Role::Worker);
+    let replacing = if plan.job.rejoins() { replacing(plan) } else { None };
+    let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
     let indexed = JobSpec {
         completion_mode: Some("Indexed".to_owned()),
         completions: Some(workers),
         parallelism: Some(workers),
-        ..JobSpec::default()
+        ..replacing.unwrap_or_else(once)
     };
     job(plan, Role::Worker, indexed)
 }
 
-/// The operator starts the whole group anew where a Job would replace one pod.
+/// Each worker is started again as often as the run policy says, unless its exit code says that the same would happen
+/// again. Evictions are nobody's fault and not counted. `None` where no worker ever is.
+fn replacing(plan: &Plan<'_>) -> Option<JobSpec> {
+    let policy = &plan.job.spec.run_policy;
+    let mut retryable = policy.exit_codes.retryable.clone();
+    retryable.sort_unstable();
+    retryable.dedup();
+    if retryable.is_empty() || policy.backoff_limit == 0 {
+        return None;
+    }
+    let hopeless = PodFailurePolicyOnExitCodesRequirement {
+        container_name: Some(Role::Worker.word().to_owned()),
+        operator: "NotIn".to_owned(),
+        values: retryable,
+    };
+    let evicted =
+        PodFailurePolicyOnPodConditionsPattern { type_: "DisruptionTarget".to_owned(), status: "True".to_owned() };
+    let rules = vec![
+        PodFailurePolicyRule {
+            action: "FailJob".to_owned(),
+            on_exit_codes: Some(hopeless),
+            ..PodFailurePolicyRule::default()
+        },
+        PodFailurePolicyRule {
+            action: "Ignore".to_owned(),
+            on_pod_conditions: Some(vec![evicted]),
+            ..PodFailurePolicyRule::default()
+        },
+    ];
+    Some(JobSpec {
+        backoff_limit_per_index: Some(policy.backoff_limit),
+        // The others could not go on with fewer.
+        max_failed_indexes: Some(dispensable(plan)),
+        pod_failure_policy: Some(PodFailurePolicy { rules }),
+        ..JobSpec::default()
+    })
+}
+
+/// How many workers the run can do without in the end.
+fn dispensable(plan: &Plan<'_>) -> i32 {
+    let workers = plan.job.replicas(Role::Worker);
+    let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());
+    workers - least.unwrap_or(workers).clamp(1, workers)
+}
+
 fn job(plan: &Plan<'_>, role: Role, spec: JobSpec) -> Job {
     Job {
         metadata: plan.metadata(plan.attempt.name(role)),
-        spec: Some(JobSpec { backoff_limit: Some(0), template: pod::template(plan, role, "Never"), ..spec }),
+        spec: Some(JobSpec { template: pod::template(plan, role, "Never"), ..spec }),
         ..Job::default()
     }
 }

@@ -139,13 +139,53 @@ fn every_pod_is_restricted_probed_and_bounded() {
 #[test]
 fn a_run_to_completion_is_never_started_anew_in_place() {
     let object = all(|_| ());
+    assert_eq!(object(POD_OWNERS[0])["spec"]["backoffLimit"], 0);
     for title in [POD_OWNERS[0], POD_OWNERS[2]] {
-        assert_eq!(object(title)["spec"]["backoffLimit"], 0);
         assert_eq!(object(title)["spec"]["template"]["spec"]["restartPolicy"], "Never");
     }
     let workers = object(POD_OWNERS[2]);
     assert_eq!((&workers["spec"]["completionMode"], &workers["spec"]["parallelism"]), (&json!("Indexed"), &json!(2)));
     assert_eq!(object(POD_OWNERS[1])["spec"]["podManagementPolicy"], "Parallel");
+}
+
+/// Where the others wait for it (invariant RK-3), a Job makes a lost worker anew; elsewhere none is replaced.
+#[test]
+fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
+    let spec = |change: fn(&mut HybridJob)| all(change)(POD_OWNERS[2])["spec"].clone();
+    let hybrid = spec(|job| job.spec.run_policy.backoff_limit = 5);
+    assert_eq!((&hybrid["backoffLimitPerIndex"], &hybrid["maxFailedIndexes"]), (&json!(5), &json!(0)));
+    assert!(hybrid["backoffLimit"].is_null(), "it would bound all workers together: {hybrid}");
+    let hopeless =
+        json!({"containerName": "worker", "operator": "NotIn", "values": [1, 4, 130, 134, 135, 137, 139, 143]});
+    let evicted = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    let rules = json!([
+        {"action": "FailJob", "onExitCodes": hopeless},
+        {"action": "Ignore", "onPodConditions": evicted},
+    ]);
+    assert_eq!(hybrid["podFailurePolicy"]["rules"], rules);
+
+    let elastic = spec(|job| {
+        job.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 4 });
+        job.spec.dense_workers.replicas = 4;
+    });
+    assert_eq!(elastic["maxFailedIndexes"], 3);
+
+    let mode = |job: &mut HybridJob, mode: &str| {
+        let text = job.spec.job.inline.as_mut().unwrap();
+        *text = format!("{text}mode = \"{mode}\"\n");
+    };
+    let changes: [Box<dyn FnOnce(&mut HybridJob)>; 5] = [
+        Box::new(|job| mode(job, "sync")),
+        Box::new(|job| mode(job, "async")),
+        Box::new(|job| job.spec.dense_workers.replicas = 1),
+        Box::new(|job| job.spec.run_policy.backoff_limit = 0),
+        Box::new(|job| job.spec.run_policy.exit_codes.retryable.clear()),
+    ];
+    for (index, change) in changes.into_iter().enumerate() {
+        let spec = all(change)(POD_OWNERS[2])["spec"].clone();
+        assert_eq!(spec["backoffLimit"], 0, "{index}");
+        assert!(spec["backoffLimitPerIndex"].is_null() && spec["podFailurePolicy"].is_null(), "{index}: {spec}");
+    }
 }
 
 #[test]

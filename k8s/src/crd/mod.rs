@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 pub use pod::{ClaimTemplate, EnvName, MountedVolume, PodSettings, VolumeSource};
 pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
 pub use schema::{definition, definition_yaml};
-pub use status::{AttemptFailure, Condition, ConditionStatus, HybridJobStatus, Phase, Progress, RoleCount, RoleCounts};
+pub use status::{
+    AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, RoleCount, RoleCounts,
+};
 
 /// A training run of Zagros: one coordinator, embedding servers that hold the rows, dense workers that train.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,7 @@ pub use status::{AttemptFailure, Condition, ConditionStatus, HybridJobStatus, Ph
     printcolumn(name = "Workers", type_ = "string", json_path = ".status.roles.denseWorkers.summary"),
     printcolumn(name = "Step", type_ = "integer", json_path = ".status.progress.step"),
     printcolumn(name = "AUC", type_ = "string", json_path = ".status.progress.auc"),
+    printcolumn(name = "Checkpoint", type_ = "integer", json_path = ".status.lastCheckpoint.step"),
     printcolumn(name = "Attempt", type_ = "integer", json_path = ".status.attempt"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1"),
@@ -109,8 +112,8 @@ pub struct HybridJobSpec {
     /// Whether a NetworkPolicy lets only pods of this run reach its ports (all may reach the HTTP port for metrics).
     #[serde(default = "yes")]
     pub network_policy: bool,
-    /// Whether a PodDisruptionBudget keeps voluntary evictions (node drains) away from the run: one lost pod fails
-    /// the attempt.
+    /// Whether a PodDisruptionBudget keeps voluntary evictions (node drains) away from the run: most lost pods
+    /// fail the attempt.
     #[serde(default = "yes")]
     pub disruption_budget: bool,
     /// Service account of the pods, for access to storage. Its token is not mounted. Default: that of the namespace.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPolicy {
-    /// How often the whole group is started anew after a failure before the job fails.
+    /// How often the whole group is started anew after a failure before the job fails. In mode `hybrid` with several
+    /// workers a lost worker is started again by itself while the others wait, each as often as this.
     #[serde(default = "backoff_limit")]
     #[schemars(range(min = 0, max = 1000))]
     pub backoff_limit: i32,
@@ -79,7 +80,8 @@ impl Default for ExitCodes {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.minWorkers <= self.maxWorkers").message("minWorkers is above maxWorkers"))]
 pub struct Elasticity {
-    /// At least.
+    /// At least. In mode `hybrid` a run goes on without lost workers for which none comes in time as long as so many are
+    /// left (`cluster.min_workers`, unless the job file sets it).
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: i32,
     /// At most.

@@ -24,6 +24,13 @@ pub struct HybridJobStatus {
     /// Attempts that failed and were followed by another; `backoffLimit` bounds them.
     #[serde(default)]
     pub restarts: i32,
+    /// Workers of this attempt that were lost and started again while the others waited; `backoffLimit` bounds them, for
+    /// each worker by itself.
+    #[serde(default)]
+    pub worker_restarts: i32,
+    /// When all workers were there again after that: how one ended before is no reason for a later failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_back: Option<Time>,
     /// What the attempt was made from: a changed spec makes another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
@@ -45,7 +52,10 @@ pub struct HybridJobStatus {
     /// What the coordinator told last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Run folder of the attempt: the model and all measures.
+    /// The newest complete checkpoint: the next attempt goes on from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_checkpoint: Option<LastCheckpoint>,
+    /// Parent of the run folder, on the output volume: the model and all measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The last attempt that failed.
@@ -114,6 +124,9 @@ pub struct RoleCount {
 pub struct Progress {
     /// Batches trained, by the worker that is furthest.
     pub step: i64,
+    /// Step of the newest complete checkpoint; 0 before the first.
+    #[serde(default)]
+    pub checkpoint_step: i64,
     /// Pass over the data, from 1.
     pub epoch: i32,
     /// Passes in all.
@@ -134,6 +147,16 @@ pub struct Progress {
     /// Why, in the coordinator's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+/// A checkpoint.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastCheckpoint {
+    /// Steps made before it.
+    pub step: i64,
+    /// When it was first seen, some seconds after it was written.
+    pub seen: Time,
 }
 
 /// Why an attempt failed.

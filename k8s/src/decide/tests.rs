@@ -11,13 +11,23 @@ struct Case {
     status: HybridJobStatus,
     observed: Observed,
     template: String,
+    rejoins: bool,
+    progress: Option<Progress>,
     now: i64,
 }
 
 impl Case {
     fn new() -> Self {
         let (status, observed) = (HybridJobStatus::default(), Observed::default());
-        Self { spec: hybrid_job().spec, status, observed, template: "t1".to_owned(), now: 1_000 }
+        Self {
+            spec: hybrid_job().spec,
+            status,
+            observed,
+            template: "t1".to_owned(),
+            rejoins: false,
+            progress: None,
+            now: 1_000,
+        }
     }
 
     /// Up to an attempt of which every pod is ready.
@@ -44,7 +54,8 @@ impl Case {
             status: &self.status,
             template: &self.template,
             observed: &self.observed,
-            progress: None,
+            rejoins: self.rejoins,
+            progress: self.progress.clone(),
             now: Timestamp::from_second(self.now).unwrap(),
         });
         self.status = decision.status.clone();
@@ -53,8 +64,13 @@ impl Case {
 
     /// The coordinator's Job fails, as a pod ended with this code.
     fn fails(&mut self, code: i32) -> Decision {
+        self.ends(code);
+        self.step()
+    }
+
+    fn ends(&mut self, code: i32) {
         let at = Timestamp::from_second(self.now).unwrap();
-        let failed = || Some(JobEnd::Failed { at, message: "BackoffLimitExceeded".to_owned() });
+        let failed = || Some(JobEnd::Failed { at, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
         let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(at) };
         let pod = PodState {
             name: "ctr-1-worker-0".to_owned(),
@@ -62,6 +78,7 @@ impl Case {
             is_ready: false,
             exit: Some(exit),
             trouble: None,
+            creating: None,
             leaving: None,
         };
         self.observed = Observed {
@@ -71,7 +88,6 @@ impl Case {
             has_any: true,
             ..Observed::default()
         };
-        self.step()
     }
 
     fn condition(&self, type_: &str) -> (bool, String) {
@@ -84,13 +100,17 @@ fn job(ready: i32, end: Option<JobEnd>) -> Option<JobState> {
     Some(JobState { ready, end, ..JobState::default() })
 }
 
+fn complete() -> Option<JobEnd> {
+    Some(JobEnd::Complete { at: Timestamp::UNIX_EPOCH })
+}
+
 /// Twice in a row decides the same: an operator that restarts half-way does no harm.
 #[test]
 fn an_attempt_is_recorded_before_anything_of_it_is_made() {
     let mut case = Case::new();
     let first = case.step();
     assert_eq!((first.work, first.status.attempt, first.again), (Work::Record, 1, Some(AT_ONCE)));
-    assert_eq!(first.status.output.as_deref(), Some("/output/ctr/attempt-1"));
+    assert_eq!(first.status.output.as_deref(), Some("/output/ctr"));
     let second = case.step();
     assert_eq!((second.work, second.status.attempt), (Work::Run(Stage::Servers), 1));
     assert_eq!(case.step(), second);
@@ -124,8 +144,8 @@ fn a_gang_comes_at_once() {
 fn a_finished_run_succeeds_is_tidied_and_goes_after_its_time() {
     let mut case = Case::running();
     case.spec.run_policy.ttl_seconds_after_finished = Some(60);
-    case.observed.coordinator = job(0, Some(JobEnd::Complete));
-    case.observed.workers = job(0, Some(JobEnd::Complete));
+    case.observed.coordinator = job(0, complete());
+    case.observed.workers = job(0, complete());
     let done = case.step();
     assert_eq!((done.status.phase, done.work), (Some(Phase::Succeeded), Work::Record));
     assert_eq!(case.condition("Complete"), (true, "Succeeded".to_owned()));
@@ -241,7 +261,97 @@ fn what_is_over_stays_over() {
 fn a_first_failure_waits_for_the_others_codes() {
     let mut case = Case::running();
     let at = Timestamp::from_second(case.now).unwrap();
-    case.observed.coordinator = job(0, Some(JobEnd::Failed { at, message: String::new() }));
+    case.observed.coordinator = job(0, Some(JobEnd::Failed { at, reason: String::new(), message: String::new() }));
     let settling = case.step();
     assert_eq!((settling.status.phase, settling.again), (Some(Phase::Running), Some(Duration::from_secs(15))));
+}
+
+/// In mode hybrid the others wait, and Kubernetes starts the lost one again.
+#[test]
+fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
+    let mut case = Case::running();
+    case.rejoins = true;
+    let at = Timestamp::from_second(case.now).unwrap();
+    let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(at) };
+    let lost = PodState {
+        name: "ctr-1-worker-1-x".to_owned(),
+        role: Role::Worker,
+        is_ready: false,
+        exit: Some(exit),
+        trouble: None,
+        creating: None,
+        leaving: None,
+    };
+    let standing = PodState { name: "ctr-1-worker-0-x".to_owned(), exit: None, is_ready: true, ..lost.clone() };
+    let replaced = PodState { name: "ctr-1-worker-1-y".to_owned(), exit: None, ..lost.clone() };
+    case.observed.pods = vec![standing, replaced, lost];
+    case.observed.workers = Some(JobState { ready: 1, failed: 1, ..JobState::default() });
+    let waiting = case.step();
+    assert_eq!((waiting.status.attempt, waiting.status.worker_restarts), (1, 1));
+    let told = waiting.news.unwrap();
+    assert_eq!((told.is_warning, told.reason), (true, "WorkerLost"));
+    assert!(told.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it is started again"), "{}", told.note);
+    let message = waiting.status.message.unwrap();
+    assert!(message.contains("dense workers 1/2") && message.contains("ended with 137"), "{message}");
+    assert_eq!(case.condition("Ready"), (false, "WorkerLost".to_owned()));
+    assert_eq!(case.step().news, None, "told once");
+
+    case.now += 20;
+    case.observed.workers = Some(JobState { ready: 2, failed: 1, ..JobState::default() });
+    let back = case.step();
+    assert_eq!(back.news.map(|news| news.reason), Some("WorkerBack"));
+    assert_eq!(back.status.workers_back.map(|time| time.0.as_second()), Some(case.now));
+    assert_eq!(case.step().news, None);
+
+    // Much later something else fails: the worker that came back is not the cause.
+    case.now += 1000;
+    let later = Timestamp::from_second(case.now).unwrap();
+    let exit = PodExit { code: 1, reason: "Error".to_owned(), message: String::new(), at: Some(later) };
+    let mut coordinator = case.observed.pods[0].clone();
+    coordinator = PodState { name: "c".to_owned(), role: Role::Coordinator, exit: Some(exit), ..coordinator };
+    case.observed.pods.push(coordinator);
+    let failed = JobEnd::Failed { at: later, reason: String::new(), message: String::new() };
+    case.observed.coordinator = job(0, Some(failed));
+    case.now += 60;
+    let next = case.step();
+    assert_eq!((next.status.attempt, next.status.worker_restarts, next.status.workers_back), (2, 0, None));
+    assert_eq!(next.status.last_failure.unwrap().pod.as_deref(), Some("c"));
+}
+
+#[test]
+fn a_worker_that_used_its_restarts_up_ends_the_job() {
+    let mut case = Case::running();
+    case.rejoins = true;
+    case.ends(139);
+    let at = Timestamp::from_second(case.now).unwrap();
+    let given_up = JobEnd::Failed { at, reason: "MaxFailedIndexesExceeded".to_owned(), message: String::new() };
+    case.observed.coordinator = job(1, None);
+    case.observed.workers = job(0, Some(given_up));
+    case.step();
+    assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
+    let message = case.status.message.unwrap();
+    assert!(
+        message.contains("ctr-1-worker-0 ended with 139") && message.contains("started again 3 times"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_newest_checkpoint_is_told_with_its_time_and_stays_for_the_next_attempt() {
+    let mut case = Case::running();
+    let seen = |case: &mut Case, step: i64| {
+        case.progress = Some(Progress { step: step + 5, checkpoint_step: step, ..Progress::default() });
+        case.step().status.last_checkpoint.map(|last| (last.step, last.seen.0.as_second()))
+    };
+    assert_eq!(seen(&mut case, 0), None);
+    case.now += 10;
+    assert_eq!(seen(&mut case, 300), Some((300, 1_010)));
+    case.now += 10;
+    assert_eq!(seen(&mut case, 300), Some((300, 1_010)));
+    case.now += 10;
+    assert_eq!(seen(&mut case, 600), Some((600, 1_030)));
+    // The coordinator is gone: what is known stays.
+    case.progress = None;
+    let next = case.fails(4);
+    assert_eq!((next.status.attempt, next.status.last_checkpoint.map(|last| last.step)), (2, Some(600)));
 }

@@ -10,13 +10,13 @@ fn shape(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_worker_restarts_the_whole_group() {
+async fn a_lost_coordinator_restarts_the_whole_group() {
     let world = World::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     let before = shape(&world);
-    world.vanishes("ctr-1-worker-0-x7k2p");
+    world.vanishes("ctr-1-coordinator-0-x7k2p");
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     assert_eq!(shape(&world), before);
     assert!(world.pods().iter().all(|pod| pod.starts_with("ctr-2-")), "{:?}", world.pods());

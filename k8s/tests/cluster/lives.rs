@@ -12,10 +12,17 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
     assert!(!world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned()), "workers come last");
-    *world.progress.lock().unwrap() =
-        Some(Progress { step: 41, epoch: 1, epochs: 3, auc: Some("0.7512".to_owned()), ..Progress::default() });
+    *world.progress.lock().unwrap() = Some(Progress {
+        step: 41,
+        checkpoint_step: 40,
+        epoch: 1,
+        epochs: 3,
+        auc: Some("0.7512".to_owned()),
+        ..Progress::default()
+    });
     world.until_running().await;
     world.until("progress", |world| world.status("/progress/step") == 41).await;
+    assert_eq!(world.status("/lastCheckpoint/step"), 40);
 
     assert_eq!(world.status("/roles/embeddingServers/summary"), "3/3");
     assert_eq!((world.status("/workers"), world.status("/observedGeneration")), (json!(2), json!(1)));
@@ -32,7 +39,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.until("servers gone", |world| world.names("apps", "statefulsets").is_empty()).await;
     assert_eq!(world.pods().len(), 3, "ended pods stay with their logs: {:?}", world.pods());
     assert_eq!(world.condition("Complete")["status"], "True");
-    assert_eq!(world.status("/output"), "/output/ctr/attempt-1");
+    assert_eq!(world.status("/output"), "/output/ctr");
     assert_eq!(world.status("/progress/auc"), "0.7512");
     world.pass(590).await;
     assert!(world.job().is_some());
@@ -133,7 +140,7 @@ async fn the_job_file_of_an_attempt_does_not_change_under_it() {
     world.write(&key("", "configmaps", "mine"), config(2));
     world.pass(120).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
-    let pod = world.pods().iter().find(|pod| pod.contains("worker")).unwrap().clone();
+    let pod = world.pods().iter().find(|pod| pod.contains("coordinator")).unwrap().clone();
     world.ends(&pod, 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();

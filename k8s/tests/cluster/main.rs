@@ -3,8 +3,11 @@
 //! Time is virtual: pauses of minutes pass at once, and nothing here depends on how fast the machine is.
 
 mod api;
+mod checks;
 mod faults;
 mod lives;
 mod operators;
+mod rejoin;
+mod replaced;
 mod user_errors;
 mod world;

@@ -57,7 +57,7 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
 #[tokio::test(start_paused = true)]
 async fn an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words() {
     let mut world = World::new();
-    world.stuck.insert("-server-1".to_owned(), "ImagePullBackOff");
+    world.stuck.insert("-server-1".to_owned(), ("ImagePullBackOff", "manifest unknown"));
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until("told", |world| world.condition("Ready")["reason"] == "ImagePullBackOff").await;
@@ -67,6 +67,51 @@ async fn an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words() {
         "{told}"
     );
     assert_eq!(world.phase(), "Starting");
+    operator.stop().await;
+}
+
+/// In the words of the scheduler and the kubelet, and where they have none, what may be missing.
+#[tokio::test(start_paused = true)]
+async fn a_missing_claim_secret_or_config_is_named() {
+    let cases = [
+        ("Unschedulable", "persistentvolumeclaim \"criteo\" not found", "persistentvolumeclaim \"criteo\" not found"),
+        ("CreateContainerConfigError", "secret \"object-store\" not found", "secret \"object-store\" not found"),
+        (
+            "ContainerCreating",
+            "",
+            "a volume is not there yet, or never will be: claim criteo, Secret keys, ConfigMap hosts",
+        ),
+    ];
+    for (reason, words, expected) in cases {
+        let mut world = World::new();
+        world.stuck.insert("-server-".to_owned(), (reason, words));
+        let operator = world.operator(None).await;
+        world.create(|job| {
+            let volumes = job["spec"]["volumes"].as_array_mut().unwrap();
+            volumes.push(json!({"mountPath": "/keys", "source": {"secretName": "keys"}}));
+            volumes.push(json!({"mountPath": "/hosts", "source": {"configMapName": "hosts"}}));
+        });
+        world.until("told", |world| world.condition("Ready")["reason"] == reason).await;
+        let told = message(&world, "Ready");
+        assert!(told.contains("ctr-1-server-0: ") && told.contains(expected), "{told}");
+        operator.stop().await;
+    }
+}
+
+/// A quota of objects keeps the operator from making one; that of pods is their controllers' to tell.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_is_used_up_is_told_and_work_goes_on_once_it_is_raised() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.api.store().exceeded.insert("services".to_owned());
+    world.create(|_| ());
+    world.until("told", |world| world.condition("Reconciled")["reason"] == "QuotaExceeded").await;
+    let told = message(&world, "Reconciled");
+    assert!(told.contains("cannot apply Service ctr-1-coordinator") && told.contains("exceeded quota: ads"), "{told}");
+    assert!(told.contains("raise the quota of the namespace or make the job smaller"), "{told}");
+    world.api.store().exceeded.clear();
+    world.until_running().await;
+    assert_eq!(world.condition("Reconciled")["status"], "True");
     operator.stop().await;
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use zagros_operator::crd::Progress;
 use zagros_operator::error::Error;
 use zagros_operator::operator::{OperatorConfig, run};
@@ -16,11 +16,14 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Registry, render};
 
 use crate::api::{Api, Key};
+use crate::replaced::Replaced;
 
 /// Namespace of the jobs.
 pub(crate) const ADS: &str = "ads";
 /// Longest wait, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// When an operator should be gone that was asked to end, in virtual time.
+const LATE: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -29,10 +32,12 @@ pub(crate) struct World {
     pub(crate) api: Api,
     /// What the coordinators tell.
     pub(crate) progress: Arc<Mutex<Option<Progress>>>,
-    /// Pods that do not become ready, by a part of their name: a container's waiting reason.
-    pub(crate) stuck: BTreeMap<String, &'static str>,
+    /// Pods that do not become ready, by a part of their name: Kubernetes' reason and its message.
+    pub(crate) stuck: BTreeMap<String, (&'static str, &'static str)>,
     /// Kinds whose controller makes no pods, as under a quota.
     pub(crate) idle: Vec<&'static str>,
+    /// Pods that Jobs made anew.
+    replaced: Replaced,
     epoch: Instant,
 }
 
@@ -51,20 +56,20 @@ impl Operator {
     /// Ends as by SIGKILL.
     pub(crate) async fn kill(self) {
         self.task.abort();
-        let _ = self.task.await;
+        assert!(timeout(LATE, self.task).await.is_ok(), "killed, and still there");
     }
 
     /// Ends as by SIGTERM.
     pub(crate) async fn stop(self) {
         self.shutdown.request();
-        self.task.await.unwrap().unwrap();
+        timeout(LATE, self.task).await.expect("asked to end, and still there").unwrap().unwrap();
     }
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        Self { api: Api::new(), progress, stuck, idle, epoch: Instant::now() }
+        Self { api: Api::new(), progress, stuck, idle, replaced: Replaced::default(), epoch: Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -201,7 +206,10 @@ impl World {
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
         for index in 0..wanted {
-            let suffix = if is_set { format!("{index}") } else { format!("{index}-x7k2p") };
+            let Some(suffix) = (if is_set { Some(format!("{index}")) } else { self.replaced.suffix(name, index) })
+            else {
+                continue;
+            };
             let place = key("", "pods", &format!("{name}-{suffix}"));
             let found = self.api.store().get(&place).ok();
             match found {
@@ -220,12 +228,22 @@ impl World {
     }
 
     fn pod(&self, owner: &Value, name: &str) -> Value {
-        let stuck = self.stuck.iter().find(|(part, _)| name.contains(part.as_str())).map(|(_, reason)| *reason);
-        let state = match stuck {
-            Some(reason) => json!({"waiting": {"reason": reason, "message": "manifest unknown"}}),
-            None => json!({"running": {}}),
-        };
-        let ready = if stuck.is_some() { "False" } else { "True" };
+        let stuck = self.stuck.iter().find(|(part, _)| name.contains(part.as_str())).map(|(_, why)| *why);
+        let ready = json!({"type": "Ready", "status": if stuck.is_some() { "False" } else { "True" }});
+        let since = self.now().to_string();
+        let mut conditions = json!([ready, {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]);
+        let mut containers = json!([container(json!({"running": {}}))]);
+        match stuck {
+            Some(("Unschedulable", message)) => {
+                conditions[1] =
+                    json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+                containers = json!([]);
+            }
+            Some((reason, message)) => {
+                containers = json!([container(json!({"waiting": {"reason": reason, "message": message}}))]);
+            }
+            None => {}
+        }
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -236,8 +254,8 @@ impl World {
             "spec": {"containers": [], "nodeName": "n1"},
             "status": {
                 "phase": if stuck.is_some() { "Pending" } else { "Running" },
-                "conditions": [{"type": "Ready", "status": ready}],
-                "containerStatuses": [container(state)],
+                "conditions": conditions,
+                "containerStatuses": containers,
             },
         })
     }
@@ -255,7 +273,7 @@ impl World {
         object["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
         self.write(&place, object);
         if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, code == 0);
+            self.job_of_pod_ends(pod, Some(code));
         }
     }
 
@@ -263,21 +281,16 @@ impl World {
     pub(crate) fn vanishes(&self, pod: &str) {
         self.delete(&key("", "pods", pod));
         if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, false);
+            self.job_of_pod_ends(pod, None);
         }
     }
 
-    fn job_of_pod_ends(&self, pod: &str, is_good: bool) {
-        let name = pod.rsplitn(3, '-').last().unwrap();
-        let place = key("batch", "jobs", name);
+    fn job_of_pod_ends(&self, pod: &str, code: Option<i32>) {
+        let place = key("batch", "jobs", pod.rsplitn(3, '-').last().unwrap());
         let mut job = self.api.store().get(&place).unwrap();
-        let wanted = job["spec"]["parallelism"].as_i64().unwrap_or(1);
-        let succeeded = job["status"]["succeeded"].as_i64().unwrap_or(0) + i64::from(is_good);
-        job["status"]["succeeded"] = json!(succeeded);
         job["status"]["ready"] = json!((job["status"]["ready"].as_i64().unwrap_or(0) - 1).max(0));
-        let is_over = !is_good || succeeded == wanted;
-        if is_over && job["status"]["conditions"].is_null() {
-            let (type_, reason) = if is_good { ("Complete", "") } else { ("Failed", "BackoffLimitExceeded") };
+        let end = self.replaced.ends(&mut job, pod, code);
+        if let Some((type_, reason)) = end.filter(|_| job["status"]["conditions"].is_null()) {
             let since = self.now().to_string();
             let condition = json!({"type": type_, "status": "True", "reason": reason, "message": "Job has ended", "lastTransitionTime": since});
             job["status"]["conditions"] = json!([condition]);
@@ -287,7 +300,8 @@ impl World {
 
     /// The whole run ends well.
     pub(crate) fn trains_to_the_end(&self) {
-        for pod in self.pods().iter().filter(|pod| !pod.contains("-server-")) {
+        let runs = |pod: &str| self.api.store().get(&key("", "pods", pod)).unwrap()["status"]["phase"] == "Running";
+        for pod in self.pods().iter().filter(|pod| !pod.contains("-server-") && runs(pod)) {
             self.ends(pod, 0);
         }
     }

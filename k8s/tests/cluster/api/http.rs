@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::store::{Key, Part, Refusal, refusal};
+use super::store::{Key, Part, Refusal, Store, refusal};
 use super::{Api, merge, selector};
 
 /// A body: at once, or for as long as a watch lasts.
@@ -163,6 +163,9 @@ fn pairs(query: &str) -> Vec<(String, String)> {
 pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<Answer> {
     let call = Call::read(request).await;
     let verb = call.verb();
+    if call.plural == "selfsubjectaccessreviews" {
+        return full(201, &reviewed(api, call.body));
+    }
     let is_write = !matches!(verb, "get" | "list" | "watch");
     if is_write && api.store().is_dead() {
         // Whoever asks is gone before an answer comes.
@@ -188,14 +191,14 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<Answer
 
 fn allowed(api: &Api, call: &Call, verb: &str) -> Result<(), Refusal> {
     let store = api.store();
-    let is_known =
-        KINDS.contains(&(call.group.as_str(), call.plural.as_str())) || store.installed.contains(&call.plural);
+    let is_known = KINDS.contains(&(call.group.as_str(), call.plural.as_str()))
+        && !store.missing.contains(&call.plural)
+        || store.installed.contains(&call.plural);
     if !is_known {
         return Err(refusal(404, "NotFound", "the server could not find the requested resource"));
     }
     let resource = call.resource();
-    let asked = format!("{verb} {resource}");
-    if store.denied.contains(&asked) || !PERMITTED.contains(&(call.group.clone(), asked)) {
+    if !may(&store, &call.group, &format!("{verb} {resource}")) {
         let message = format!(
             "{resource} is forbidden: User \"system:serviceaccount:zagros-system:zagros-operator\" cannot {verb} \
              resource \"{resource}\" in API group \"{}\" in the namespace \"{}\"",
@@ -205,6 +208,20 @@ fn allowed(api: &Api, call: &Call, verb: &str) -> Result<(), Refusal> {
         return Err(refusal(403, "Forbidden", message));
     }
     Ok(())
+}
+
+fn may(store: &Store, group: &str, asked: &str) -> bool {
+    !store.denied.contains(asked) && PERMITTED.contains(&(group.to_owned(), asked.to_owned()))
+}
+
+/// Answers who asks what it may do.
+fn reviewed(api: &Api, mut review: Value) -> Value {
+    let asked = &review["spec"]["resourceAttributes"];
+    let word = |key: &str| asked[key].as_str().unwrap_or_default();
+    let subresource = asked["subresource"].as_str().map(|part| format!("/{part}")).unwrap_or_default();
+    let allowed = may(&api.store(), word("group"), &format!("{} {}{subresource}", word("verb"), word("resource")));
+    review["status"] = json!({ "allowed": allowed });
+    review
 }
 
 fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {

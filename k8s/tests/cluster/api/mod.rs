@@ -35,7 +35,7 @@ impl Api {
     /// Tells watches that something changed.
     pub(crate) fn announce(&self) {
         let version = self.store().version;
-        self.changed.send_replace(version);
+        self.changed.send_if_modified(|told| std::mem::replace(told, version) != version);
     }
 
     pub(crate) fn client(&self) -> Client {

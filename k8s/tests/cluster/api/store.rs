@@ -60,6 +60,10 @@ pub(crate) struct Store {
     pub(crate) dies_after: Option<usize>,
     /// Kinds of other operators that are installed.
     pub(crate) installed: BTreeSet<String>,
+    /// Kinds that are not.
+    pub(crate) missing: BTreeSet<String>,
+    /// Kinds of which the namespace may have no more.
+    pub(crate) exceeded: BTreeSet<String>,
 }
 
 impl Store {
@@ -90,6 +94,10 @@ impl Store {
                 let message = format!("{} \"{}\": the object has been modified", key.plural, key.name);
                 return Err(refusal(409, "Conflict", message));
             }
+        }
+        if old.is_none() && self.exceeded.contains(&key.plural) {
+            let message = format!("{} \"{}\" is forbidden: exceeded quota: ads", key.plural, key.name);
+            return Err(refusal(403, "Forbidden", message));
         }
         object = keep_part(object, old.as_ref(), part);
         admit(key, &mut object, old.as_ref())?;
@@ -141,7 +149,9 @@ impl Store {
     pub(crate) fn delete(&mut self, key: &Key) -> Result<Value, Refusal> {
         let mut object = self.get(key)?;
         if finalizers(&object) > 0 {
-            object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+            }
             return self.put(key, object, Part::Main);
         }
         self.erase(key);
@@ -235,6 +245,11 @@ fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refus
     let Some(old) = old else { return Ok(()) };
     if key.plural == "jobs" && old["spec"]["template"] != object["spec"]["template"] {
         return Err(invalid("spec.template: field is immutable".to_owned()));
+    }
+    for field in ["backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"] {
+        if key.plural == "jobs" && old["spec"][field] != object["spec"][field] {
+            return Err(invalid(format!("spec.{field}: field is immutable")));
+        }
     }
     if key.plural == "configmaps" && old["immutable"] == true && old["data"] != object["data"] {
         return Err(invalid("data: field is immutable when `immutable` is set".to_owned()));

@@ -1,0 +1,172 @@
+//! Whether an operator could work here: with its own rights, asked of Kubernetes, and nothing changed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+
+use crate::crd::HybridJob;
+use crate::error::Error;
+use crate::names::MANAGER;
+
+/// How long Kubernetes may take to answer one question.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Verbs on a resource.
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// API group.
+    pub group: &'static str,
+    /// Plural, with its subresource: `hybridjobs/status`.
+    pub resource: &'static str,
+    /// What is done with it.
+    pub verbs: &'static [&'static str],
+}
+
+const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Right {
+    Right { group, resource, verbs }
+}
+
+/// What the operator needs wherever it looks after jobs. The manifests' roles give this, and what goes with kinds of
+/// other operators.
+pub const RIGHTS: [Right; 11] = [
+    right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
+    right("zagros.dev", "hybridjobs/status", &["update", "patch"]),
+    right("zagros.dev", "hybridjobs/finalizers", &["update"]),
+    right("batch", "jobs", &["get", "list", "watch", "create", "patch", "deletecollection"]),
+    right("apps", "statefulsets", &["get", "list", "watch", "create", "patch", "deletecollection"]),
+    right("", "pods", &["get", "list", "watch"]),
+    right("", "configmaps", &["get", "create", "patch", "deletecollection"]),
+    right("", "services", &["get", "create", "patch", "deletecollection"]),
+    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch"]),
+    right("policy", "poddisruptionbudgets", &["get", "create", "patch"]),
+    right("events.k8s.io", "events", &["create", "patch"]),
+];
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// What is as it should be.
+    pub good: Vec<String>,
+    /// What is not, and what to do.
+    pub problems: Vec<String>,
+}
+
+/// Asks for the rights in a namespace (`None`: in all), for the definition, and for who leads by the lease in
+/// `lease_namespace`.
+///
+/// # Errors
+/// When Kubernetes cannot be asked.
+pub async fn check(
+    client: &Client,
+    namespace: Option<&str>,
+    lease_namespace: Option<&str>,
+) -> Result<Findings, CheckError> {
+    let mut findings = Findings::default();
+    rights(client, namespace, &mut findings).await?;
+    definition(client, namespace, &mut findings).await?;
+    if let Some(place) = lease_namespace {
+        leader(client, place, &mut findings).await?;
+    }
+    Ok(findings)
+}
+
+/// Why Kubernetes could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// A request failed.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// No answer.
+    #[error("Kubernetes' API server does not answer within {PATIENCE:?} ({what}): is it reached from here?")]
+    Late {
+        /// What was asked.
+        what: String,
+    },
+}
+
+async fn in_time<T>(
+    what: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<Result<T, Error>, CheckError> {
+    let answer = tokio::time::timeout(PATIENCE, request).await;
+    Ok(answer.map_err(|_| CheckError::Late { what: what.to_owned() })?.map_err(Error::of(what)))
+}
+
+async fn rights(client: &Client, namespace: Option<&str>, findings: &mut Findings) -> Result<(), CheckError> {
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let place = namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"));
+    let mut granted = 0;
+    for right in RIGHTS {
+        for verb in right.verbs {
+            let review = review(right, verb, namespace);
+            let answered = in_time("ask for rights", api.create(&PostParams::default(), &review)).await??;
+            if answered.status.is_some_and(|status| status.allowed) {
+                granted += 1;
+                continue;
+            }
+            let group = if right.group.is_empty() { String::new() } else { format!(" of {}", right.group) };
+            findings.problems.push(format!(
+                "the operator cannot {verb} {}{group} in {place}: give its service account this right \
+                 (k8s/manifests/rbac.yaml)",
+                right.resource
+            ));
+        }
+    }
+    findings.good.push(format!("{granted} rights in {place}"));
+    Ok(())
+}
+
+fn review(right: Right, verb: &str, namespace: Option<&str>) -> SelfSubjectAccessReview {
+    let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
+    let attributes = ResourceAttributes {
+        group: Some(right.group.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource: (!subresource.is_empty()).then(|| subresource.to_owned()),
+        verb: Some(verb.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), non_resource_attributes: None };
+    SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() }
+}
+
+async fn definition(client: &Client, namespace: Option<&str>, findings: &mut Findings) -> Result<(), CheckError> {
+    let jobs: Api<HybridJob> =
+        namespace.map_or_else(|| Api::all(client.clone()), |name| Api::namespaced(client.clone(), name));
+    match in_time("list HybridJobs", jobs.list_metadata(&ListParams::default().limit(1))).await? {
+        Ok(_) => findings.good.push("the definition of a HybridJob is installed".to_owned()),
+        Err(error) if error.is_missing() => findings.problems.push(
+            "Kubernetes knows no HybridJob: kubectl apply --server-side -f k8s/crd/hybridjobs.yaml installs it"
+                .to_owned(),
+        ),
+        Err(error) => findings.problems.push(error.to_string()),
+    }
+    Ok(())
+}
+
+async fn leader(client: &Client, place: &str, findings: &mut Findings) -> Result<(), CheckError> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), place);
+    let found = in_time("read the lease", leases.get_opt(MANAGER)).await?;
+    let lease = match found {
+        Ok(lease) => lease,
+        Err(error) => {
+            findings.problems.push(error.to_string());
+            return Ok(());
+        }
+    };
+    let holder = lease.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+    match holder.filter(|holder| !holder.is_empty()) {
+        Some(holder) => findings.good.push(format!("{holder} leads")),
+        None => {
+            let name = lease.map_or_else(|| MANAGER.to_owned(), |lease| lease.name_any());
+            findings.problems.push(format!(
+                "nobody leads by the lease {name} of namespace {place}: does an operator run there? \
+                 kubectl -n {place} get pods"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! What Kubernetes' Job controller does with a pod that ended badly: it gives the Job up, or makes the pod of that number
+//! anew after a pause.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// Kubernetes' first pause before a pod is made anew.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Failures by Job and number.
+#[derive(Default)]
+pub(crate) struct Replaced {
+    failures: Mutex<BTreeMap<(String, i64), Failures>>,
+}
+
+struct Failures {
+    count: u64,
+    last: Instant,
+    is_given_up: bool,
+}
+
+impl Replaced {
+    /// The end of the name of the pod that a number should have now; `None` during the pause, and for one given up.
+    pub(crate) fn suffix(&self, job: &str, index: i64) -> Option<String> {
+        match self.failures.lock().unwrap().get(&(job.to_owned(), index)) {
+            None => Some(format!("{index}-x7k2p")),
+            Some(failures) if failures.is_given_up || failures.last.elapsed() < PAUSE => None,
+            Some(failures) => Some(format!("{index}-again{}", failures.count)),
+        }
+    }
+
+    /// A pod ended with a code, or was lost without one. Answers the Job's end, if that was it: the type of its condition
+    /// and the reason.
+    pub(crate) fn ends(&self, job: &mut Value, pod: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
+        let (name, index) = (pod.rsplitn(3, '-').last().unwrap(), pod.rsplit('-').nth(1).unwrap());
+        let more = |value: &Value| json!(value.as_u64().unwrap_or(0) + 1);
+        if code == Some(0) {
+            job["status"]["succeeded"] = more(&job["status"]["succeeded"]);
+            let before = job["status"]["completedIndexes"].as_str().unwrap_or_default();
+            let mut done: Vec<&str> = before.split(',').filter(|one| !one.is_empty()).chain([index]).collect();
+            done.sort_unstable();
+            job["status"]["completedIndexes"] = json!(done.join(","));
+        } else {
+            job["status"]["failed"] = more(&job["status"]["failed"]);
+            if let Some(reason) = self.fails(&job["spec"], name, index.parse().unwrap(), code) {
+                return Some(("Failed", reason));
+            }
+        }
+        let given_up = self.given_up(name);
+        let ended = job["status"]["succeeded"].as_u64().unwrap_or(0) + given_up;
+        let is_over = ended == job["spec"]["parallelism"].as_u64().unwrap_or(1);
+        is_over.then_some(if given_up == 0 { ("Complete", "") } else { ("Failed", "FailedIndexes") })
+    }
+
+    fn fails(&self, spec: &Value, job: &str, index: i64, code: Option<i32>) -> Option<&'static str> {
+        let Some(limit) = spec["backoffLimitPerIndex"].as_u64() else { return Some("BackoffLimitExceeded") };
+        let retryable = &spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"];
+        if code.is_some_and(|code| !retryable.as_array().unwrap().contains(&json!(code))) {
+            return Some("PodFailurePolicy");
+        }
+        let key = (job.to_owned(), index);
+        let count = self.failures.lock().unwrap().get(&key).map_or(0, |failures| failures.count) + 1;
+        let failures = Failures { count, last: Instant::now(), is_given_up: count > limit };
+        self.failures.lock().unwrap().insert(key, failures);
+        (self.given_up(job) > spec["maxFailedIndexes"].as_u64().unwrap()).then_some("MaxFailedIndexesExceeded")
+    }
+
+    fn given_up(&self, job: &str) -> u64 {
+        let failures = self.failures.lock().unwrap();
+        failures.iter().filter(|((name, _), failures)| name == job && failures.is_given_up).count() as u64
+    }
+}
