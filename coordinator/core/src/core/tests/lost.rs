@@ -28,7 +28,8 @@ fn hear(core: &mut Core, seconds: std::ops::RangeInclusive<u64>, members: &[&Joi
 
 fn trained(core: &mut Core, seconds: u64, worker: &JoinResponse) {
     let progress = Some(Progress { trained: true, ..Progress::default() });
-    let request = HeartbeatRequest { member: worker.member, epoch: worker.epoch, progress, load: None };
+    let (member, epoch) = (worker.member, worker.epoch);
+    let request = HeartbeatRequest { member, epoch, progress, ..HeartbeatRequest::default() };
     core.heartbeat(at(seconds), &request).unwrap();
 }
 
