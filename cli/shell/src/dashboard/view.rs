@@ -57,7 +57,7 @@ fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &Pictu
     frame.render_widget(head(status), title);
     frame.render_widget(Paragraph::new(warnings), alarm);
     frame.render_widget(gauge(status), progress);
-    let [speed, measures] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(30)]).areas(curve);
+    let [speed, measures] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(36)]).areas(curve);
     throughput(frame, speed, status);
     frame.render_widget(numbers(status), measures);
     frame.render_widget(server_table(status), server);

@@ -113,6 +113,23 @@ fn a_run_is_shown_as_in_the_docs() {
             "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros-shell dashboard\n{shown}"
         );
     }
+    for words in
+        ["quickstart  ● training", "epoch 2 of 3: 24 of 64 splits, 4 under way", "84,210 samples/s", "0.7522", "2 of 4"]
+    {
+        assert!(shown.contains(words), "no {words:?} in\n{shown}");
+    }
+    assert!(shown.contains("server 1   ● alive") && shown.contains("75 %") && shown.contains("≤ 1.6 ms"), "{shown}");
+    assert!(shown.contains("checkpoint after step 4000") && shown.contains("Ctrl-C stops the run"), "{shown}");
+}
+
+#[test]
+fn trouble_is_told_in_words_and_signs() {
+    let mut status = training();
+    status.warnings = (0..6).map(|number| format!("warning {number}")).collect();
+    status.members[0].state = "lost".to_owned();
+    status.members[1].silent_seconds = 7.2;
+    status.members[2].waits = vec![WaitReport { server: 1, lookups: 1, pushes: 0, oldest_seconds: 3.2 }];
+    let shown = drawn(&Picture { trouble: Some("no answer".to_owned()), ..picture(status) }, 130, 34);
     for words in ["⚠ no answer", "⚠ warning 2", "⚠ and 3 more", "✕ lost", "◌ silent 7 s", "server 1 (3.2 s)"]
     {
         assert!(shown.contains(words), "no {words:?} in\n{shown}");
