@@ -63,3 +63,4 @@ ln -sfn "$(rocksdb_headers)" .deps/rocksdb/include/rocksdb
 
 python3 scripts/fetch_libtorch.py
 sh scripts/fetch_prometheus.sh
+[ "${CI:-}" != true ] || sh scripts/fetch_chromium.sh

@@ -21,8 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "zagros-test"
+COMPOSE_FILE = "docker/compose.yaml"
 DEADLINE_SECONDS = 300
-ROWS = "150000"
+ROWS = "600000"
 
 
 def run(command, check=True, timeout=DEADLINE_SECONDS):
@@ -77,8 +78,8 @@ def compose_command():
     return sys.exit("docker compose is not installed: see docs/compose.md")
 
 
-def compose(*arguments, check=True):
-    return run([*compose_command(), "-p", PROJECT, "-f", "docker/compose.yaml", *arguments], check=check)
+def compose(*arguments, file=COMPOSE_FILE, check=True):
+    return run([*compose_command(), "-p", PROJECT, "-f", file, *arguments], check=check)
 
 
 def logs():
@@ -124,7 +125,7 @@ def steps():
 
 
 def down():
-    compose("--profile", "monitoring", "down", "--volumes", check=False)
+    compose("--profile", "monitoring", "down", "--volumes", "--remove-orphans", check=False)
 
 
 def start(*services):
@@ -206,6 +207,39 @@ def a_worker_that_is_cut_off_is_named():
     return named(has_ended("coordinator"), "dense worker 1", "worker-0", "coordinator")
 
 
+def a_stopped_run_goes_on_with_more_servers_and_workers():
+    """With the edits of docs/compose.md."""
+    start()
+    compose("stop")
+    with tempfile.TemporaryDirectory(prefix="zagros-compose-") as folder:
+        compose("up", "--detach", file=grown(Path(folder)))
+        codes = has_ended("worker-0", "worker-1", "worker-2", "coordinator", "server-0", "server-3")
+    text = said("worker-0")
+    if codes != [0] * 6 or "going on after step" not in text:
+        sys.exit(f"exit codes {codes}\n{logs()}")
+    return last_line(text, "going on after step")
+
+
+def grown(folder):
+    """The compose file and its job with a server and a worker more, in a folder of their own."""
+    page = (ROOT / "docs/compose.md").read_text(encoding="utf-8")
+    services = page.split("worker-0 depends on\n")[1].split("```")[0]
+    text = (ROOT / COMPOSE_FILE).read_text(encoding="utf-8")
+    for before, more in [
+        ("      server-2: *started\n", "      server-3: *started\n"),
+        ('--index, "1", --advertise, "worker-1:7720"]\n', services),
+    ]:
+        if before not in text:
+            sys.exit(f"{COMPOSE_FILE} has no line {before}")
+        text = text.replace(before, before + more)
+    (folder / "compose.yaml").write_text(text, encoding="utf-8")
+    job = (ROOT / "docker/job.toml").read_text(encoding="utf-8")
+    job = job.replace("servers = 3\nworkers = 2\n", "servers = 4\nworkers = 3\n")
+    (folder / "job.toml").write_text(job, encoding="utf-8")
+    folder.chmod(0o755)
+    return str(folder / "compose.yaml")
+
+
 def named(codes, who, *services):
     """The run ended, not well, and somebody's log says whose fault it is."""
     text = "".join(said(service) for service in services)
@@ -238,6 +272,7 @@ def main():
                 a_killed_worker_comes_back,
                 a_paused_server_is_waited_for,
                 a_worker_that_is_cut_off_is_named,
+                a_stopped_run_goes_on_with_more_servers_and_workers,
             ]:
                 print(f"{test.__name__} ... ", end="", flush=True)
                 print(f"ok\n    {test()}", flush=True)

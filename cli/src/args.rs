@@ -3,20 +3,25 @@
 mod bench;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use bench::{
     BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchScalingArgs, BenchTrainArgs,
 };
 
+use crate::logs::Level;
+
 const EXAMPLES: &str = "\
 Examples:
   zagros data generate data/quickstart          write a Criteo-format data set with a known best AUC
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
+  zagros up examples/quickstart.toml --watch    the same, shown on the terminal
+  zagros logs --follow                          what its processes say
   zagros eval runs/quickstart-…                 score the test part with a saved model
   zagros report runs/quickstart-…               write the run's page anew, also of a run that failed
   zagros inspect runs/quickstart-…              what the saved model's tables hold
@@ -49,6 +54,8 @@ pub(crate) enum Command {
     Inspect(InspectModelArgs),
     /// Run one dense worker of a job.
     DenseWorker(WorkerArgs),
+    /// Show the log lines of a run that `zagros up` started, of all its processes in the order of time.
+    Logs(LogsArgs),
     /// Those that need no torch.
     #[command(flatten)]
     Server(ServerCommand),
@@ -115,6 +122,53 @@ pub(crate) struct UpArgs {
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prometheus_targets: Option<PathBuf>,
+    /// Show the run on this terminal, drawn anew each second, instead of its log lines.
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Run folder; the run below runs/ that wrote last when not given.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<PathBuf>,
+    /// Show the processes of this role only.
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<LogRole>,
+    /// Show the processes of this index only.
+    #[arg(long, value_name = "N")]
+    pub(crate) index: Option<u32>,
+    /// Go on with what comes, until Ctrl-C.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Show what is at least so bad.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) level: Level,
+    /// Show what is at most so old: `30s`, `5m`, `2h`.
+    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
+    pub(crate) since: Option<Duration>,
+}
+
+/// A role, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogRole {
+    /// Embedding servers.
+    Server,
+    /// Dense workers.
+    Worker,
+    /// The coordinator.
+    Coordinator,
+}
+
+impl LogRole {
+    /// As its processes are named.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "embedding server",
+            Self::Worker => "dense worker",
+            Self::Coordinator => "coordinator",
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod embedded;
+mod logs;
 mod meter;
 mod page;
 mod plan;

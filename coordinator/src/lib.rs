@@ -6,12 +6,17 @@
 mod errors;
 mod local;
 mod metrics;
+mod page;
 mod process;
 mod service;
 mod status;
 
 pub use errors::CoordinatorError;
 pub use local::LocalCoordinator;
+pub use page::{BadToken, PageToken};
 pub use process::{CoordinatorConfig, run};
-pub use status::{EvaluationReport, LoadReport, MemberReport, ProgressReport, StatusReport};
+pub use status::{
+    CheckpointReport, DiskReport, EvaluationReport, HistoryReport, LoadReport, MemberReport, ProgressReport,
+    StageReport, StatusReport, WaitReport,
+};
 pub use zagros_coordinator_core::RunOutcome;

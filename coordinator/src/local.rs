@@ -52,6 +52,9 @@ impl LocalCoordinator {
             buckets: job.cluster.buckets,
             passes: job.train.epochs,
             fixed_splits: job.train.mode == Mode::Sync,
+            apart: job.train.mode == Mode::Async && job.cluster.workers > 1,
+            staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
+            checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
             lease: job.cluster.lease,
             patience: job.cluster.patience,
             fingerprint: job.fingerprint(),
@@ -220,7 +223,7 @@ mod tests {
         let beat = HeartbeatRequest { member: other.member, epoch: other.epoch, ..HeartbeatRequest::default() };
         for _ in 0..11 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            assert_eq!(coordinator.heartbeat(beat).await.unwrap().generation, 1);
+            assert_eq!(coordinator.heartbeat(beat.clone()).await.unwrap().generation, 1);
         }
         let status = coordinator.status(StatusRequest {}).await.unwrap();
         assert_eq!(status.members.iter().map(|member| member.state.as_str()).collect::<Vec<_>>(), ["lost", "alive"]);

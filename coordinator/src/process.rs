@@ -1,5 +1,6 @@
 //! The coordinator as a process: two ports, a timer, and an end that everyone hears of.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tracing::{info, warn};
 use zagros_job::Job;
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
 
+use crate::page::{self, Access, PageToken};
 use crate::service::Service;
 use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
 
@@ -28,8 +30,11 @@ pub struct CoordinatorConfig {
     pub job: Arc<Job>,
     /// Bound port of the control path.
     pub grpc_listener: TcpListener,
-    /// Bound port of `/healthz`, `/readyz`, `/metrics` and `/status`.
+    /// Bound port of the live page, `/healthz`, `/readyz`, `/metrics` and `/status`.
     pub admin_listener: Option<TcpListener>,
+    /// What opens the page. Without one it is open to this machine on a loopback address, and elsewhere one is made at
+    /// random and told in the log.
+    pub page_token: Option<PageToken>,
     /// Where its metrics are registered.
     pub registry: Registry,
 }
@@ -46,7 +51,8 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOut
     let (failed, mut failures) = mpsc::channel(2);
     serve_grpc(&life, config.grpc_listener, &coordinator, failed.clone());
     if let Some(listener) = config.admin_listener {
-        serve_admin(&life, listener, &coordinator, config.registry, failed);
+        let access = access(&listener, config.page_token)?;
+        serve_admin(&life, listener, &coordinator, (config.registry, access), failed);
     }
 
     let supervised = supervise(&coordinator, &shutdown, config.job.cluster.lease);
@@ -79,14 +85,34 @@ fn serve_admin(
     life: &Lifecycle,
     listener: TcpListener,
     coordinator: &Arc<LocalCoordinator>,
-    registry: Registry,
+    (registry, access): (Registry, Access),
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let (routes, shutdown) = (routes(coordinator, registry), life.shutdown().clone());
+    let shutdown = life.shutdown().clone();
+    let page = page::routes(coordinator, access, shutdown.clone());
+    let routes = routes(coordinator, registry).merge(page);
     life.spawn("http port", async move {
         let served = admin::serve(listener, routes, shutdown).await;
         report(served.map_err(CoordinatorError::from), &failed).await;
     });
+}
+
+/// Who may see the page; tells where it is, and its token where nobody else could know it.
+fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<Access, CoordinatorError> {
+    let address = listener.local_addr()?;
+    let is_given = token.is_some();
+    let access = Access::of(address, token);
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        ip => ip,
+    };
+    let url = format!("http://{}/", SocketAddr::new(host, address.port()));
+    match &access {
+        Access::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
+        Access::Token { .. } => info!("live page: {url}?token=… (the token it was given)"),
+        Access::ThisMachine => info!("live page: {url}"),
+    }
+    Ok(access)
 }
 
 fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {

@@ -2,12 +2,15 @@
 //!
 //! Field names are stable: scripts read them. A number that is not finite is `null`.
 
+mod member;
+
 use serde::Serialize;
-use zagros_coordinator_core::{Role, Seat};
-use zagros_protocol::control::{Evaluation, MemberStatus, Progress, ServerLoad, StatusResponse};
+use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
+
+pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
 
 /// The run at a glance.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatusReport {
     /// Name of the job.
     pub job: String,
@@ -29,63 +32,56 @@ pub struct StatusReport {
     pub members: Vec<MemberReport>,
     /// The last evaluations, oldest first.
     pub evaluations: Vec<EvaluationReport>,
-}
-
-/// A member.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct MemberReport {
-    /// `embedding server 1`.
-    pub name: String,
-    /// `embedding server` or `dense worker`.
-    pub role: String,
-    /// Position within the role.
-    pub index: u32,
-    /// `host:port` of its data path; empty for workers.
-    pub address: String,
-    /// `alive`, `left` or `lost`.
-    pub state: String,
-    /// How many processes have taken this place.
-    pub epoch: u32,
-    /// Seconds since it was last heard.
-    pub silent_seconds: f64,
-    /// Splits it is working on.
+    /// What a person should look at, worst first.
+    pub warnings: Vec<String>,
+    /// Seconds since the coordinator started.
+    pub elapsed_seconds: f64,
+    /// Splits of this pass that workers are reading.
     pub splits_held: u32,
-    /// What a worker tells.
-    pub progress: Option<ProgressReport>,
-    /// What an embedding server tells.
-    pub load: Option<LoadReport>,
-}
-
-/// A worker's training.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct ProgressReport {
-    /// Batches trained.
+    /// Batches trained by all workers; of workers that step together, each once.
     pub step: u64,
-    /// Pass over the data, counted from 0.
-    pub pass: u32,
-    /// Samples trained.
+    /// Samples trained by all workers.
     pub samples: u64,
-    /// Samples per second.
+    /// Samples per second of all workers; 0 while none makes a step.
     pub samples_per_second: f64,
-    /// Smoothed loss, nats.
-    pub loss: f64,
-    /// Unacknowledged batches at the last lookup.
-    pub staleness: u32,
-    /// Step of the newest checkpoint that is complete; 0 before the first.
-    pub checkpoint_step: u64,
+    /// What staleness may be at most, batches.
+    pub staleness_bound: u32,
+    /// Seconds between checkpoints that the job asks for; `null` where it asks for none by time.
+    pub checkpoint_every_seconds: Option<f64>,
+    /// The newest checkpoints, oldest first.
+    pub checkpoints: Vec<CheckpointReport>,
+    /// How training went, oldest first: at most 600 points, which stand for longer and longer stretches of time.
+    pub history: Vec<HistoryReport>,
 }
 
-/// What an embedding server holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct LoadReport {
-    /// Rows.
-    pub rows: u64,
-    /// Bytes of rows, optimiser state and index.
-    pub bytes: u64,
+/// A checkpoint that is complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CheckpointReport {
+    /// Batches trained before it.
+    pub step: u64,
+    /// Seconds since the coordinator heard of it.
+    pub age_seconds: f64,
+}
+
+/// What training was like in a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct HistoryReport {
+    /// Its end, seconds since the coordinator started.
+    pub seconds: f64,
+    /// Batches trained at its end.
+    pub step: u64,
+    /// Mean.
+    pub samples_per_second: f64,
+    /// Mean smoothed loss, nats; `null` where it is not finite.
+    pub loss: Option<f64>,
+    /// The largest.
+    pub staleness: u32,
+    /// AUC of about the last 100,000 training samples at its end.
+    pub auc: Option<f64>,
 }
 
 /// Measures on the held-out part.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EvaluationReport {
     /// Batches trained before it.
     pub step: u64,
@@ -97,21 +93,8 @@ pub struct EvaluationReport {
     pub auc: f64,
     /// Mean log loss, nats.
     pub logloss: f64,
-}
-
-impl MemberReport {
-    /// What the member does now, in words.
-    #[must_use]
-    pub fn detail(&self) -> String {
-        let address = (!self.address.is_empty()).then(|| self.address.clone());
-        let load = self.load.map(|load| format!("{} rows, {:.1} MiB", load.rows, load.bytes as f64 / (1 << 20) as f64));
-        let progress = self.progress.map(|progress| {
-            let ProgressReport { step, samples_per_second, loss, .. } = progress;
-            format!("step {step}, {samples_per_second:.0} samples/s, loss {loss:.4}, {} splits held", self.splits_held)
-        });
-        let silence = (self.state != "left").then(|| format!("heard {:.1} s ago", self.silent_seconds));
-        [address, load, progress, silence].into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
+    /// `validation` or `test`; empty where the worker did not say.
+    pub part: &'static str,
 }
 
 impl From<StatusResponse> for StatusReport {
@@ -127,78 +110,103 @@ impl From<StatusResponse> for StatusReport {
             splits_done: status.splits_done,
             members: status.members.into_iter().map(MemberReport::from).collect(),
             evaluations: status.evaluations.into_iter().map(EvaluationReport::from).collect(),
+            warnings: status.warnings,
+            elapsed_seconds: status.elapsed_ms as f64 / 1e3,
+            splits_held: status.splits_held,
+            step: status.step,
+            samples: status.samples,
+            samples_per_second: status.samples_per_second,
+            staleness_bound: status.staleness_bound,
+            checkpoint_every_seconds: Some(status.checkpoint_every_ms as f64 / 1e3).filter(|every| *every > 0.0),
+            checkpoints: status.checkpoints.into_iter().map(CheckpointReport::from).collect(),
+            history: status.history.into_iter().map(HistoryReport::from).collect(),
         }
     }
 }
 
-impl From<MemberStatus> for MemberReport {
-    fn from(member: MemberStatus) -> Self {
-        let role = Role::from_wire(member.role);
-        let unknown = || format!("role {}", member.role);
-        Self {
-            name: role.map_or_else(unknown, |role| Seat { role, index: member.index }.to_string()),
-            role: role.map_or_else(unknown, |role| role.to_string()),
-            index: member.index,
-            address: member.address,
-            state: member.state,
-            epoch: member.epoch,
-            silent_seconds: member.silent_ms as f64 / 1e3,
-            splits_held: member.splits_held,
-            progress: member.progress.map(ProgressReport::from),
-            load: member.load.map(LoadReport::from),
-        }
+impl From<CheckpointMark> for CheckpointReport {
+    fn from(CheckpointMark { step, age_ms }: CheckpointMark) -> Self {
+        Self { step, age_seconds: age_ms as f64 / 1e3 }
     }
 }
 
-impl From<Progress> for ProgressReport {
-    fn from(progress: Progress) -> Self {
-        let Progress { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
-        Self { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step }
-    }
-}
-
-impl From<ServerLoad> for LoadReport {
-    fn from(ServerLoad { rows, bytes }: ServerLoad) -> Self {
-        Self { rows, bytes }
+impl From<HistoryPoint> for HistoryReport {
+    fn from(point: HistoryPoint) -> Self {
+        let HistoryPoint { at_ms, step, samples_per_second, loss, staleness, auc } = point;
+        Self { seconds: at_ms as f64 / 1e3, step, samples_per_second, loss, staleness, auc }
     }
 }
 
 impl From<Evaluation> for EvaluationReport {
-    fn from(Evaluation { step, pass, samples, auc, logloss }: Evaluation) -> Self {
-        Self { step, pass, samples, auc, logloss }
+    fn from(evaluation: Evaluation) -> Self {
+        let part = match evaluation.part() {
+            HeldOutPart::Validation => "validation",
+            HeldOutPart::Test => "test",
+            HeldOutPart::Unspecified => "",
+        };
+        let Evaluation { step, pass, samples, auc, logloss, .. } = evaluation;
+        Self { step, pass, samples, auc, logloss, part }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use zagros_coordinator_core::Role;
+    use zagros_protocol::control::{MemberStatus, Progress, ServerLoad, ServerWait, StageSeconds};
+
     use super::*;
 
     fn response() -> StatusResponse {
+        let progress = Progress {
+            step: 9,
+            loss: f64::NAN,
+            samples_per_second: 1234.5,
+            auc: Some(0.75),
+            stages: Some(StageSeconds { dense: 2.5, ..StageSeconds::default() }),
+            ..Progress::default()
+        };
         let worker = MemberStatus {
             role: Role::DenseWorker.to_wire(),
             state: "alive".to_owned(),
             epoch: 1,
             silent_ms: 1500,
-            progress: Some(Progress { step: 9, loss: f64::NAN, samples_per_second: 1234.5, ..Progress::default() }),
+            progress: Some(progress),
             splits_held: 2,
+            waits: vec![ServerWait { server: 1, lookups: 1, pushes: 2, oldest_ms: 3200 }],
+            still_ms: Some(250),
             ..MemberStatus::default()
         };
+        let load = ServerLoad { rows: 10, bytes: 3 << 20, hit_rate: Some(0.5), ..ServerLoad::default() };
         let server = MemberStatus {
             role: Role::EmbeddingServer.to_wire(),
             index: 1,
             address: "127.0.0.1:7701".to_owned(),
             state: "left".to_owned(),
-            load: Some(ServerLoad { rows: 10, bytes: 3 << 20 }),
+            load: Some(load),
+            buckets: 512,
             ..MemberStatus::default()
         };
-        let evaluations = vec![Evaluation { step: 9, pass: 0, samples: 100, auc: 0.75, logloss: 0.5 }];
-        let (job, state) = ("quickstart".to_owned(), "training".to_owned());
-        StatusResponse { job, state, members: vec![server, worker], evaluations, ..StatusResponse::default() }
+        let part = HeldOutPart::Test.into();
+        let point = HistoryPoint { at_ms: 2000, step: 9, loss: Some(f64::NAN), ..HistoryPoint::default() };
+        StatusResponse {
+            job: "quickstart".to_owned(),
+            state: "training".to_owned(),
+            members: vec![server, worker],
+            evaluations: vec![Evaluation { step: 9, pass: 0, samples: 100, auc: 0.75, logloss: 0.5, part }],
+            history: vec![point],
+            checkpoints: vec![CheckpointMark { step: 8, age_ms: 500 }],
+            warnings: vec!["look".to_owned()],
+            ..StatusResponse::default()
+        }
     }
 
     #[test]
     fn the_json_has_the_documented_fields() {
         let json = serde_json::to_value(StatusReport::from(response())).unwrap();
+        let stages = serde_json::json!({
+            "parse": 0.0, "dedup": 0.0, "lookup": 0.0, "gather": 0.0, "dense": 2.5, "scatter": 0.0, "push": 0.0,
+            "waiting": 0.0, "reduce": 0.0,
+        });
         let expected = serde_json::json!({
             "job": "quickstart", "state": "training", "reason": "", "generation": 0, "pass": 0, "passes": 0,
             "splits": 0, "splits_done": 0,
@@ -206,17 +214,30 @@ mod tests {
                 {
                     "name": "embedding server 1", "role": "embedding server", "index": 1, "address": "127.0.0.1:7701",
                     "state": "left", "epoch": 0, "silent_seconds": 0.0, "splits_held": 0, "progress": null,
-                    "load": { "rows": 10, "bytes": 3 << 20 },
+                    "load": {
+                        "rows": 10, "bytes": 3 << 20, "requests": 0, "under_way": 0, "hit_rate": 0.5,
+                        "lookup_seconds_mean": null, "lookup_seconds_p99": null,
+                    },
+                    "buckets": 512, "waits": [], "disk": null, "still_seconds": null,
                 },
                 {
                     "name": "dense worker 0", "role": "dense worker", "index": 0, "address": "", "state": "alive",
                     "epoch": 1, "silent_seconds": 1.5, "splits_held": 2, "load": null,
                     "progress": {
-                        "step": 9, "pass": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0, "checkpoint_step": 0,
+                        "step": 9, "pass": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0,
+                        "checkpoint_step": 0, "staleness_max": 0, "auc": 0.75, "stages": stages,
                     },
+                    "buckets": 0, "waits": [{ "server": 1, "lookups": 1, "pushes": 2, "oldest_seconds": 3.2 }],
+                    "disk": null, "still_seconds": 0.25,
                 },
             ],
-            "evaluations": [{ "step": 9, "pass": 0, "samples": 100, "auc": 0.75, "logloss": 0.5 }],
+            "evaluations": [{ "step": 9, "pass": 0, "samples": 100, "auc": 0.75, "logloss": 0.5, "part": "test" }],
+            "warnings": ["look"], "elapsed_seconds": 0.0, "splits_held": 0, "step": 0, "samples": 0,
+            "samples_per_second": 0.0, "staleness_bound": 0, "checkpoint_every_seconds": null,
+            "checkpoints": [{ "step": 8, "age_seconds": 0.5 }],
+            "history": [{
+                "seconds": 2.0, "step": 9, "samples_per_second": 0.0, "loss": null, "staleness": 0, "auc": null,
+            }],
         });
         assert_eq!(json, expected);
     }
@@ -224,7 +245,10 @@ mod tests {
     #[test]
     fn a_member_is_told_in_words() {
         let report = StatusReport::from(response());
-        assert_eq!(report.members[0].detail(), "127.0.0.1:7701, 10 rows, 3.0 MiB");
-        assert_eq!(report.members[1].detail(), "step 9, 1234 samples/s, loss NaN, 2 splits held, heard 1.5 s ago");
+        assert_eq!(report.members[0].detail(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
+        assert_eq!(
+            report.members[1].detail(),
+            "step 9, 1234 samples/s, loss NaN, 2 splits held, waits for server 1 (3.2 s), heard 1.5 s ago"
+        );
     }
 }

@@ -48,6 +48,7 @@ impl Cluster {
             grpc_listener,
             admin_listener: Some(admin_listener),
             registry: Registry::new(),
+            page_token: None,
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
@@ -133,10 +134,10 @@ async fn a_run_over_real_ports_from_join_to_stop() {
         let read = work(control.as_ref(), &worker, pass).await;
         assert_eq!(read, [(0, 1 << 20), (1 << 20, 2 << 20)]);
     }
-    let evaluation = Some(Evaluation { step: 8, pass: 1, samples: 100, auc: 0.75, logloss: 0.5 });
+    let evaluation = Some(Evaluation { step: 8, pass: 1, samples: 100, auc: 0.75, logloss: 0.5, part: 0 });
     let report = ReportEvaluationRequest { member: worker.member(), epoch: worker.epoch(), evaluation };
     control.report_evaluation(report).await.unwrap();
-    second.set_load(ServerLoad { rows: 3, bytes: 300 });
+    second.set_load(ServerLoad { rows: 3, bytes: 300, ..ServerLoad::default() });
     worker.set_progress(Progress { step: 8, ..Progress::default() });
     worker.leave(Outcome::Finished, "").await.unwrap();
 

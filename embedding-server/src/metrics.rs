@@ -1,6 +1,7 @@
 //! What an embedding server counts. Children are resolved once, here.
 
 mod cold;
+mod recent;
 mod tables;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
 pub(crate) use cold::ColdMetrics;
+pub(crate) use recent::Recent;
 use tables::TableCollector;
 
 /// Metric children of one server.
@@ -96,13 +98,13 @@ impl ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// How many requests have begun, and whether one is under way.
-    pub(crate) fn requests(&self) -> (u64, bool) {
+    /// How many requests have begun, and how many of them are under way.
+    pub(crate) fn requests(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];
         // In this order: a request that ends in between is still under way, not one that never began.
         let ended: u64 = calls.iter().map(|call| call.seconds.get_sample_count()).sum();
-        let begun = calls.iter().map(|call| call.requests.get()).sum();
-        (begun, begun > ended)
+        let begun: u64 = calls.iter().map(|call| call.requests.get()).sum();
+        (begun, begun.saturating_sub(ended))
     }
 }
 

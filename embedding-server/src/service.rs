@@ -1,5 +1,6 @@
 //! The embedding server without a socket: tables, placement, writers' windows.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::Job;
+use zagros_plumbing::metrics::Space;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::packed::Buffers;
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
@@ -42,6 +44,8 @@ pub struct EmbeddingService {
     scratches: Mutex<Vec<Scratch>>,
     /// Where rows are that memory has no room for.
     tier: Option<Tier>,
+    /// Its folder, where there is a tier.
+    cold_folder: Option<PathBuf>,
     /// Ends with the service.
     _tending: Option<Tending>,
 }
@@ -74,6 +78,7 @@ impl EmbeddingService {
             buffers: Arc::default(),
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
+            cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
             tier,
             _tending: tending,
         }))
@@ -124,7 +129,13 @@ impl EmbeddingService {
     #[must_use]
     pub fn held(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
-        ServerLoad { rows: sum(zagros_table::Table::rows), bytes: sum(zagros_table::Table::bytes) }
+        let (rows, bytes) = (sum(zagros_table::Table::rows), sum(zagros_table::Table::bytes));
+        ServerLoad { rows, bytes, ..ServerLoad::default() }
+    }
+
+    /// Room on the disk of the cold tier, where there is one.
+    pub(crate) fn disk(&self) -> Option<Space> {
+        self.cold_folder.as_deref().and_then(|folder| Space::at(folder).ok())
     }
 
     pub(crate) fn placement(&self) -> Result<Arc<Owned>, Refusal> {

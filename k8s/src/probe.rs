@@ -93,25 +93,15 @@ mod tests {
 
     fn worker(step: u64, loss: f64) -> MemberReport {
         let (samples_per_second, samples) = (1000.4, 10);
+        let checkpoint_step = 30;
         let progress =
-            ProgressReport { step, pass: 0, samples, samples_per_second, loss, staleness: 0, checkpoint_step: 30 };
-        MemberReport {
-            name: String::new(),
-            role: String::new(),
-            index: 0,
-            address: String::new(),
-            state: String::new(),
-            epoch: 1,
-            silent_seconds: 0.0,
-            splits_held: 0,
-            progress: Some(progress),
-            load: None,
-        }
+            ProgressReport { step, samples, samples_per_second, loss, checkpoint_step, ..ProgressReport::default() };
+        MemberReport { epoch: 1, progress: Some(progress), ..MemberReport::default() }
     }
 
     /// What the coordinator's own code writes.
     fn report() -> String {
-        let evaluation = EvaluationReport { step: 9, pass: 0, samples: 5, auc: 0.756_04, logloss: 0.5 };
+        let evaluation = EvaluationReport { step: 9, pass: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
         let report = StatusReport {
             job: "ctr".to_owned(),
             state: "training".to_owned(),
@@ -123,6 +113,7 @@ mod tests {
             splits_done: 2,
             members: vec![worker(40, 0.5), worker(41, f64::NAN)],
             evaluations: vec![evaluation],
+            ..StatusReport::default()
         };
         serde_json::to_string(&report).unwrap()
     }

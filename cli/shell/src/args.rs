@@ -70,6 +70,9 @@ pub struct StatusArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show the run on this terminal, drawn anew each second, until it ends or q is pressed.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
     /// How long to wait for an answer.
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) patience: u64,

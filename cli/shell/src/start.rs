@@ -33,5 +33,6 @@ pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
 /// What a second Ctrl-C does: it ends the process at once.
 #[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
 fn second_signal(code: i32) -> ! {
+    crate::dashboard::give_back();
     std::process::exit(code)
 }

@@ -5,6 +5,7 @@ mod data;
 mod dense_worker;
 mod eval;
 mod inspect;
+mod logs;
 mod report;
 mod train;
 
@@ -25,6 +26,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Server(command) => command.run(),
         Command::Report(args) => report::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Logs(args) => block_on(logs::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),

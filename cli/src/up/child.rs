@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use zagros_plumbing::Deadline;
 use zagros_shell::{Announcement, Exit, Failure, OrInternal};
 
-use super::prefix::{LastLines, Prefix};
+use super::prefix::{LastLines, Outlet, Prefix};
 
 /// How often a file that a child will write is looked for.
 const POLL: Duration = Duration::from_millis(10);
@@ -92,19 +92,19 @@ impl Child {
         role: RoleName,
         arguments: &[String],
         announce: PathBuf,
-        silent: bool,
+        outlet: &Outlet,
     ) -> Result<Self, Failure> {
         let binary = std::env::current_exe().or_internal()?;
-        Self::run(&binary, role, arguments, announce, silent)
+        Self::run(&binary, role, arguments, announce, outlet)
     }
 
-    /// Starts any program in a role; `silent` keeps its lines off the screen.
+    /// Starts any program in a role.
     pub(super) fn run(
         program: &Path,
         role: RoleName,
         arguments: &[String],
         announce: PathBuf,
-        silent: bool,
+        outlet: &Outlet,
     ) -> Result<Self, Failure> {
         // A process of an earlier run said so there, too; that there is none is as well.
         let _ = std::fs::remove_file(&announce);
@@ -120,7 +120,8 @@ impl Child {
             .spawn()
             .or_internal()?;
         let last = LastLines::default();
-        let prefix = Prefix { name: role.display(), color: role.color(), silent };
+        let log = outlet.log(&role.file_name());
+        let prefix = Prefix { name: role.display(), color: role.color(), outlet: outlet.clone(), log };
         let mut copiers = Vec::new();
         if let Some(stream) = process.stdout.take() {
             copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));
@@ -204,7 +205,18 @@ impl Child {
         }
         let (how, exit) = describe(self.ended);
         let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
-        Failure::with_help(exit, what.trim_end(), "the error in those lines is the cause; everything else was stopped")
+        Failure::with_help(exit, what.trim_end(), help(self.ended))
+    }
+}
+
+/// What to do about an end.
+fn help(status: Option<ExitStatus>) -> &'static str {
+    use std::os::unix::process::ExitStatusExt;
+    match status.and_then(|status| status.signal()) {
+        Some(signal) if signal == Signal::KILL.as_raw() => {
+            "did memory run out? `dmesg` tells; `cluster.memory` keeps fewer rows in it; everything else was stopped"
+        }
+        _ => "the error in those lines is the cause; everything else was stopped",
     }
 }
 
@@ -236,7 +248,9 @@ mod tests {
     fn a_death_is_described_and_its_class_passed_on() {
         let killed = describe(Some(ExitStatus::from_raw(9)));
         assert_eq!(killed, ("was killed by signal 9".to_owned(), Exit::Cluster));
+        assert!(help(Some(ExitStatus::from_raw(9))).contains("memory"));
         let data = describe(Some(ExitStatus::from_raw(3 << 8)));
+        assert!(!help(Some(ExitStatus::from_raw(3 << 8))).contains("memory"));
         assert_eq!(data, ("ended with exit code 3 (wrong or missing data)".to_owned(), Exit::Data));
     }
 

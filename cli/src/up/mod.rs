@@ -4,9 +4,11 @@
 //! workers, and ends everything when one of them dies, naming the first that did.
 
 mod child;
+mod console;
 mod prefix;
 mod supervise;
 mod targets;
+mod watch;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +16,14 @@ use std::time::Duration;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
-use zagros_shell::{Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
+use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
 
 use crate::args::UpArgs;
+use crate::logs;
 use crate::resume::Start;
 use child::Child;
 pub(crate) use child::RoleName;
+pub(crate) use prefix::Outlet;
 use supervise::Restarts;
 pub(crate) use supervise::Supervisor;
 use targets::Targets;
@@ -30,6 +34,9 @@ const ANY_PORT: &str = "127.0.0.1:0";
 /// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let sets = overrides(&args);
+    if args.watch {
+        zagros_shell::dashboard::check_terminal()?;
+    }
     let job = load_job(&args.job.job, &sets)?;
     let start = Start::of(&job, args.fresh)?;
     let shutdown = Shutdown::new();
@@ -38,10 +45,12 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let patience = job.cluster.patience;
     let (job, sets) = share_cores(&args.job.job, &job, sets, zagros_job::threads::cores())?;
     let folder = start.folder.path();
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, silent: false };
+    let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), ..Outlet::default() };
+    let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, outlet: outlet.clone() };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let ended = plan.run(&job, restarts(&job, args.restarts), &shutdown, &signals).await;
+    let run = plan.run(&job, restarts(&job, args.restarts), &shutdown, &signals);
+    let ended = if args.watch { watch::along(run, folder, patience, outlet.console).await } else { run.await };
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
@@ -83,8 +92,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) patience: Duration,
     /// Children log warnings and errors only.
     pub(crate) quiet: bool,
-    /// Nothing of what they print is shown, but the last lines of one that failed.
-    pub(crate) silent: bool,
+    /// Where what they print goes; the last lines of one that failed are shown in any case.
+    pub(crate) outlet: Outlet,
 }
 
 impl Plan<'_> {
@@ -100,7 +109,7 @@ impl Plan<'_> {
 
     /// From the first process to the end of the last; a lost worker is started again so many times.
     async fn run(&self, job: &Job, restarts: u32, shutdown: &Shutdown, signals: &Signals) -> Result<Exit, Failure> {
-        let mut supervisor = Supervisor::new(job.cluster.patience);
+        let mut supervisor = Supervisor::new(job.cluster.patience).telling(self.outlet.console.clone());
         let coordinator = match self.start_all(job, &mut supervisor).await {
             Ok(coordinator) => coordinator,
             Err(cause) => {
@@ -124,6 +133,9 @@ impl Plan<'_> {
     /// Answers the coordinator's address.
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let address = self.start_servers(job, supervisor).await?;
+        if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(self.folder)) {
+            self.outlet.console.say(format!("live page: http://{}/", coordinator.admin));
+        }
         self.start_workers(job, &address, supervisor)?;
         Ok(address)
     }
@@ -177,7 +189,7 @@ impl Plan<'_> {
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
         arguments.extend(self.quiet.then(|| "--quiet".to_owned()));
         arguments.extend(more.iter().map(|&text| text.to_owned()));
-        Child::start(role, &arguments, announce, self.silent)
+        Child::start(role, &arguments, announce, &self.outlet)
     }
 }
 

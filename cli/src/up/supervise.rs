@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures::future::{FutureExt, select_all};
 use rustix::process::{Pid, Signal};
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_shell::{Exit, Failure, err};
+use zagros_shell::{Exit, Failure};
 
 use super::child::{Child, RoleName};
+use super::console::Console;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
 const GRACE: Duration = Duration::from_secs(2);
@@ -18,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Supervisor {
     children: Vec<Child>,
     patience: Duration,
+    console: Console,
 }
 
 /// Starts lost workers again, each in its own place.
@@ -32,7 +34,12 @@ pub(crate) struct Restarts<'a> {
 impl Supervisor {
     /// With no children yet; `patience` bounds how long an asked-for end may take.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { children: Vec::new(), patience }
+        Self { children: Vec::new(), patience, console: Console::default() }
+    }
+
+    /// Tells what it does there.
+    pub(crate) fn telling(self, console: Console) -> Self {
+        Self { console, ..self }
     }
 
     pub(crate) fn add(&mut self, child: Child) {
@@ -90,7 +97,7 @@ impl Supervisor {
         }
         restarts.left -= 1;
         let (name, how, left) = (child.role.display(), child.end(), restarts.left);
-        err!("{name} {how}; starting it again ({left} restarts left, --restarts)");
+        self.console.say(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
         self.children[index] = (restarts.start)(child.role)?;
         Ok(true)
     }
@@ -99,20 +106,23 @@ impl Supervisor {
     fn goes_on(&self, index: usize, least: usize) -> bool {
         let child = &self.children[index];
         let (name, how) = (child.role.display(), child.end());
-        if !child.is_lost_worker() || child.role == RoleName::DenseWorker(0) {
+        if !matches!(child.role, RoleName::DenseWorker(1..)) {
             return false;
         }
-        let workers = self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_)));
-        let (left, finished) = workers.clone().fold((0, false), |(left, finished), child| {
-            let is_first = child.role == RoleName::DenseWorker(0);
-            (left + usize::from(child.ended.is_none()), finished || (is_first && is_success(child.ended)))
-        });
-        if finished {
-            err!("{name} {how} after training, and is missed by nobody");
-        } else if left >= least {
-            err!("{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})");
+        let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
+        if first.is_some_and(|first| is_success(first.ended)) {
+            self.console.say(format!("{name} {how} after training, and is missed by nobody"));
+            return true;
         }
-        finished || left >= least
+        let runs = |child: &&Child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
+        let left = self.children.iter().filter(runs).count();
+        let goes_on = child.is_lost_worker() && left >= least;
+        if goes_on {
+            self.console.say(format!(
+                "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
+            ));
+        }
+        goes_on
     }
 
     /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
@@ -152,7 +162,8 @@ impl Supervisor {
             return;
         }
         for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
-            err!("{} did not end within {:?}, killing it", child.role.display(), self.patience);
+            let (name, patience) = (child.role.display(), self.patience);
+            self.console.say(format!("{name} did not end within {patience:?}, killing it"));
             child.kill().await;
         }
     }
@@ -217,10 +228,11 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::up::Outlet;
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> Child {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), false).unwrap()
+        Child::run(program.as_ref(), role, &arguments, PathBuf::new(), &Outlet::default()).unwrap()
     }
 
     #[tokio::test]
@@ -281,6 +293,25 @@ mod tests {
         let start = |_: RoleName| panic!("it was started again");
         let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 9, least: 9, start: &start }).await;
         assert!(ended.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_missed_by_nobody_where_enough_are_left_or_the_first_has_finished() {
+        let start = |_: RoleName| panic!("it was started again");
+        let ended = async |first: &'static [&'static str], second: &str, least: usize| {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::DenseWorker(0), "sh", first));
+            supervisor.add(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
+            let ended =
+                supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 0, least, start: &start }).await;
+            supervisor.stop_all().await;
+            ended.is_ok()
+        };
+        assert!(ended(&["-c", "sleep 1"], "kill -9 $$", 1).await, "one is enough");
+        assert!(!ended(&["-c", "sleep 60"], "kill -9 $$", 2).await);
+        assert!(!ended(&["-c", "sleep 60"], "exit 4", 1).await, "it was not lost, it failed");
+        assert!(!ended(&["-c", "kill -9 $$"], "sleep 60", 1).await, "the first is always needed");
+        assert!(ended(&["-c", "exit 0"], "sleep 0.5; exit 4", 2).await, "the first has saved the model");
     }
 
     #[test]

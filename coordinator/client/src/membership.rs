@@ -9,7 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{debug, warn};
 use zagros_plumbing::{Backoff, Deadline, Shutdown};
 use zagros_protocol::control::{
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, Outcome, Progress, ServerLoad,
+    Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, Outcome, Progress, ServerLoad,
+    ServerWait,
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
@@ -47,10 +48,12 @@ pub struct Membership {
 }
 
 /// What the next heartbeat carries.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Report {
     progress: Option<Progress>,
     load: Option<ServerLoad>,
+    waits: Vec<ServerWait>,
+    disk: Option<Disk>,
 }
 
 impl Membership {
@@ -141,6 +144,16 @@ impl Membership {
         self.report.send_modify(|report| report.load = Some(load));
     }
 
+    /// Servers that let a worker wait, as heartbeats carry them from now on.
+    pub fn set_waits(&self, waits: Vec<ServerWait>) {
+        self.report.send_modify(|report| report.waits = waits);
+    }
+
+    /// Room on the disk that this member writes to, as heartbeats carry it from now on.
+    pub fn set_disk(&self, disk: Disk) {
+        self.report.send_modify(|report| report.disk = Some(disk));
+    }
+
     /// Stops the heartbeats, tells the last progress and leaves; tried for at most one lease, after which the
     /// coordinator counts this member as lost anyway.
     ///
@@ -150,7 +163,7 @@ impl Membership {
         const WHAT: &str = "leave the run";
         self.heartbeats.abort();
         let deadline = Deadline::after(self.lease());
-        let last_words = heartbeat_request(&self.joined, *self.report.borrow());
+        let last_words = heartbeat_request(&self.joined, &self.report.borrow());
         // Only the status page misses a number when this one fails.
         let _ = answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(last_words)).await;
         let request = LeaveRequest {
@@ -201,7 +214,7 @@ impl Heartbeats {
 
     /// One heartbeat, given up when it is the next one's turn: one that hangs must not cost the lease.
     async fn beat(&self) -> Result<HeartbeatResponse, Refusal> {
-        let request = heartbeat_request(&self.joined, *self.reports.borrow());
+        let request = heartbeat_request(&self.joined, &self.reports.borrow());
         answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(request)).await
     }
 
@@ -259,8 +272,15 @@ fn turn(joined: &JoinResponse) -> Duration {
     lease(joined) / HEARTBEATS_PER_LEASE
 }
 
-fn heartbeat_request(joined: &JoinResponse, report: Report) -> HeartbeatRequest {
-    HeartbeatRequest { member: joined.member, epoch: joined.epoch, progress: report.progress, load: report.load }
+fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest {
+    HeartbeatRequest {
+        member: joined.member,
+        epoch: joined.epoch,
+        progress: report.progress,
+        load: report.load,
+        waits: report.waits.clone(),
+        disk: report.disk,
+    }
 }
 
 #[cfg(test)]

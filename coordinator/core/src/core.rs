@@ -16,6 +16,7 @@ use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
 use crate::splits::plan_splits;
+use crate::watch::Watch;
 use crate::{Notice, Role, RunOutcome, Seat};
 
 /// Evaluations that the status call remembers; older ones are in the worker's run folder.
@@ -38,6 +39,12 @@ pub struct CoreConfig {
     pub passes: u32,
     /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
     pub fixed_splits: bool,
+    /// Whether each worker steps at its own pace, so that steps and samples add up.
+    pub apart: bool,
+    /// What staleness may be at most, batches.
+    pub staleness: u32,
+    /// How often the job asks for a checkpoint, where it does by time.
+    pub checkpoint_every: Option<Duration>,
     /// How long a member may be silent.
     pub lease: Duration,
     /// How long the run waits for another process in the place of a lost worker.
@@ -58,6 +65,7 @@ pub struct Core {
     pub(crate) passes: Option<Passes>,
     pub(crate) group: Group,
     pub(crate) evaluations: VecDeque<Evaluation>,
+    pub(crate) watch: Watch,
     /// Time of the last call.
     now: Option<Duration>,
     pub(crate) notices: Vec<Notice>,
@@ -75,6 +83,7 @@ impl Core {
             passes: None,
             group: Group::default(),
             evaluations: VecDeque::new(),
+            watch: Watch::default(),
             now: None,
             notices: Vec::new(),
             config,
@@ -121,7 +130,8 @@ impl Core {
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
         let (seat, was_lost) = self.members.renew(now, request.member, request.epoch)?;
-        self.members.report(seat, request.progress, request.load);
+        self.members.report(now, seat, request);
+        request.progress.into_iter().for_each(|progress| self.watch.told(now, progress));
         if was_lost {
             self.notices.push(Notice::Back { seat });
         }
@@ -290,6 +300,9 @@ impl Core {
             self.notices.push(Notice::Stalled { gap });
         }
         self.expire(now);
+        if self.run == RunState::Training {
+            self.watch.look(now, &self.config, &self.members);
+        }
         now
     }
 

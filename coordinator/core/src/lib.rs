@@ -7,6 +7,7 @@
 mod admission;
 mod core;
 mod group;
+mod history;
 mod lost;
 mod members;
 mod notice;
@@ -16,6 +17,8 @@ mod run;
 mod seat;
 mod splits;
 mod status;
+mod warnings;
+mod watch;
 
 pub use core::{Core, CoreConfig};
 pub use notice::Notice;

@@ -46,12 +46,12 @@ impl Core {
     /// The run is over once the first worker has finished, which saves what all have trained, and none of the others
     /// still works.
     pub(crate) fn finish_after_the_last(&mut self) {
-        let finished = MemberState::Left { finished: true };
-        let works = |index| {
-            let state = self.members.state(Seat::worker(index));
-            !matches!(state, Some(MemberState::Left { finished: true } | MemberState::Lost | MemberState::GivenUp))
-        };
-        if self.members.state(Seat::worker(0)) == Some(finished) && !(1..self.config.workers).any(works) {
+        let has_finished = |seat| self.members.state(seat) == Some(MemberState::Left { finished: true });
+        // One that took the place of a lost worker too late to train waits for a group that will never be.
+        let works =
+            |seat| self.members.alive(seat).is_some_and(|worker| worker.epoch == 1 || worker.progress.is_some());
+        let mut others = (1..self.config.workers).map(Seat::worker);
+        if has_finished(Seat::worker(0)) && !others.any(works) {
             self.finish(RunOutcome::Finished);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use zagros_protocol::control::{JoinRequest, Progress, ServerLoad};
+use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::{Role, Seat};
@@ -26,6 +26,10 @@ pub(crate) struct Member {
     pub(crate) heard: Duration,
     pub(crate) progress: Option<Progress>,
     pub(crate) load: Option<ServerLoad>,
+    pub(crate) waits: Vec<ServerWait>,
+    pub(crate) disk: Option<Disk>,
+    /// When the step it told last changed.
+    pub(crate) stepped: Option<Duration>,
 }
 
 /// Whether the holder still holds its seat.
@@ -79,6 +83,9 @@ impl Members {
             heard: now,
             progress: None,
             load: None,
+            waits: Vec::new(),
+            disk: None,
+            stepped: None,
         };
         self.by_seat.insert(seat, member);
         epoch
@@ -131,11 +138,17 @@ impl Members {
     }
 
     /// Keeps what a member told of itself.
-    pub(crate) fn report(&mut self, seat: Seat, progress: Option<Progress>, load: Option<ServerLoad>) {
-        if let Some(member) = self.by_seat.get_mut(&seat) {
-            member.progress = progress.or(member.progress);
-            member.load = load.or(member.load);
+    pub(crate) fn report(&mut self, now: Duration, seat: Seat, told: &HeartbeatRequest) {
+        let Some(member) = self.by_seat.get_mut(&seat) else { return };
+        let step = |progress: Option<Progress>| progress.map(|progress| progress.step);
+        if told.progress.is_some() && step(told.progress) != step(member.progress) {
+            member.stepped = Some(now);
         }
+        member.progress = told.progress.or(member.progress);
+        member.load = told.load.or(member.load);
+        member.disk = told.disk.or(member.disk);
+        // No wait is told by telling none.
+        member.waits.clone_from(&told.waits);
     }
 
     pub(crate) fn leave(&mut self, seat: Seat, finished: bool) {

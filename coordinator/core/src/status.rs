@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{MemberStatus, StatusResponse};
 
 use crate::Seat;
 use crate::core::Core;
 use crate::members::Member;
+use crate::warnings::warnings;
+use crate::watch::{buckets_of, millis, together};
 
 impl Core {
     /// The run at a glance.
@@ -14,7 +17,9 @@ impl Core {
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
         let (pass, splits_done) = self.passes.as_ref().map_or((0, 0), |passes| passes.current());
-        StatusResponse {
+        let together = together(now, &self.config, &self.members);
+        let members: Vec<_> = self.members.iter().map(|(seat, member)| self.member_status(now, seat, member)).collect();
+        let mut status = StatusResponse {
             job: self.config.job.clone(),
             state: self.run.word().to_owned(),
             reason: self.why(),
@@ -23,9 +28,22 @@ impl Core {
             pass,
             splits: self.passes.as_ref().map_or(0, |passes| passes.splits()),
             splits_done,
-            members: self.members.iter().map(|(seat, member)| self.member_status(now, seat, member)).collect(),
+            splits_held: members.iter().map(|member| member.splits_held).sum(),
+            members,
             evaluations: self.evaluations.iter().copied().collect(),
-        }
+            elapsed_ms: millis(now),
+            history: self.watch.history.points().to_vec(),
+            checkpoints: self.watch.checkpoints(now),
+            warnings: Vec::new(),
+            staleness_bound: self.config.staleness,
+            samples_per_second: together.moment.samples_per_second,
+            step: together.moment.step,
+            samples: together.samples,
+            checkpoint_every_ms: self.config.checkpoint_every.map_or(0, millis),
+        };
+        let training = self.watch.since.map(|since| now.saturating_sub(since));
+        status.warnings = warnings(&status, training.unwrap_or_default());
+        status
     }
 
     /// Why the run is not training: what it waits for, or how it ended.
@@ -41,10 +59,19 @@ impl Core {
             address: member.address.clone(),
             state: member.state.word().to_owned(),
             epoch: member.epoch,
-            silent_ms: u64::try_from(now.saturating_sub(member.heard).as_millis()).unwrap_or(u64::MAX),
+            silent_ms: millis(now.saturating_sub(member.heard)),
             progress: member.progress,
             load: member.load,
             splits_held: self.passes.as_ref().map_or(0, |passes| passes.held_by(seat) as u32),
+            waits: member.waits.clone(),
+            disk: member.disk,
+            buckets: self.buckets(seat),
+            still_ms: member.stepped.map(|stepped| millis(now.saturating_sub(stepped))),
         }
+    }
+
+    fn buckets(&self, seat: Seat) -> u32 {
+        let Some(map) = self.placement.map() else { return 0 };
+        buckets_of(seat, (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|ServerIndex(owner)| owner))
     }
 }

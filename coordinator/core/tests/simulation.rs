@@ -107,6 +107,9 @@ impl World {
             buckets: 16,
             passes: PASSES,
             fixed_splits: false,
+            apart: false,
+            staleness: 4,
+            checkpoint_every: None,
             lease: LEASE,
             // Longer than any story: whoever is killed is started again.
             patience: LEASE * 1000,

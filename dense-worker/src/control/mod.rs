@@ -16,6 +16,7 @@ mod slow;
 mod splits;
 mod stop;
 mod stream;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod tracker;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use zagros_protocol::control::Progress;
+use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
 use super::apart::Account;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{Overall, Predicted, Recent, Smoothed, Speed};
-use crate::summary::Staleness;
+use crate::summary::{StageSeconds, Staleness};
 
 /// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
@@ -236,8 +236,12 @@ impl Tracker {
 }
 
 /// A step as the coordinator is told of it.
-pub(crate) fn progress(report: &StepReport, checkpoint_step: u64) -> Progress {
+pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Staleness, stages: &StageSeconds) -> Progress {
+    let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce } = stages;
     Progress {
+        staleness_max: stale.max,
+        auc: report.auc_so_far,
+        stages: Some(Stages { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce }),
         checkpoint_step,
         step: report.step,
         pass: report.pass,
@@ -283,6 +287,15 @@ mod tests {
         assert_eq!((after.steps, after.samples, after.skipped_steps(), after.pass_fraction()), (2, 2, 1, 0.5));
         assert_eq!((after.loss(), after.staleness(), after.of_pass()), (0.25, before.staleness(), before.of_pass()));
         assert_eq!(after.stepped(step).step, before.stepped(step).step);
+    }
+
+    #[test]
+    fn the_coordinator_is_told_of_staleness_and_stages_besides_the_step() {
+        let report = StepReport { step: 7, auc_so_far: Some(0.75), ..StepReport::default() };
+        let stages = StageSeconds { dense: 2.5, ..StageSeconds::default() };
+        let told = progress(&report, 4, Staleness { max: 3, mean: 1.0 }, &stages);
+        assert_eq!((told.step, told.checkpoint_step, told.staleness_max, told.auc), (7, 4, 3, Some(0.75)));
+        assert_eq!(told.stages.map(|stages| stages.dense), Some(2.5));
     }
 
     #[test]

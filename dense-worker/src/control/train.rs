@@ -25,7 +25,7 @@ use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::{Gradients, Pushes};
 use crate::error::WorkerError;
-use crate::event::{Evaluation, Event, Observer};
+use crate::event::{Evaluation, Event, HeldOutPart, Observer};
 use crate::metrics::{Metrics, Stage};
 use crate::model::ModelError;
 use crate::summary::Outcome;
@@ -260,7 +260,8 @@ impl Trainer {
         let so_far = self.tracker.staleness();
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
-        self.membership.set_progress(progress(&report, self.cutter.newest()));
+        let stages = self.metrics.stage_seconds();
+        self.membership.set_progress(progress(&report, self.cutter.newest(), so_far, &stages));
         self.observer.on(&Event::Step(report));
     }
 
@@ -299,19 +300,24 @@ impl Trainer {
         self.metrics.evaluated(part, &evaluation);
         self.observer.on(&Event::Evaluated { step, part, pass, evaluation });
         if self.peers.is_none_or(Peers::leads) {
-            self.report(step, pass, evaluation).await;
+            self.report(step, pass, part, evaluation).await;
         }
         Ok(evaluation)
     }
 
     /// The coordinator only shows it: a silent one is told no more and stops nothing.
-    async fn report(&self, step: u64, pass: u32, evaluation: Evaluation) {
+    async fn report(&self, step: u64, pass: u32, part: HeldOutPart, evaluation: Evaluation) {
+        let part = match part {
+            HeldOutPart::Validation => control::HeldOutPart::Validation,
+            HeldOutPart::Test => control::HeldOutPart::Test,
+        };
         let measures = control::Evaluation {
             step,
             pass,
             samples: evaluation.samples,
             auc: evaluation.auc.unwrap_or(f64::NAN),
             logloss: evaluation.logloss.unwrap_or(f64::NAN),
+            part: part.into(),
         };
         let (member, epoch) = (self.splits.member, self.splits.epoch);
         let request = ReportEvaluationRequest { member, epoch, evaluation: Some(measures) };

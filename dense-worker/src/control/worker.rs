@@ -31,6 +31,7 @@ use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
 use super::stream::StreamPlace;
+use super::telling::Telling;
 use super::tracker::Tracker;
 use super::train::Trainer;
 use crate::datapath::apart::Apart;
@@ -209,6 +210,8 @@ impl Worker {
         let weights = dense.call(|dense| dense.apart.as_ref().map(Apart::rows)).await?;
         let (window, places) = (Window::new(self.job.staleness()), self.job.staleness() + 1);
         let observer = Arc::clone(&self.observer);
+        let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
+        let _telling = Telling::start(&client, &membership, folder);
         let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
         let mut trainer = Trainer { weights, window, ..self.trainer(data, metrics, dense, membership, client)? };
         let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);

@@ -6,11 +6,13 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
+use zagros_plumbing::metrics::Space;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::PlacementRequest;
+use zagros_protocol::control::{Disk, PlacementRequest};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::EmbeddingService;
+use crate::metrics::Recent;
 
 /// How often the load is told and a placement that could not be fetched is asked for again.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -47,8 +49,8 @@ impl Idle {
 
     /// For how long, as of now. A request under way is no idleness, however long it takes.
     fn look(&mut self, service: &EmbeddingService) -> Duration {
-        let (begun, is_busy) = service.metrics.requests();
-        if begun != self.begun || is_busy {
+        let (begun, under_way) = service.metrics.requests();
+        if begun != self.begun || under_way > 0 {
             *self = Self { begun, since: Instant::now() };
         }
         self.since.elapsed()
@@ -69,24 +71,31 @@ pub(crate) async fn follow(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut serving = Generation::NONE;
     let mut idle = Idle::new();
+    let mut recent = Recent::default();
     loop {
         tokio::select! {
             // The heartbeats ended without a word only when they were aborted; the timer goes on.
             Ok(()) = view.changed() => {}
-            _ = ticks.tick() => {}
+            _ = ticks.tick() => tell(service, membership, &mut recent),
             () = shutdown.requested() => return Ended::Asked,
         }
         let now = view.borrow_and_update().clone();
         if let Some(ended) = ended(&now, idle.look(service), patience) {
             return ended;
         }
-        membership.set_load(service.held());
         if now.generation != serving.0 {
             tokio::select! {
                 fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),
                 () = shutdown.requested() => return Ended::Asked,
             }
         }
+    }
+}
+
+fn tell(service: &EmbeddingService, membership: &Membership, recent: &mut Recent) {
+    membership.set_load(recent.look(&service.metrics, &service.tables, service.held()));
+    if let Some(Space { free, size }) = service.disk() {
+        membership.set_disk(Disk { free_bytes: free, size_bytes: size });
     }
 }
 

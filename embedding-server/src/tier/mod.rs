@@ -8,5 +8,5 @@ mod tending;
 mod tests;
 
 pub(crate) use health::{Calls, Watched};
-pub(crate) use open::{Tier, open};
+pub(crate) use open::{Tier, folder, open};
 pub(crate) use tending::Tending;

@@ -46,7 +46,7 @@ pub(crate) fn open(
 }
 
 /// A folder of this server's own, which goes when the server does; nothing else is left among the runs.
-fn folder(job: &Job, index: ServerIndex) -> PathBuf {
+pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.cold_folder {
         Some(below) => below.join(format!("server-{index}")),
         None => job.output.folder.join(format!("cold-server-{index}")),

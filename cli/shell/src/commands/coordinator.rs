@@ -6,11 +6,13 @@ use zagros_coordinator::{CoordinatorConfig, RunOutcome};
 
 use crate::args::CoordinatorArgs;
 use crate::exit::{Exit, Failure};
+use crate::page_token;
 use crate::role::Role;
 
 /// Serves the control path until the run ends.
 pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, "coordinator".to_owned())?;
+    let page_token = page_token::from_environment()?;
     let grpc = role.bind("cluster.coordinator", &role.job.cluster.coordinator).await?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
@@ -18,6 +20,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
         job: Arc::clone(&role.job),
         grpc_listener: grpc,
         admin_listener: Some(http),
+        page_token,
         registry: role.registry.clone(),
     };
     let outcome = zagros_coordinator::run(config, role.shutdown.clone()).await;

@@ -1,5 +1,6 @@
 //! `status`: what a running coordinator knows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use owo_colors::OwoColorize;
@@ -9,6 +10,7 @@ use zagros_protocol::control::StatusRequest;
 
 use crate::answer::answer;
 use crate::args::StatusArgs;
+use crate::dashboard::{self, Watched};
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::out;
 
@@ -17,6 +19,9 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let patience = Duration::from_secs(args.patience);
     let control = GrpcControlPlane::connect(&args.coordinator, patience);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    if args.watch {
+        return watch(control, patience).await;
+    }
     let status = control.status(StatusRequest {}).await.map_err(|refusal| {
         let help = "is the run up? `zagros up` prints the coordinator's address; give it with --coordinator HOST:PORT";
         Failure::with_help(Exit::Cluster, refusal, help)
@@ -27,6 +32,20 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     } else {
         print(&report);
     }
+    Ok(Exit::Success)
+}
+
+/// Shows it until it ends or somebody leaves; then prints what was known last.
+async fn watch(control: GrpcControlPlane, patience: Duration) -> Result<Exit, Failure> {
+    dashboard::check_terminal()?;
+    let watched = Watched {
+        control: Arc::new(control),
+        patience,
+        lines: Box::new(Vec::new),
+        keys: "q leaves this view, the run goes on",
+    };
+    let (_, last) = dashboard::watch(&watched, std::future::pending()).await?;
+    last.iter().for_each(print);
     Ok(Exit::Success)
 }
 
@@ -43,9 +62,13 @@ fn print(report: &StatusReport) {
     for member in &report.members {
         out!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
     }
+    for warning in &report.warnings {
+        out!("  {} {warning}", "⚠".yellow());
+    }
     for evaluation in &report.evaluations {
         out!(
-            "  test after step {:<7} AUC {:.4}  logloss {:.4}  ({} samples)",
+            "  {} after step {:<7} AUC {:.4}  logloss {:.4}  ({} samples)",
+            if evaluation.part.is_empty() { "test" } else { evaluation.part },
             evaluation.step,
             evaluation.auc,
             evaluation.logloss,

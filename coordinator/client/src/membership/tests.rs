@@ -75,13 +75,16 @@ async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
     });
     let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
     membership.set_progress(Progress { step: 12, ..Progress::default() });
-    membership.set_load(ServerLoad { rows: 5, bytes: 80 });
+    membership.set_load(ServerLoad { rows: 5, bytes: 80, ..ServerLoad::default() });
+    membership.set_waits(vec![ServerWait { server: 3, oldest_ms: 1200, ..ServerWait::default() }]);
+    membership.set_disk(Disk { free_bytes: 1, size_bytes: 2 });
     tokio::time::sleep(LEASE - Duration::from_millis(1)).await;
     let beats = beats.lock().unwrap().clone();
     assert_eq!(beats.len(), 3);
-    let last = beats[2];
+    let last = &beats[2];
     assert_eq!((last.member, last.epoch), (7, 2));
     assert_eq!((last.progress.map(|p| p.step), last.load.map(|l| l.rows)), (Some(12), Some(5)));
+    assert_eq!((last.waits[0].server, last.disk.map(|disk| disk.size_bytes)), (3, Some(2)));
 }
 
 #[tokio::test(start_paused = true)]

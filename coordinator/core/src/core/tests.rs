@@ -19,6 +19,9 @@ fn core(servers: u32, workers: u32) -> Core {
         buckets: 64,
         passes: 2,
         fixed_splits: false,
+        apart: false,
+        staleness: 4,
+        checkpoint_every: None,
         lease: LEASE,
         patience: PATIENCE,
         fingerprint: FINGERPRINT,
@@ -363,11 +366,12 @@ fn only_workers_get_work_and_report_measures() {
 fn what_members_tell_is_kept() {
     let (mut core, server, worker) = running();
     let progress = Progress { step: 40, ..Progress::default() };
-    let told = HeartbeatRequest { member: worker.member, epoch: 1, progress: Some(progress), load: None };
+    let told =
+        HeartbeatRequest { member: worker.member, epoch: 1, progress: Some(progress), ..HeartbeatRequest::default() };
     core.heartbeat(at(1), &told).unwrap();
     beat(&mut core, 2, &worker).unwrap();
-    let load = ServerLoad { rows: 7, bytes: 700 };
-    let told = HeartbeatRequest { member: server.member, epoch: 1, progress: None, load: Some(load) };
+    let load = ServerLoad { rows: 7, bytes: 700, ..ServerLoad::default() };
+    let told = HeartbeatRequest { member: server.member, epoch: 1, load: Some(load), ..HeartbeatRequest::default() };
     core.heartbeat(at(2), &told).unwrap();
     let members = core.status(at(3)).members;
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));

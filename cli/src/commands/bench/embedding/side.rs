@@ -14,7 +14,7 @@ use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_shell::{Exit, Failure, OrInternal};
 
 use crate::embedded::Embedded;
-use crate::up::{Plan, Supervisor};
+use crate::up::{Outlet, Plan, Supervisor};
 
 /// Embedding servers, and how a client reaches them.
 pub(super) struct Side {
@@ -55,7 +55,14 @@ impl Side {
         let job_file = folder.path().join("job.toml");
         std::fs::write(&job_file, text).or_internal()?;
         let patience = job.cluster.patience;
-        let plan = Plan { job_file: &job_file, sets: &[], folder: folder.path(), patience, quiet: true, silent: false };
+        let plan = Plan {
+            job_file: &job_file,
+            sets: &[],
+            folder: folder.path(),
+            patience,
+            quiet: true,
+            outlet: Outlet::default(),
+        };
         let mut supervisor = Supervisor::new(patience);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;
         let control = GrpcControlPlane::connect(&coordinator, patience).or_internal()?;

@@ -97,6 +97,15 @@ fn whoever_has_seen_the_end_of_a_worker_gets_its_seat_at_once() {
 }
 
 #[test]
+fn a_worker_that_comes_too_late_to_train_is_not_waited_for() {
+    let (mut core, workers) = met(2, 2);
+    let late = core.join(at(2), &JoinRequest { supersede: true, ..reachable(1, 2) }).unwrap();
+    leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
+    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
+    assert!(beat(&mut core, 3, &late).unwrap().stop);
+}
+
+#[test]
 fn a_worker_that_is_lost_after_training_is_missed_by_nobody() {
     for leaves_first in [true, false] {
         let (mut core, workers) = met(2, 2);

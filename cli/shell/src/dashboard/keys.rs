@@ -1,0 +1,92 @@
+//! Keys of the terminal, read on a thread of their own: reading blocks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::mpsc;
+
+/// How late the thread may notice that nobody listens.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What somebody did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// `q` or Escape.
+    Quit,
+    /// Ctrl-C, which a terminal that is drawn on passes on as a key.
+    Interrupt,
+    /// The terminal has another size.
+    Resize,
+}
+
+/// Listens while it lives.
+pub(super) struct Keys {
+    keys: mpsc::Receiver<Key>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Keys {
+    pub(super) fn listen() -> Self {
+        let (sender, keys) = mpsc::channel(16);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match event::poll(POLL) {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(_) => return,
+                }
+                let Ok(event) = event::read() else { return };
+                if key_of(&event).is_some_and(|key| sender.blocking_send(key).is_err()) {
+                    return;
+                }
+            }
+        });
+        Self { keys, stop }
+    }
+
+    /// The next key; never where there are no keys any more.
+    pub(super) async fn next(&mut self) -> Key {
+        match self.keys.recv().await {
+            Some(key) => key,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn key_of(event: &Event) -> Option<Key> {
+    match event {
+        Event::Resize(..) => Some(Key::Resize),
+        Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Interrupt),
+            KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_mean_what_the_screen_says() {
+        let key = |code, modifiers| key_of(&Event::Key(KeyEvent::new(code, modifiers)));
+        assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(Key::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Interrupt));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), None);
+        assert_eq!(key_of(&Event::Resize(80, 24)), Some(Key::Resize));
+        let released = KeyEvent::new_with_kind(KeyCode::Char('q'), KeyModifiers::NONE, KeyEventKind::Release);
+        assert_eq!(key_of(&Event::Key(released)), None);
+    }
+}

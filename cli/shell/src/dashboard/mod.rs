@@ -1,0 +1,142 @@
+//! A run in a terminal, drawn anew each second: `zagros status --watch` and `zagros up --watch`.
+
+mod keys;
+mod view;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use zagros_coordinator::StatusReport;
+use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::StatusRequest;
+
+use crate::exit::{Exit, Failure, OrInternal};
+use keys::{Key, Keys};
+use view::Picture;
+
+/// How often the run is asked and drawn.
+const PERIOD: Duration = Duration::from_secs(1);
+/// A silence that is told.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Whether the terminal is this module's, for [`give_back`].
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Why a dashboard ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// `q`: the view is left, the run goes on.
+    View,
+    /// Ctrl-C: the run is to be stopped, where it is this process's.
+    Stop,
+    /// The run is over.
+    Ended,
+}
+
+/// What is watched.
+pub struct Watched {
+    pub control: Arc<dyn ControlPlane>,
+    /// How long an answer may take.
+    pub patience: Duration,
+    /// The last lines of the log, oldest first.
+    pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// What the keys do, for the last line of the screen.
+    pub keys: &'static str,
+}
+
+/// Refuses where there is no terminal to draw on.
+///
+/// # Errors
+/// What to do instead.
+pub fn check_terminal() -> Result<(), Failure> {
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    let what = "--watch draws on a terminal, and standard input or output is none";
+    let help = "leave --watch out, or ask once: zagros status --json";
+    Err(Failure::with_help(Exit::Usage, what, help))
+}
+
+/// The terminal, given back when this is dropped. A panic gives it back first, by ratatui's own hook.
+struct Screen(DefaultTerminal);
+
+impl Screen {
+    fn take() -> Result<Self, Failure> {
+        let terminal = ratatui::try_init().or_internal()?;
+        TAKEN.store(true, Ordering::SeqCst);
+        Ok(Self(terminal))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Gives the terminal back if a dashboard has it: for whoever ends the process at once.
+pub(crate) fn give_back() {
+    if TAKEN.swap(false, Ordering::SeqCst) {
+        ratatui::restore();
+    }
+}
+
+/// Draws until a key, the end of the run, or `over` says so; answers why, and what was known last.
+///
+/// # Errors
+/// When the terminal cannot be drawn on.
+pub async fn watch(watched: &Watched, over: impl Future<Output = ()>) -> Result<(Left, Option<StatusReport>), Failure> {
+    let mut screen = Screen::take()?;
+    let mut keys = Keys::listen();
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut picture = Picture { keys: watched.keys, ..Picture::default() };
+    let mut heard = Instant::now();
+    tokio::pin!(over);
+    loop {
+        let key = tokio::select! {
+            biased;
+            () = &mut over => return Ok((Left::Ended, picture.status)),
+            key = keys.next() => Some(key),
+            _ = ticks.tick() => None,
+        };
+        match key {
+            Some(Key::Quit) => return Ok((Left::View, picture.status)),
+            Some(Key::Interrupt) => return Ok((Left::Stop, picture.status)),
+            Some(Key::Resize) => {}
+            None => look(watched, &mut picture, &mut heard).await,
+        }
+        picture.lines = (watched.lines)();
+        screen.0.draw(|frame| view::draw(frame, &picture)).or_internal()?;
+        if picture.status.as_ref().is_some_and(is_over) {
+            return Ok((Left::Ended, picture.status));
+        }
+    }
+}
+
+fn is_over(status: &StatusReport) -> bool {
+    matches!(status.state.as_str(), "finished" | "interrupted" | "failed")
+}
+
+/// Asks once. A short silence is nothing to tell.
+async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
+    let asked = Deadline::after(watched.patience.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
+    match asked {
+        Ok(Ok(status)) => {
+            *heard = Instant::now();
+            picture.trouble = None;
+            picture.status = Some(StatusReport::from(status));
+        }
+        _ if heard.elapsed() < SILENCE => {}
+        _ => {
+            let silence = heard.elapsed().as_secs();
+            picture.trouble =
+                Some(format!("{} has not answered for {silence} s; what is shown is old", watched.control.name()));
+        }
+    }
+}

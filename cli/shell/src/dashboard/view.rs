@@ -1,0 +1,242 @@
+//! The dashboard's picture: a function of the status and the last log lines.
+
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Gauge, Paragraph, Row, Sparkline, Table, Wrap};
+use zagros_coordinator::{MemberReport, StatusReport};
+
+/// Most warnings that are shown; what is beyond is counted.
+const WARNINGS: usize = 4;
+
+/// What there is to show.
+#[derive(Debug, Default)]
+pub(crate) struct Picture {
+    pub(crate) status: Option<StatusReport>,
+    /// Why there is no newer status.
+    pub(crate) trouble: Option<String>,
+    /// The last log lines, oldest first; of a run elsewhere there are none.
+    pub(crate) lines: Vec<String>,
+    /// What the keys do.
+    pub(crate) keys: &'static str,
+}
+
+/// Draws it over the whole terminal.
+pub(crate) fn draw(frame: &mut Frame<'_>, picture: &Picture) {
+    let [body, keys] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    frame.render_widget(Paragraph::new(picture.keys).dim(), keys);
+    match &picture.status {
+        Some(status) => run(frame, body, status, picture),
+        None => {
+            let text = picture.trouble.as_deref().unwrap_or("waiting for the coordinator");
+            let [above, below] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(body);
+            frame.render_widget(Paragraph::new(text.to_owned()).wrap(Wrap { trim: true }), above);
+            log(frame, below, picture);
+        }
+    }
+}
+
+fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &Picture) {
+    let warnings = warnings(status, picture);
+    let of_role = |role: &str| status.members.iter().filter(|member| member.role == role).count() as u16;
+    let (servers, workers) = (of_role("embedding server"), of_role("dense worker"));
+    // Two for the frame, one for the titles; members beyond the room are cut off, the log goes first.
+    let table = |members: u16| Constraint::Max(members.max(1) + 3);
+    let [title, alarm, progress, curve, server, worker, rest] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(warnings.len() as u16),
+        Constraint::Length(1),
+        Constraint::Length(7),
+        table(servers),
+        table(workers),
+        Constraint::Fill(1),
+    ])
+    .areas(area);
+    frame.render_widget(head(status), title);
+    frame.render_widget(Paragraph::new(warnings), alarm);
+    frame.render_widget(gauge(status), progress);
+    let [speed, measures] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(30)]).areas(curve);
+    throughput(frame, speed, status);
+    frame.render_widget(numbers(status), measures);
+    frame.render_widget(server_table(status), server);
+    frame.render_widget(worker_table(status), worker);
+    log(frame, rest, picture);
+}
+
+/// Words and signs as well as colours.
+fn state(status: &StatusReport) -> Span<'static> {
+    let (sign, color) = match status.state.as_str() {
+        "training" => ("●", Color::Cyan),
+        "finished" => ("✓", Color::Green),
+        "failed" => ("✕", Color::Red),
+        "interrupted" => ("■", Color::Yellow),
+        _ => ("◌", Color::Yellow),
+    };
+    Span::styled(format!("{sign} {}", status.state), Style::new().fg(color).add_modifier(Modifier::BOLD))
+}
+
+fn head(status: &StatusReport) -> Line<'static> {
+    let elapsed = HumanDuration(std::time::Duration::from_secs_f64(status.elapsed_seconds.max(0.0)));
+    let (step, samples) = (HumanCount(status.step), HumanCount(status.samples));
+    let told = format!("  step {step}, {samples} samples, {elapsed}");
+    let reason = if status.reason.is_empty() { String::new() } else { format!("  {}", status.reason) };
+    Line::from(vec![
+        Span::styled(status.job.clone(), Style::new().add_modifier(Modifier::BOLD)),
+        Span::raw("  "),
+        state(status),
+        Span::raw(told),
+        Span::styled(reason, Style::new().fg(Color::Yellow)),
+    ])
+}
+
+fn warnings(status: &StatusReport, picture: &Picture) -> Vec<Line<'static>> {
+    let style = Style::new().fg(Color::Yellow);
+    let all = picture.trouble.iter().chain(&status.warnings);
+    let mut lines: Vec<Line<'static>> =
+        all.take(WARNINGS).map(|text| Line::styled(format!("⚠ {text}"), style)).collect();
+    let beyond = (status.warnings.len() + usize::from(picture.trouble.is_some())).saturating_sub(WARNINGS);
+    if beyond > 0 {
+        lines.push(Line::styled(format!("⚠ and {beyond} more"), style));
+    }
+    lines
+}
+
+fn gauge(status: &StatusReport) -> Gauge<'static> {
+    let (pass, passes) = ((status.pass + 1).min(status.passes.max(1)), status.passes);
+    let held = if status.splits_held > 0 { format!(", {} under way", status.splits_held) } else { String::new() };
+    let label = format!("epoch {pass} of {passes}: {} of {} splits{held}", status.splits_done, status.splits);
+    let share = f64::from(status.splits_done) / f64::from(status.splits.max(1));
+    Gauge::default()
+        .gauge_style(Style::new().fg(Color::Blue))
+        .label(label)
+        .ratio(share.clamp(0.0, 1.0))
+        .use_unicode(true)
+}
+
+fn throughput(frame: &mut Frame<'_>, area: Rect, status: &StatusReport) {
+    let title = format!(" throughput: {} samples/s ", HumanCount(status.samples_per_second as u64));
+    let block = Block::bordered().title(title);
+    let room = usize::from(block.inner(area).width);
+    let points = status.history.iter().map(|point| point.samples_per_second as u64);
+    let newest: Vec<u64> = points.skip(status.history.len().saturating_sub(room)).collect();
+    frame.render_widget(Sparkline::default().data(&newest).style(Style::new().fg(Color::Cyan)).block(block), area);
+}
+
+fn numbers(status: &StatusReport) -> Paragraph<'static> {
+    let workers = || status.members.iter().filter_map(|member| member.progress.as_ref());
+    let count = workers().count();
+    let loss = workers().map(|worker| worker.loss).sum::<f64>() / count as f64;
+    let stale = workers().map(|worker| worker.staleness).max().unwrap_or(0);
+    let auc = workers().find_map(|worker| worker.auc);
+    let held_out = status.evaluations.last();
+    let checkpoint = status
+        .checkpoints
+        .last()
+        .map_or("none yet".to_owned(), |mark| format!("step {}, {:.0} s ago", HumanCount(mark.step), mark.age_seconds));
+    let line = |name: &str, value: String| Line::from(format!(" {name:<11}{value}"));
+    let lines = vec![
+        line("loss", measure(Some(loss))),
+        line("AUC so far", measure(auc)),
+        line(held_out.map_or("held out", |last| last.part), measure(held_out.map(|last| last.auc))),
+        line("staleness", format!("{stale} of {}", status.staleness_bound)),
+        line("checkpoint", checkpoint),
+    ];
+    Paragraph::new(lines).block(Block::bordered().title(" measures "))
+}
+
+fn measure(value: Option<f64>) -> String {
+    value.filter(|value| value.is_finite()).map_or("–".to_owned(), |value| format!("{value:.4}"))
+}
+
+fn server_table(status: &StatusReport) -> Table<'static> {
+    let row = |member: &MemberReport| {
+        let load = member.load.unwrap_or_default();
+        let p99 = load.lookup_seconds_p99.map_or("–".to_owned(), |seconds| format!("≤ {:.1} ms", seconds * 1e3));
+        let hits = load.hit_rate.map_or("–".to_owned(), |rate| format!("{:.0} %", rate * 100.0));
+        let cells = [
+            format!("server {}", member.index),
+            alive(member),
+            member.buckets.to_string(),
+            HumanCount(load.rows).to_string(),
+            HumanBytes(load.bytes).to_string(),
+            hits,
+            p99,
+            load.under_way.to_string(),
+        ];
+        Row::new(cells).style(tone(member))
+    };
+    let widths = [10, 16, 8, 14, 12, 6, 12, 9].map(Constraint::Length);
+    let titles = ["", "", "buckets", "rows", "memory", "hits", "lookup p99", "under way"];
+    let members = status.members.iter().filter(|member| member.role == "embedding server");
+    table(members.map(row).collect(), widths, titles, " embedding servers ")
+}
+
+fn worker_table(status: &StatusReport) -> Table<'static> {
+    let row = |member: &MemberReport| {
+        let progress = member.progress.unwrap_or_default();
+        let waits: Vec<String> =
+            member.waits.iter().map(|wait| format!("server {} ({:.1} s)", wait.server, wait.oldest_seconds)).collect();
+        let stages = progress.stages.unwrap_or_default();
+        let in_steps = stages.waiting + stages.gather + stages.dense + stages.reduce + stages.scatter;
+        let share = |seconds: f64| {
+            if in_steps > 0.0 { format!("{:.0} %", seconds / in_steps * 100.0) } else { "–".to_owned() }
+        };
+        let cells = [
+            format!("worker {}", member.index),
+            alive(member),
+            HumanCount(progress.step).to_string(),
+            HumanCount(progress.samples_per_second as u64).to_string(),
+            share(stages.dense),
+            share(stages.waiting),
+            share(stages.reduce),
+            if waits.is_empty() { "–".to_owned() } else { waits.join(", ") },
+        ];
+        Row::new(cells).style(tone(member))
+    };
+    let fixed = [10, 16, 8, 14, 12, 12, 14].map(Constraint::Length);
+    let widths = [&fixed[..], &[Constraint::Fill(1)]].concat();
+    let titles = ["", "", "step", "samples/s", "in network", "no batch", "other workers", "waits for"];
+    let members = status.members.iter().filter(|member| member.role == "dense worker");
+    table(members.map(row).collect(), widths, titles, " dense workers ")
+}
+
+fn table<const N: usize>(
+    rows: Vec<Row<'static>>,
+    widths: impl IntoIterator<Item = Constraint>,
+    titles: [&'static str; N],
+    name: &'static str,
+) -> Table<'static> {
+    Table::new(rows, widths).header(Row::new(titles).dim()).block(Block::bordered().title(name))
+}
+
+fn alive(member: &MemberReport) -> String {
+    match member.state.as_str() {
+        "alive" if member.silent_seconds >= 3.0 => format!("◌ silent {:.0} s", member.silent_seconds),
+        "alive" => "● alive".to_owned(),
+        "lost" => "✕ lost".to_owned(),
+        other => format!("■ {other}"),
+    }
+}
+
+fn tone(member: &MemberReport) -> Style {
+    match member.state.as_str() {
+        "lost" => Style::new().fg(Color::Red),
+        "alive" if member.silent_seconds >= 3.0 => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
+}
+
+fn log(frame: &mut Frame<'_>, area: Rect, picture: &Picture) {
+    if picture.lines.is_empty() || area.height < 3 {
+        return;
+    }
+    let room = usize::from(area.height - 2);
+    let newest = picture.lines.iter().skip(picture.lines.len().saturating_sub(room));
+    let lines: Vec<Line<'_>> = newest.map(|line| Line::raw(line.as_str())).collect();
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" log ")), area);
+}
+
+#[cfg(test)]
+mod tests;

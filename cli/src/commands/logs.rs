@@ -1,0 +1,136 @@
+//! `zagros logs`: what the roles of a run on this machine have said, in the order of time.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use owo_colors::{AnsiColors, OwoColorize};
+use zagros_plumbing::lifecycle::Shutdown;
+use zagros_shell::{Exit, Failure, out, watch_signals};
+
+use crate::args::{LogRole, LogsArgs};
+use crate::logs::{self, Level, Line, Source};
+
+/// Where runs are unless the job says otherwise.
+const RUNS: &str = "runs";
+/// How often is looked for new lines.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Which lines are shown.
+struct Wanted {
+    level: Level,
+    since: Option<SystemTime>,
+}
+
+impl Wanted {
+    fn takes(&self, line: &Line) -> bool {
+        line.level >= self.level && self.since.is_none_or(|since| line.time >= since)
+    }
+}
+
+/// Prints what there is, and what comes where that is asked for.
+pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
+    let folder = match args.run {
+        Some(run) => run.join(logs::FOLDER),
+        None => newest(Path::new(RUNS))?.join(logs::FOLDER),
+    };
+    let role = args.role.map(LogRole::name);
+    let found = logs::sources(&folder).map_err(|error| unreadable(&folder, &error))?;
+    let mut sources: Vec<Source> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
+    if sources.is_empty() {
+        let what = format!("{} has no log of that role and index", folder.display());
+        return Err(Failure::with_help(Exit::Usage, what, "leave --role and --index out to see them all"));
+    }
+    let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
+    let wanted = Wanted { level: args.level, since };
+    let all: Result<Vec<_>, _> = sources.iter_mut().map(Source::all).collect();
+    let all = all.map_err(|error| unreadable(&folder, &error))?;
+    for (source, line) in logs::merged(all).filter(|(_, line)| wanted.takes(line)) {
+        print(&sources[source].name, &line);
+    }
+    if args.follow { follow(&folder, sources, &wanted).await } else { Ok(Exit::Success) }
+}
+
+/// Until Ctrl-C.
+async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &Wanted) -> Result<Exit, Failure> {
+    let shutdown = Shutdown::new();
+    let _signals = watch_signals(&shutdown)?;
+    loop {
+        let news: io::Result<Vec<_>> = sources.iter_mut().map(|source| source.news().map(Vec::into_iter)).collect();
+        let news = news.map_err(|error| unreadable(folder, &error))?;
+        for (source, line) in logs::merged(news).filter(|(_, line)| wanted.takes(line)) {
+            print(&sources[source].name, &line);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = shutdown.requested() => return Ok(Exit::Success),
+        }
+    }
+}
+
+fn print(name: &str, line: &Line) {
+    let text = match line.level {
+        Level::Error => line.text.red().to_string(),
+        Level::Warn => line.text.yellow().to_string(),
+        Level::Info | Level::Debug | Level::Trace => line.text.clone(),
+    };
+    out!("{} {:<19}│ {text}", line.stamp.dimmed(), name.color(color(name)));
+}
+
+/// As `up` shows them.
+fn color(name: &str) -> AnsiColors {
+    match name {
+        "coordinator" => AnsiColors::Magenta,
+        name if name.starts_with("embedding") => AnsiColors::Cyan,
+        _ => AnsiColors::Green,
+    }
+}
+
+/// The run below a folder whose logs were written last.
+fn newest(runs: &Path) -> Result<PathBuf, Failure> {
+    let age = |run: &PathBuf| {
+        let logs = std::fs::read_dir(run.join(logs::FOLDER)).ok()?;
+        logs.filter_map(|entry| entry.ok()?.metadata().ok()?.modified().ok()).max()
+    };
+    let folders = std::fs::read_dir(runs).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let newest = folders.filter_map(|run| Some((age(&run)?, run))).max();
+    newest.map(|(_, run)| run).ok_or_else(|| {
+        let what = format!("no run with logs below {}", runs.display());
+        let help = "name its folder: zagros logs RUN; logs are written by `zagros up`, containers have `docker compose \
+                    logs`, pods `kubectl logs`";
+        Failure::with_help(Exit::Usage, what, help)
+    })
+}
+
+fn unreadable(folder: &Path, error: &io::Error) -> Failure {
+    let what = format!("cannot read the logs in {}: {error}", folder.display());
+    Failure::with_help(Exit::Usage, what, "name the folder of a run that `zagros up` has started")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_that_wrote_last_is_the_one_that_is_meant() {
+        let runs = tempfile::tempdir().unwrap();
+        let told = format!("{:?}", newest(runs.path()).unwrap_err());
+        assert!(told.contains("no run with logs") && told.contains("zagros logs RUN"), "{told}");
+        for (run, second) in [("b", 10), ("a", 20), ("c", 5)] {
+            let logs = runs.path().join(run).join(logs::FOLDER);
+            std::fs::create_dir_all(&logs).unwrap();
+            let file = std::fs::File::create(logs.join("coordinator.log")).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(second)).unwrap();
+        }
+        std::fs::create_dir_all(runs.path().join("without")).unwrap();
+        assert_eq!(newest(runs.path()).unwrap(), runs.path().join("a"));
+    }
+
+    #[test]
+    fn lines_are_chosen_by_level_and_age() {
+        let line = Line::parse("2026-11-22T02:09:29.000000Z WARN slow").unwrap();
+        let takes = |level, since| Wanted { level, since }.takes(&line);
+        assert!(takes(Level::Warn, None) && !takes(Level::Error, None));
+        assert!(takes(Level::Info, Some(line.time)) && !takes(Level::Info, Some(line.time + Duration::from_secs(1))));
+    }
+}

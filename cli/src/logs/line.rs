@@ -1,0 +1,107 @@
+//! One line of a log: when, how bad, what.
+
+use std::time::SystemTime;
+
+use clap::ValueEnum;
+
+/// Characters of a time at most: `2026-11-22T02:09:29.123456Z`.
+const LONGEST_TIME: usize = 30;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Level {
+    /// Everything.
+    Trace,
+    /// For those who look for a fault.
+    Debug,
+    /// What a role does.
+    Info,
+    /// What a person should look at.
+    Warn,
+    /// What ends a role.
+    Error,
+}
+
+impl Level {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Trace, "TRACE"),
+        (Self::Debug, "DEBUG"),
+        (Self::Info, "INFO"),
+        (Self::Warn, "WARN"),
+        (Self::Error, "ERROR"),
+    ];
+
+    /// Of a line without its time, as text or as a JSON object. The printed error that ends a role is one, and what has no
+    /// level is told to everyone.
+    pub(crate) fn of(text: &str) -> Self {
+        let text = text.trim_start();
+        let named = |word: &str| Self::ALL.into_iter().find(|(_, name)| *name == word).map(|(level, _)| level);
+        let in_json = || text.split("\"level\":\"").nth(1)?.split('"').next();
+        let word = if text.starts_with('{') { in_json() } else { text.split_whitespace().next() };
+        let is_printed_error = text.starts_with("Error:") || text.starts_with(['×', '│', '╰', '├']);
+        word.and_then(named).unwrap_or(if is_printed_error { Self::Error } else { Self::Info })
+    }
+}
+
+/// A line of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) time: SystemTime,
+    /// As it was written.
+    pub(crate) stamp: String,
+    pub(crate) level: Level,
+    pub(crate) text: String,
+}
+
+impl Line {
+    /// A line of a log file; `None` for one that does not begin with a time, such as half a line.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (time, stamp, text) = split_time(line)?;
+        let text = text.trim_start().to_owned();
+        Some(Self { time, stamp: stamp.to_owned(), level: Level::of(&text), text })
+    }
+}
+
+/// The time that a line begins with, as it stands there, and what follows.
+pub(super) fn split_time(line: &str) -> Option<(SystemTime, &str, &str)> {
+    let end = line.find(' ').unwrap_or(line.len());
+    let (stamp, text) = line.split_at(end);
+    if stamp.len() > LONGEST_TIME || !stamp.ends_with('Z') {
+        return None;
+    }
+    Some((humantime::parse_rfc3339(stamp).ok()?, stamp, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_apart() {
+        let line = Line::parse("2026-11-22T02:09:29.123456Z  WARN server is slow").unwrap();
+        assert_eq!((line.stamp.as_str(), line.level), ("2026-11-22T02:09:29.123456Z", Level::Warn));
+        assert_eq!(line.text, "WARN server is slow");
+        assert_eq!(humantime::format_rfc3339_micros(line.time).to_string(), line.stamp);
+        for half in ["", "slow", "2026-11-22", "2026-13-45T00:00:00Z x", "yesterdayZ x"] {
+            assert_eq!(Line::parse(half), None, "{half}");
+        }
+    }
+
+    #[test]
+    fn levels_are_found_in_text_in_json_and_in_printed_errors() {
+        for (text, level) in [
+            ("INFO training starts", Level::Info),
+            ("step 12  epoch 1/3", Level::Info),
+            ("INFORMAL", Level::Info),
+            ("{\"timestamp\":\"2026\",\"level\":\"ERROR\",\"message\":\"x\"}", Level::Error),
+            ("{\"level\":\"DEBUG\"}", Level::Debug),
+            ("  × the run failed", Level::Error),
+            ("  │ because", Level::Error),
+            ("Error:   × the run failed", Level::Error),
+            ("TRACE x", Level::Trace),
+        ] {
+            assert_eq!(Level::of(text), level, "{text}");
+        }
+        assert!(Level::Warn < Level::Error && Level::Info < Level::Warn);
+    }
+}

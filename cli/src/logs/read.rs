@@ -1,0 +1,169 @@
+//! Reads the log files of a run in the order of time, and what is added to them later.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::file::set_aside;
+use super::line::Line;
+
+/// The log of one role.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// `dense worker 0`.
+    pub(crate) name: String,
+    path: PathBuf,
+    /// Bytes that were read.
+    read: u64,
+    /// The beginning of a line whose end is not written yet.
+    rest: Vec<u8>,
+}
+
+/// Those of a folder, by name.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub(crate) fn sources(folder: &Path) -> io::Result<Vec<Source>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // `dense-worker-0.1.log` is the beginning of `dense-worker-0.log`.
+        if let Some(role) = name.strip_suffix(".log").filter(|role| !role.contains('.')) {
+            found.push(Source { name: role.replace('-', " "), path, read: 0, rest: Vec::new() });
+        }
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+impl Source {
+    /// Whether it is of this role and index, where these are asked for.
+    pub(crate) fn is_of(&self, role: Option<&str>, index: Option<u32>) -> bool {
+        let (of, number) = match self.name.rsplit_once(' ') {
+            Some((of, number)) if number.parse::<u32>().is_ok() => (of, number.parse().ok()),
+            _ => (self.name.as_str(), None),
+        };
+        role.is_none_or(|role| role == of) && (index.is_none() || number == index)
+    }
+
+    /// All lines that are there, the older file's first. What is added meanwhile is for [`Self::news`].
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = Line> + use<>> {
+        let older = match File::open(set_aside(&self.path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            file => Some(file?),
+        };
+        let newer = File::open(&self.path)?;
+        self.read = newer.metadata()?.len();
+        let lines = |file: File, most: u64| {
+            BufReader::new(file.take(most)).split(b'\n').map_while(Result::ok).filter_map(|line| parse(&line))
+        };
+        Ok(older.map(|file| lines(file, u64::MAX)).into_iter().flatten().chain(lines(newer, self.read)))
+    }
+
+    /// Whole lines that were added since the last look.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(crate) fn news(&mut self) -> io::Result<Vec<Line>> {
+        let mut file = File::open(&self.path)?;
+        let mut added = Vec::new();
+        if file.metadata()?.len() < self.read {
+            // It was set aside: what was added to it before is at the end of that one.
+            let mut older = File::open(set_aside(&self.path))?;
+            older.seek(SeekFrom::Start(self.read))?;
+            older.read_to_end(&mut added)?;
+            self.read = 0;
+        }
+        file.seek(SeekFrom::Start(self.read))?;
+        self.read += file.read_to_end(&mut added)? as u64;
+        self.rest.extend(added);
+        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = self.rest.drain(..whole).collect();
+        Ok(lines.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    }
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    Line::parse(&String::from_utf8_lossy(line))
+}
+
+/// Lines of several sources, each in order, as one in the order of time. Which source it is comes with each.
+pub(crate) fn merged(sources: Vec<impl Iterator<Item = Line>>) -> impl Iterator<Item = (usize, Line)> {
+    let mut sources: Vec<_> = sources.into_iter().map(Iterator::peekable).collect();
+    std::iter::from_fn(move || {
+        let times = sources.iter_mut().enumerate().filter_map(|(index, lines)| Some((lines.peek()?.time, index)));
+        let (_, next) = times.min()?;
+        sources[next].next().map(|line| (next, line))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn texts(lines: impl IntoIterator<Item = Line>) -> Vec<String> {
+        lines.into_iter().map(|line| line.text).collect()
+    }
+
+    fn line(second: u32, text: &str) -> String {
+        format!("2026-11-22T02:00:{second:02}.000000Z {text}\n")
+    }
+
+    #[test]
+    fn roles_are_told_apart_by_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["coordinator.log", "dense-worker-0.log", "dense-worker-0.1.log", "dense-worker-11.log", "notes.txt"]
+        {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = sources(folder.path()).unwrap();
+        let names: Vec<&str> = found.iter().map(|source| source.name.as_str()).collect();
+        assert_eq!(names, ["coordinator", "dense worker 0", "dense worker 11"]);
+        let of = |role, index| found.iter().filter(|source| source.is_of(role, index)).count();
+        assert_eq!((of(None, None), of(Some("dense worker"), None), of(Some("dense worker"), Some(11))), (3, 2, 1));
+        assert_eq!((of(None, Some(0)), of(Some("coordinator"), None), of(Some("worker"), None)), (1, 1, 0));
+    }
+
+    #[test]
+    fn lines_of_all_files_come_in_the_order_of_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+        write("a.1.log", line(1, "a1"));
+        write("a.log", line(4, "a4") + "half a line\n" + &line(5, "a5"));
+        write("b.log", line(2, "b2") + &line(4, "b4") + &line(9, "b9"));
+        let mut sources = sources(folder.path()).unwrap();
+        let all = sources.iter_mut().map(|source| source.all().unwrap()).collect();
+        assert_eq!(texts(merged(all).map(|(_, line)| line)), ["a1", "b2", "a4", "b4", "a5", "b9"]);
+    }
+
+    #[test]
+    fn what_is_added_is_found_once_also_over_the_end_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.log");
+        let add = |text: &str| {
+            File::options().create(true).append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        };
+        add(&line(1, "one"));
+        let mut source = sources(folder.path()).unwrap().remove(0);
+        assert_eq!(texts(source.all().unwrap()), ["one"]);
+        assert!(source.news().unwrap().is_empty());
+        let two = line(2, "two");
+        let (start, end) = two.split_at(10);
+        add(start);
+        assert!(source.news().unwrap().is_empty(), "half a line was told");
+        add(end);
+        add(&line(3, "three"));
+        assert_eq!(texts(source.news().unwrap()), ["two", "three"]);
+        add(&line(4, "four"));
+        std::fs::rename(&path, set_aside(&path)).unwrap();
+        add(&line(5, "five"));
+        assert_eq!(texts(source.news().unwrap()), ["four", "five"]);
+    }
+}

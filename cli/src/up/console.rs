@@ -1,0 +1,116 @@
+//! Where the lines of `up` and its children go: to the screen, or into a short memory while a dashboard has the screen.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use owo_colors::{AnsiColors, OwoColorize};
+use zagros_shell::err;
+
+/// Lines that are remembered.
+const KEPT: usize = 200;
+
+/// Shared by all who have something to say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Console(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_held: bool,
+    /// The last lines: who and what.
+    last: VecDeque<Said>,
+    /// Of these, the newest so many have not been on the screen.
+    unseen: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Said {
+    /// Name and colour of a child; nobody where `up` itself speaks.
+    who: Option<(String, AnsiColors)>,
+    text: String,
+}
+
+impl Said {
+    fn print(&self) {
+        match &self.who {
+            Some((name, color)) => err!("{:<19}│ {}", name.color(*color), self.text),
+            None => err!("{}", self.text),
+        }
+    }
+
+    fn plain(&self) -> String {
+        match &self.who {
+            Some((name, _)) => format!("{name:<19}│ {}", self.text),
+            None => self.text.clone(),
+        }
+    }
+}
+
+impl Console {
+    /// A line of `up` itself.
+    pub(crate) fn say(&self, text: String) {
+        self.put(Said { who: None, text });
+    }
+
+    /// A line of a child.
+    pub(crate) fn relay(&self, name: &str, color: AnsiColors, text: &str) {
+        self.put(Said { who: Some((name.to_owned(), color)), text: text.to_owned() });
+    }
+
+    /// From now on nothing is printed.
+    pub(crate) fn hold(&self) {
+        self.state().is_held = true;
+    }
+
+    /// What was not printed meanwhile is, as far as it is remembered, and what comes is printed again.
+    pub(crate) fn release(&self) {
+        let mut state = self.state();
+        state.is_held = false;
+        let unseen = std::mem::take(&mut state.unseen);
+        let seen = state.last.len().saturating_sub(unseen);
+        state.last.iter().skip(seen).for_each(Said::print);
+    }
+
+    /// The last lines, oldest first, without colours.
+    pub(crate) fn last(&self) -> Vec<String> {
+        self.state().last.iter().map(Said::plain).collect()
+    }
+
+    fn put(&self, said: Said) {
+        let mut state = self.state();
+        if state.is_held {
+            state.unseen = (state.unseen + 1).min(KEPT);
+        } else {
+            // Under the lock, so that lines do not overtake each other.
+            said.print();
+        }
+        if state.last.len() == KEPT {
+            state.last.pop_front();
+        }
+        state.last.push_back(said);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_while_it_is_held_is_remembered_and_counted() {
+        let console = Console::default();
+        console.say("before".to_owned());
+        console.hold();
+        console.relay("dense worker 0", AnsiColors::Green, "step 1");
+        assert_eq!(console.state().unseen, 1);
+        assert_eq!(console.last(), ["before", "dense worker 0     │ step 1"]);
+        for number in 0..KEPT {
+            console.say(number.to_string());
+        }
+        assert_eq!((console.last().len(), console.state().unseen), (KEPT, KEPT));
+        console.release();
+        assert_eq!((console.state().unseen, console.state().is_held), (0, false));
+    }
+}

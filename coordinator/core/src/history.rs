@@ -1,0 +1,195 @@
+//! How training went, as a curve that is never long: when it is full, every two neighbours become one.
+
+use std::time::Duration;
+
+use zagros_protocol::control::HistoryPoint;
+
+/// Stretch of time that a point stands for, while there are few.
+const FIRST_STRETCH: Duration = Duration::from_secs(1);
+/// Most points. About two a pixel of a phone.
+const MOST: usize = 600;
+
+/// What training is like at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Moment {
+    pub(crate) step: u64,
+    pub(crate) samples_per_second: f64,
+    /// Nats; `None` before the first step.
+    pub(crate) loss: Option<f64>,
+    pub(crate) staleness: u32,
+    pub(crate) auc: Option<f64>,
+}
+
+/// Points over time, oldest first.
+#[derive(Debug)]
+pub(crate) struct History {
+    points: Vec<HistoryPoint>,
+    most: usize,
+    stretch: Duration,
+    /// When the last point ended; the beginning before the first.
+    ended: Option<Duration>,
+    current: Mean,
+}
+
+/// Moments that will be a point.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    rate: Average,
+    loss: Average,
+    staleness: u32,
+}
+
+/// A mean that grows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    sum: f64,
+    count: u32,
+}
+
+impl Average {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn mean(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / f64::from(self.count))
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::with_capacity(MOST)
+    }
+}
+
+impl History {
+    /// Of at most so many points, at least two.
+    fn with_capacity(most: usize) -> Self {
+        Self { points: Vec::new(), most, stretch: FIRST_STRETCH, ended: None, current: Mean::default() }
+    }
+
+    pub(crate) fn points(&self) -> &[HistoryPoint] {
+        &self.points
+    }
+
+    /// Takes note of a moment. Times do not run backwards.
+    pub(crate) fn add(&mut self, now: Duration, moment: Moment) {
+        let began = *self.ended.get_or_insert(now);
+        self.current.rate.add(moment.samples_per_second);
+        moment.loss.into_iter().for_each(|loss| self.current.loss.add(loss));
+        self.current.staleness = self.current.staleness.max(moment.staleness);
+        if now.saturating_sub(began) < self.stretch {
+            return;
+        }
+        let Mean { rate, loss, staleness } = std::mem::take(&mut self.current);
+        self.ended = Some(now);
+        self.points.push(HistoryPoint {
+            at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            step: moment.step,
+            samples_per_second: rate.mean().unwrap_or_default(),
+            loss: loss.mean(),
+            staleness,
+            auc: moment.auc,
+        });
+        if self.points.len() > self.most {
+            self.thin();
+        }
+    }
+
+    /// From now on a point stands for twice the time.
+    fn thin(&mut self) {
+        self.stretch *= 2;
+        self.points = self.points.chunks(2).map(merged).collect();
+    }
+}
+
+/// Two neighbours as one; the last of an odd number stays as it is.
+fn merged(pair: &[HistoryPoint]) -> HistoryPoint {
+    let [first, second] = pair else { return pair[0] };
+    let mean = |one: f64, other: f64| (one + other) / 2.0;
+    HistoryPoint {
+        at_ms: second.at_ms,
+        step: second.step,
+        samples_per_second: mean(first.samples_per_second, second.samples_per_second),
+        loss: match (first.loss, second.loss) {
+            (Some(one), Some(other)) => Some(mean(one, other)),
+            (one, other) => one.or(other),
+        },
+        staleness: first.staleness.max(second.staleness),
+        auc: second.auc.or(first.auc),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn moment(step: u64, rate: f64) -> Moment {
+        Moment { step, samples_per_second: rate, loss: Some(0.5), staleness: 1, auc: None }
+    }
+
+    #[test]
+    fn a_point_is_the_mean_of_its_second_and_its_largest_staleness() {
+        let mut history = History::default();
+        history.add(at(0.0), moment(1, 10.0));
+        history.add(at(0.5), Moment { staleness: 4, loss: None, ..moment(2, 30.0) });
+        assert!(history.points().is_empty());
+        history.add(at(1.0), Moment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
+        let point = HistoryPoint {
+            at_ms: 1000,
+            step: 3,
+            samples_per_second: 20.0,
+            loss: Some(0.375),
+            staleness: 4,
+            auc: Some(0.75),
+        };
+        assert_eq!(history.points(), [point]);
+    }
+
+    #[test]
+    fn when_it_is_full_neighbours_become_one_and_points_come_half_as_often() {
+        let mut history = History::with_capacity(4);
+        for second in 0_u32..=5 {
+            history.add(at(f64::from(second)), moment(second.into(), f64::from(second)));
+        }
+        let told = |history: &History| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
+        assert_eq!(told(&history), [2000, 4000, 5000]);
+        assert_eq!(history.points()[1].samples_per_second, 3.5);
+        history.add(at(6.0), moment(6, 0.0));
+        assert_eq!(told(&history).len(), 3);
+        history.add(at(7.0), moment(7, 0.0));
+        assert_eq!(told(&history), [2000, 4000, 5000, 7000]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_never_long_and_covers_all_of_the_time_in_order(
+            gaps in prop::collection::vec(0.0_f64..5.0, 1..400), most in 2_usize..20
+        ) {
+            let mut history = History::with_capacity(most);
+            let (mut now, mut stalest) = (0.0, 0);
+            for (step, gap) in (0..).zip(&gaps) {
+                now += gap;
+                let staleness = (step % 7) as u32;
+                stalest = stalest.max(staleness);
+                history.add(at(now), Moment { staleness, ..moment(step, 100.0) });
+            }
+            let points = history.points();
+            prop_assert!(points.len() <= most);
+            prop_assert!(points.is_sorted_by(|one, other| one.at_ms < other.at_ms && one.step < other.step));
+            // Constants stay what they are, however often they are averaged.
+            prop_assert!(points.iter().all(|point| (point.samples_per_second - 100.0).abs() < 1e-9));
+            let told = points.iter().map(|point| point.staleness).max().unwrap_or(0).max(history.current.staleness);
+            prop_assert_eq!(told, stalest);
+            let last = history.ended.unwrap();
+            prop_assert!(at(now) - last < history.stretch, "the last stretch is open for longer than one");
+        }
+    }
+}

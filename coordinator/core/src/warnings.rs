@@ -1,0 +1,226 @@
+//! What a person should look at, in words: a function of the status and of nothing else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use zagros_protocol::control::{Disk, MemberStatus, ServerWait, StatusResponse};
+
+use crate::{Role, Seat};
+
+/// A wait from which on a server is slow. Workers warn at the same in their logs.
+const SLOW: Duration = Duration::from_secs(3);
+/// Without a step for so long a worker is told of: scoring a held-out part may take as long, so it is no fault.
+const STILL: Duration = Duration::from_secs(60);
+/// A member is told of that has been silent for so long. Three heartbeats, which come each second or more often.
+const SILENT: Duration = Duration::from_secs(3);
+/// Of a disk: below this share of free bytes it is nearly full, as in monitoring/rules.
+const FREE: f64 = 0.1;
+/// A checkpoint is late at so many times the interval, as in monitoring/rules.
+const LATE: u32 = 3;
+
+/// Warnings, worst first. `training` is for how long there has been training. Of a run that is over there are none:
+/// its reason says what went wrong.
+pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
+    if !matches!(status.state.as_str(), "training" | "waiting") {
+        return Vec::new();
+    }
+    let of_members = |of: fn(Seat, &MemberStatus) -> Option<String>| {
+        status.members.iter().filter_map(move |member| of(seat(member)?, member))
+    };
+    let mut all: Vec<String> = of_members(lost).collect();
+    all.extend(not_finite(status));
+    all.extend(of_members(silent));
+    all.extend(slow_servers(status));
+    all.extend(of_members(disk));
+    all.extend(late_checkpoint(status, training));
+    all.extend(of_members(still));
+    all
+}
+
+fn seat(member: &MemberStatus) -> Option<Seat> {
+    Some(Seat { role: Role::from_wire(member.role)?, index: member.index })
+}
+
+fn lost(seat: Seat, member: &MemberStatus) -> Option<String> {
+    let next = match seat.role {
+        Role::EmbeddingServer => "its rows are out of reach until it answers",
+        Role::DenseWorker => "the others read its splits, and wait for another process in its place",
+    };
+    if member.state == "given up" {
+        return Some(format!("{seat} was given up: it was lost, and the run goes on without it"));
+    }
+    let silence = words(Duration::from_millis(member.silent_ms));
+    (member.state == "lost").then(|| format!("{seat} is lost: silent for {silence}; {next}"))
+}
+
+fn silent(seat: Seat, member: &MemberStatus) -> Option<String> {
+    let silence = Duration::from_millis(member.silent_ms);
+    let is_silent = member.state == "alive" && silence >= SILENT;
+    is_silent.then(|| format!("{seat} has not been heard for {}", words(silence)))
+}
+
+fn not_finite(status: &StatusResponse) -> Option<String> {
+    let loss = |member: &MemberStatus| member.progress.map(|progress| progress.loss);
+    let broken = status.members.iter().find(|member| loss(member).is_some_and(|loss| !loss.is_finite()))?;
+    Some(format!("loss is not finite on {}: training has diverged; a lower learning rate may help", seat(broken)?))
+}
+
+/// The workers that wait for a server, and the longest wait.
+fn slow_servers(status: &StatusResponse) -> Vec<String> {
+    let mut waits: BTreeMap<u32, (u64, Vec<u32>)> = BTreeMap::new();
+    for member in status.members.iter().filter(|member| member.state == "alive") {
+        for ServerWait { server, oldest_ms, .. } in &member.waits {
+            let (oldest, workers) = waits.entry(*server).or_default();
+            *oldest = (*oldest).max(*oldest_ms);
+            workers.push(member.index);
+        }
+    }
+    let slow = waits.into_iter().map(|(server, (oldest, workers))| (server, Duration::from_millis(oldest), workers));
+    let told = |(server, oldest, workers): (u32, Duration, Vec<u32>)| {
+        let who = match &workers[..] {
+            [one] => format!("dense worker {one} waits for it"),
+            many => format!("{} workers wait for it", many.len()),
+        };
+        format!("{} is slow: its oldest request has waited {}; {who}", Seat::server(server), words(oldest))
+    };
+    slow.filter(|(_, oldest, _)| *oldest >= SLOW).map(told).collect()
+}
+
+fn disk(seat: Seat, member: &MemberStatus) -> Option<String> {
+    let Disk { free_bytes, size_bytes } = member.disk?;
+    let what = match seat.role {
+        Role::EmbeddingServer => "cold tier",
+        Role::DenseWorker => "run folder",
+    };
+    let is_full = size_bytes > 0 && (free_bytes as f64) < FREE * size_bytes as f64;
+    let free = free_bytes as f64 / f64::from(1 << 30);
+    is_full.then(|| format!("the disk of the {what} of {seat} is nearly full: {free:.1} GiB are free"))
+}
+
+fn late_checkpoint(status: &StatusResponse, training: Duration) -> Option<String> {
+    let every = Duration::from_millis(status.checkpoint_every_ms);
+    let age = status.checkpoints.last().map_or(training, |newest| Duration::from_millis(newest.age_ms));
+    let is_late = status.state == "training" && !every.is_zero() && age > every * LATE;
+    is_late.then(|| format!("no checkpoint for {}; the job asks for one every {}", words(age), words(every)))
+}
+
+fn still(seat: Seat, member: &MemberStatus) -> Option<String> {
+    let still = Duration::from_millis(member.still_ms?);
+    let is_still = member.state == "alive" && still >= STILL;
+    let may = "it scores a held-out part, writes a checkpoint, or waits";
+    is_still.then(|| format!("{seat} has made no step for {}: {may}", words(still)))
+}
+
+/// A time for a person: `3.2 s`, `42 s`, `12 min`, `1 h 5 min`.
+fn words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..10 => format!("{:.1} s", time.as_secs_f64()),
+        10..120 => format!("{seconds} s"),
+        120..3600 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_protocol::control::{CheckpointMark, Progress};
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn member(seat: Seat) -> MemberStatus {
+        MemberStatus { role: seat.role.to_wire(), index: seat.index, state: "alive".to_owned(), ..Default::default() }
+    }
+
+    fn waiting(worker: u32, server: u32, oldest_ms: u64) -> MemberStatus {
+        let wait = ServerWait { server, lookups: 1, pushes: 0, oldest_ms };
+        MemberStatus { waits: vec![wait], ..member(Seat::worker(worker)) }
+    }
+
+    fn told(members: Vec<MemberStatus>) -> Vec<String> {
+        warnings(&StatusResponse { state: "training".to_owned(), members, ..StatusResponse::default() }, HOUR)
+    }
+
+    #[test]
+    fn a_slow_server_is_told_once_with_the_longest_wait_and_all_who_wait() {
+        let members = vec![waiting(0, 2, 3200), waiting(1, 2, 1100), waiting(2, 2, 2000), waiting(3, 0, 2999)];
+        assert_eq!(
+            told(members),
+            ["embedding server 2 is slow: its oldest request has waited 3.2 s; 3 workers wait for it"]
+        );
+        let one = vec![waiting(0, 1, 75_000)];
+        assert_eq!(
+            told(one),
+            ["embedding server 1 is slow: its oldest request has waited 75 s; dense worker 0 waits for it"]
+        );
+        let gone = MemberStatus { state: "lost".to_owned(), ..waiting(0, 1, 75_000) };
+        assert!(!told(vec![gone]).iter().any(|warning| warning.contains("slow")));
+    }
+
+    #[test]
+    fn members_that_are_lost_come_first() {
+        let lost = |seat| MemberStatus { state: "lost".to_owned(), silent_ms: 34_500, ..member(seat) };
+        let given_up = MemberStatus { state: "given up".to_owned(), ..member(Seat::worker(4)) };
+        let still = MemberStatus { still_ms: Some(400_000), ..member(Seat::worker(2)) };
+        let silent = MemberStatus { silent_ms: 4000, ..member(Seat::worker(3)) };
+        assert_eq!(
+            told(vec![still, silent, lost(Seat::server(1)), lost(Seat::worker(0)), given_up]),
+            [
+                "embedding server 1 is lost: silent for 34 s; its rows are out of reach until it answers",
+                "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its place",
+                "dense worker 4 was given up: it was lost, and the run goes on without it",
+                "dense worker 3 has not been heard for 4.0 s",
+                "dense worker 2 has made no step for 6 min: it scores a held-out part, writes a checkpoint, or waits",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_and_a_full_disk_are_told() {
+        let progress = Some(Progress { loss: f64::NAN, ..Progress::default() });
+        let disk = Some(Disk { free_bytes: 3 << 30, size_bytes: 40 << 30 });
+        let worker = MemberStatus { progress, disk, ..member(Seat::worker(1)) };
+        let roomy = Some(Disk { free_bytes: 4 << 30, size_bytes: 40 << 30 });
+        let server = MemberStatus { disk: roomy, ..member(Seat::server(0)) };
+        assert_eq!(
+            told(vec![worker, server]),
+            [
+                "loss is not finite on dense worker 1: training has diverged; a lower learning rate may help",
+                "the disk of the run folder of dense worker 1 is nearly full: 3.0 GiB are free",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_checkpoint_is_late_after_three_intervals_counted_from_the_last_or_from_the_start() {
+        let late = |checkpoint_every_ms, age: Option<u64>, training| {
+            let checkpoints =
+                age.map(|seconds| CheckpointMark { step: 9, age_ms: seconds * 1000 }).into_iter().collect();
+            let state = "training".to_owned();
+            warnings(&StatusResponse { state, checkpoints, checkpoint_every_ms, ..Default::default() }, training)
+        };
+        let told = ["no checkpoint for 12 min; the job asks for one every 2 min"];
+        assert_eq!(late(120_000, Some(725), HOUR), told);
+        assert_eq!(late(120_000, None, Duration::from_secs(725)), told);
+        assert!(late(120_000, Some(300), HOUR).is_empty() && late(0, None, HOUR).is_empty());
+    }
+
+    #[test]
+    fn a_run_that_is_over_needs_no_attention() {
+        let lost = MemberStatus { state: "lost".to_owned(), ..member(Seat::worker(0)) };
+        let status = StatusResponse { state: "failed".to_owned(), members: vec![lost], ..StatusResponse::default() };
+        assert!(warnings(&status, HOUR).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_told_from_three_seconds_on_and_in_whole_words(millis in 0_u64..10_000_000) {
+            let told = told(vec![waiting(0, 0, millis)]);
+            prop_assert_eq!(told.len(), usize::from(millis >= 3000), "{:?}", told);
+            prop_assert!(told.iter().all(|warning| !warning.contains(" 0 min") || warning.contains(" h 0 min")));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// The connection: events of the coordinator until the run ends, and what is said when none come.
+
+// Most points that this page keeps; beyond, every second one goes.
+const MOST_POINTS = 1200;
+// Events come each second. So long without one is a connection that is lost.
+const SILENCE_MS = 5000;
+
+let run = null;
+let heard = Date.now();
+let ended = false;
+let source = null;
+
+function adopt(next, isWhole) {
+  if (run && !isWhole) {
+    next.history = run.history.concat(next.history);
+    if (next.evaluations.length === 0) next.evaluations = run.evaluations;
+    if (next.history.length > MOST_POINTS) next.history = next.history.filter((_, index) => index % 2 === 1);
+  }
+  run = next;
+  heard = Date.now();
+  header(run);
+  warnings(run);
+  tiles(run);
+  curves(run);
+  servers(run);
+  workers(run);
+  tables(run);
+  show("connection", "");
+  show("updated", `updated ${new Date(heard).toLocaleTimeString()}`);
+}
+
+function finish() {
+  ended = true;
+  source.close();
+  const how = run.reason ? `${run.state}: ${run.reason}` : run.state;
+  const told = show("ended", `The run is over: ${how}. This is its last state; nothing more will come. The run's own page is report.html in its folder.`);
+  told.className = run.state === "finished" ? "told good" : "told bad";
+  show("reason", "");
+}
+
+function connect() {
+  source = new EventSource("events");
+  source.addEventListener("whole", (event) => adopt(JSON.parse(event.data), true));
+  source.addEventListener("next", (event) => adopt(JSON.parse(event.data), false));
+  source.addEventListener("end", (event) => {
+    adopt(JSON.parse(event.data), true);
+    finish();
+  });
+  source.addEventListener("error", () => {
+    // The browser tries again by itself unless it was refused.
+    if (source.readyState === EventSource.CLOSED && !ended) setTimeout(connect, 5000);
+  });
+}
+
+function watch() {
+  const silence = Date.now() - heard;
+  if (ended || silence < SILENCE_MS) return;
+  const since = new Date(heard).toLocaleTimeString();
+  const what = run ? `Connection lost since ${since} (${duration(silence / 1000)})` : `No answer since ${since}`;
+  show("connection", `${what}: the coordinator or the way to it is gone, or too many watch already. What is shown is old; trying again.`);
+}
+
+// The token has done its work: the browser keeps a cookie, and the address can be passed on without it.
+if (location.search) history.replaceState(null, "", location.pathname);
+document.getElementById("charts").append(...Object.values(charts).map((chart) => chart.figure));
+setInterval(watch, 1000);
+connect();

@@ -1,0 +1,226 @@
+//! Who may see the page: on a loopback address those of this machine, elsewhere those who have the token.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use subtle::ConstantTimeEq;
+
+/// Fewest characters of a token: 16 random ones of 64 are 96 bits.
+const SHORTEST: usize = 16;
+const LONGEST: usize = 256;
+
+/// What opens the page, from an operator or made at random.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PageToken(String);
+
+/// Why a text is no token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadToken {
+    /// It can be guessed, or is no token at all.
+    #[error("the token of the page has {0} characters, and must have {SHORTEST} to {LONGEST}")]
+    Length(usize),
+    /// It would not survive an address or a cookie.
+    #[error("the token of the page may hold letters, digits and `-._~` alone")]
+    Characters,
+}
+
+impl PageToken {
+    /// A token that somebody has chosen: 16 to 256 letters, digits and `-._~`.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn parse(text: &str) -> Result<Self, BadToken> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        match text.chars().count() {
+            count if !(SHORTEST..=LONGEST).contains(&count) => Err(BadToken::Length(count)),
+            _ if !text.chars().all(is_plain) => Err(BadToken::Characters),
+            _ => Ok(Self(text.to_owned())),
+        }
+    }
+
+    /// 128 random bits.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()))
+    }
+
+    /// For the address that is told once.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Takes as long for a wrong token as for the right one.
+    fn opens(&self, told: &str) -> bool {
+        self.0.as_bytes().ct_eq(told.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for PageToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PageToken(…)")
+    }
+}
+
+/// The rule of one address.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// Whoever reaches a loopback address.
+    ThisMachine,
+    /// Whoever has the token.
+    Token {
+        token: PageToken,
+        /// With the port in it: a browser has one jar for all ports of a host.
+        cookie: String,
+    },
+}
+
+/// How somebody came in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Allowed,
+    /// By an address with the token in it, which is to be forgotten for a cookie.
+    WithCookie(HeaderValue),
+}
+
+/// Why somebody did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    pub(crate) text: &'static str,
+}
+
+const NO_TOKEN: Refused = Refused {
+    status: StatusCode::UNAUTHORIZED,
+    text: "this page needs its token: open the address in the coordinator's log (\"live page\"), or the one with \
+           /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`\n",
+};
+const OTHER_HOST: Refused = Refused {
+    status: StatusCode::FORBIDDEN,
+    text: "this page is for this machine alone: open it as http://127.0.0.1 or http://localhost with its port\n",
+};
+
+impl Access {
+    /// Of a page at `address`: with a token where one is given, and where others than this machine's users reach it.
+    pub(crate) fn of(address: SocketAddr, token: Option<PageToken>) -> Self {
+        let cookie = format!("zagros_page_{}", address.port());
+        match token {
+            None if address.ip().is_loopback() => Self::ThisMachine,
+            token => Self::Token { token: token.unwrap_or_else(PageToken::random), cookie },
+        }
+    }
+
+    /// Whether a request may go on.
+    pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<Entry, Refused> {
+        match self {
+            // Another site's script that has its name point to this machine would be let in by the address alone.
+            Self::ThisMachine if is_this_machine(headers) => Ok(Entry::Allowed),
+            Self::ThisMachine => Err(OTHER_HOST),
+            Self::Token { token, cookie } => {
+                if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|told| token.opens(told)) {
+                    return Ok(Entry::Allowed);
+                }
+                if !asked(uri).is_some_and(|told| token.opens(told)) {
+                    return Err(NO_TOKEN);
+                }
+                let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.reveal());
+                HeaderValue::try_from(kept).map(Entry::WithCookie).map_err(|_| NO_TOKEN)
+            }
+        }
+    }
+}
+
+fn is_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    let Ok(authority) = host.parse::<axum::http::uri::Authority>() else { return false };
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name == "localhost" || name.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+fn kept<'a>(headers: &'a HeaderMap, cookie: &str) -> Option<&'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = all.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == cookie).map(|(_, value)| value)
+}
+
+fn asked(uri: &Uri) -> Option<&str> {
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix("token="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn request(name: &str, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(axum::http::HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap());
+        headers
+    }
+
+    fn elsewhere() -> Access {
+        Access::of("0.0.0.0:7780".parse().unwrap(), Some(PageToken::parse(TOKEN).unwrap()))
+    }
+
+    #[test]
+    fn this_machine_needs_no_token_and_no_other_name_is_this_machine() {
+        let access = Access::of("127.0.0.1:7780".parse().unwrap(), None);
+        let from = |host: &str| access.entry(&request("host", host), &Uri::from_static("/"));
+        for host in ["127.0.0.1:7780", "localhost", "localhost:7780", "[::1]:7780", "a.localhost:1"] {
+            assert_eq!(from(host), Ok(Entry::Allowed), "{host}");
+        }
+        for host in ["evil.example:7780", "10.0.0.1", "localhost.evil.example", ""] {
+            assert_eq!(from(host), Err(OTHER_HOST), "{host}");
+        }
+        assert_eq!(access.entry(&HeaderMap::new(), &Uri::from_static("/")), Err(OTHER_HOST));
+    }
+
+    #[test]
+    fn elsewhere_the_token_opens_in_three_ways_and_nothing_else_does() {
+        let access = elsewhere();
+        let root = Uri::from_static("/");
+        let ask = |headers: &HeaderMap, uri: &Uri| access.entry(headers, uri);
+        assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(Entry::Allowed));
+        let cookies = format!("other=1; zagros_page_7780={TOKEN}");
+        assert_eq!(ask(&request("cookie", &cookies), &root), Ok(Entry::Allowed));
+        let Ok(Entry::WithCookie(cookie)) = ask(&HeaderMap::new(), &Uri::from_static("/?token=0123456789abcdef"))
+        else {
+            panic!("the address with the token does not open");
+        };
+        assert_eq!(cookie.to_str().unwrap(), format!("zagros_page_7780={TOKEN}; Path=/; HttpOnly; SameSite=Strict"));
+        for (name, value) in [
+            ("authorization", "Bearer 0123456789abcdeF"),
+            ("authorization", TOKEN),
+            ("cookie", "zagros_page_7781=0123456789abcdef"),
+            ("host", "127.0.0.1"),
+        ] {
+            assert_eq!(ask(&request(name, value), &root), Err(NO_TOKEN), "{name}: {value}");
+        }
+        assert_eq!(ask(&HeaderMap::new(), &Uri::from_static("/?token=")), Err(NO_TOKEN));
+    }
+
+    #[test]
+    fn a_token_is_made_where_one_is_needed_and_is_another_each_time() {
+        let made = |address: &str| match Access::of(address.parse().unwrap(), None) {
+            Access::Token { token, .. } => Some(token),
+            Access::ThisMachine => None,
+        };
+        assert_eq!((made("127.0.0.1:1"), made("[::1]:1")), (None, None));
+        let (one, other) = (made("0.0.0.0:1").unwrap(), made("192.168.1.2:1").unwrap());
+        assert!(one != other && PageToken::parse(one.reveal()).is_ok());
+        assert_eq!(format!("{one:?}"), "PageToken(…)", "a secret gets into logs by its debug form");
+    }
+
+    #[test]
+    fn a_token_that_can_be_guessed_or_breaks_an_address_is_refused() {
+        assert_eq!(PageToken::parse("hunter2"), Err(BadToken::Length(7)));
+        assert_eq!(PageToken::parse(&"a".repeat(257)), Err(BadToken::Length(257)));
+        assert_eq!(PageToken::parse("0123456789abcde;"), Err(BadToken::Characters));
+    }
+}

@@ -1,0 +1,145 @@
+//! One event a second to each listener. A listener that does not read holds up its own connection and nobody else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, Stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use zagros_plumbing::Shutdown;
+
+use crate::{LocalCoordinator, StatusReport};
+
+/// Listeners at a time.
+const MOST: usize = 32;
+const PERIOD: Duration = Duration::from_secs(1);
+/// After which a browser connects again by itself.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Where listeners are let in.
+pub(super) struct Events {
+    coordinator: Arc<LocalCoordinator>,
+    shutdown: Shutdown,
+    places: Arc<Semaphore>,
+}
+
+impl Events {
+    pub(super) fn new(coordinator: Arc<LocalCoordinator>, shutdown: Shutdown) -> Self {
+        Self { coordinator, shutdown, places: Arc::new(Semaphore::new(MOST)) }
+    }
+
+    /// Events until the coordinator ends.
+    pub(super) fn follow(&self) -> Response {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let text = format!("{MOST} browsers watch this run already; close one, or ask /status\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response();
+        };
+        let mut ticks = interval(PERIOD);
+        // After a stall the newest state is enough.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let listener = Listener {
+            coordinator: Arc::clone(&self.coordinator),
+            shutdown: self.shutdown.clone(),
+            ticks,
+            seen: Seen::default(),
+            is_over: false,
+            _place: place,
+        };
+        Sse::new(listener.events()).keep_alive(KeepAlive::new()).into_response()
+    }
+}
+
+/// One browser.
+struct Listener {
+    coordinator: Arc<LocalCoordinator>,
+    shutdown: Shutdown,
+    ticks: Interval,
+    seen: Seen,
+    is_over: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What a listener has been sent.
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    /// End of the last point of the history, seconds.
+    seconds: f64,
+    evaluations: usize,
+    /// Step of the last evaluation.
+    step: u64,
+}
+
+impl Listener {
+    fn events(self) -> impl Stream<Item = Result<Event, axum::Error>> + Send {
+        stream::unfold(Some(self), async |listener| {
+            let mut listener = listener?;
+            let event = listener.next().await;
+            Some((event, (!listener.is_over).then_some(listener)))
+        })
+    }
+
+    /// `whole` first, then `next` with what is new, and `end` with all of it when the coordinator ends.
+    async fn next(&mut self) -> Result<Event, axum::Error> {
+        tokio::select! {
+            _ = self.ticks.tick() => {}
+            () = self.shutdown.requested() => self.is_over = true,
+        }
+        let report = StatusReport::from(self.coordinator.glance());
+        let is_first = self.seen == Seen::default();
+        let seen = std::mem::replace(&mut self.seen, Seen::of(&report));
+        let (name, report) = match (self.is_over, is_first) {
+            (true, _) => ("end", report),
+            (false, true) => ("whole", report),
+            (false, false) => ("next", seen.news(report)),
+        };
+        Event::default().event(name).retry(RETRY).json_data(report)
+    }
+}
+
+impl Seen {
+    fn of(report: &StatusReport) -> Self {
+        Self {
+            seconds: report.history.last().map_or(0.0, |point| point.seconds),
+            evaluations: report.evaluations.len(),
+            step: report.evaluations.last().map_or(0, |evaluation| evaluation.step),
+        }
+    }
+
+    /// The report with points that were not sent, and with no evaluations where all were.
+    fn news(&self, mut report: StatusReport) -> StatusReport {
+        let now = Self::of(&report);
+        report.history.retain(|point| point.seconds > self.seconds);
+        if (now.evaluations, now.step) == (self.evaluations, self.step) {
+            report.evaluations.clear();
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EvaluationReport, HistoryReport};
+
+    fn report(seconds: &[f64], steps: &[u64]) -> StatusReport {
+        let point = |seconds: &f64| HistoryReport { seconds: *seconds, ..HistoryReport::default() };
+        let evaluation = |step: &u64| EvaluationReport { step: *step, ..EvaluationReport::default() };
+        StatusReport {
+            history: seconds.iter().map(point).collect(),
+            evaluations: steps.iter().map(evaluation).collect(),
+            ..StatusReport::default()
+        }
+    }
+
+    #[test]
+    fn only_what_is_new_is_sent_again() {
+        let seen = Seen::of(&report(&[1.0, 2.0], &[8]));
+        assert_eq!(seen.news(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
+        assert_eq!(seen.news(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
+        // Thinned since: the last point stands for the same time as before.
+        assert_eq!(seen.news(report(&[2.0, 4.0], &[8])), report(&[4.0], &[]));
+    }
+}

@@ -1,0 +1,109 @@
+//! The live page of a run: what the coordinator knows, drawn in a browser while it happens. Read-only.
+//!
+//! `/` is one document without anything from elsewhere; `/events` feeds it (server-sent events). Names of jobs and
+//! addresses reach the document as JSON alone and are put into it as text.
+
+mod access;
+mod events;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use zagros_plumbing::Shutdown;
+
+use crate::LocalCoordinator;
+pub(crate) use access::Access;
+use access::Entry;
+pub use access::{BadToken, PageToken};
+use events::Events;
+
+const HTML: &str = include_str!("../../page/page.html");
+const CSS: &str = include_str!("../../page/page.css");
+/// In the order in which they use each other.
+const SCRIPTS: [&str; 4] = [
+    include_str!("../../page/format.js"),
+    include_str!("../../page/chart.js"),
+    include_str!("../../page/page.js"),
+    include_str!("../../page/live.js"),
+];
+
+/// `/` and `/events`. What they send ends with `shutdown`.
+pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, access: Access, shutdown: Shutdown) -> Router {
+    let access = Arc::new(access);
+    let events = Arc::new(Events::new(Arc::clone(coordinator), shutdown));
+    let guard = Arc::clone(&access);
+    Router::new().route("/", get(async move |headers: HeaderMap, uri: Uri| page(&access, &headers, &uri))).route(
+        "/events",
+        get(async move |headers: HeaderMap, uri: Uri| match guard.entry(&headers, &uri) {
+            Ok(_) => events.follow(),
+            Err(refused) => (refused.status, refused.text).into_response(),
+        }),
+    )
+}
+
+fn page(access: &Access, headers: &HeaderMap, uri: &Uri) -> Response {
+    let entry = match access.entry(headers, uri) {
+        Ok(entry) => entry,
+        Err(refused) => return (refused.status, refused.text).into_response(),
+    };
+    let nonce = format!("{:032x}", rand::random::<u128>());
+    let mut response = (StatusCode::OK, Html(document(&nonce))).into_response();
+    let headers = response.headers_mut();
+    for (name, value) in policies(&nonce) {
+        headers.insert(name, value);
+    }
+    if let Entry::WithCookie(cookie) = entry {
+        headers.insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+fn document(nonce: &str) -> String {
+    HTML.replace("{{nonce}}", nonce).replace("{{css}}", CSS).replace("{{script}}", &SCRIPTS.concat())
+}
+
+/// The browser runs this script, asks this server, and nothing else.
+fn policies(nonce: &str) -> Vec<(HeaderName, HeaderValue)> {
+    let content = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    let fixed = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    let content = HeaderValue::try_from(content).map(|value| (header::CONTENT_SECURITY_POLICY, value)).ok();
+    content.into_iter().chain(fixed.map(|(name, value)| (name, HeaderValue::from_static(value)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_whole_and_asks_nobody_else() {
+        let document = document("n0nce");
+        assert!(!document.contains("{{"), "a place was not filled");
+        assert_eq!(document.matches("nonce=\"n0nce\"").count(), 2);
+        for foreign in ["src=", "@import", "url(", "//cdn", "https://", "innerHTML", "document.write"] {
+            assert!(!document.contains(foreign), "{foreign} is in the page");
+        }
+        // The name space of SVG is a name, and never asked.
+        let addresses = document.matches("http://").count() - document.matches("http://www.w3.org/2000/svg").count();
+        assert_eq!(addresses, 0);
+        assert!(SCRIPTS.iter().all(|script| !script.contains("</")), "a script would end early");
+    }
+
+    #[test]
+    fn every_policy_is_sent() {
+        let policies = policies("n0nce");
+        assert_eq!(policies.len(), 4);
+        let content = policies[0].1.to_str().unwrap();
+        assert!(content.starts_with("default-src 'none'; script-src 'nonce-n0nce';"), "{content}");
+        assert!(!content.contains("unsafe"), "{content}");
+    }
+}

@@ -1,0 +1,206 @@
+//! One member in the status of a run.
+
+use serde::Serialize;
+use zagros_coordinator_core::{Role, Seat};
+use zagros_protocol::control::{Disk, MemberStatus, Progress, ServerLoad, ServerWait, StageSeconds};
+
+/// A member.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MemberReport {
+    /// `embedding server 1`.
+    pub name: String,
+    /// `embedding server` or `dense worker`.
+    pub role: String,
+    /// Position within the role.
+    pub index: u32,
+    /// `host:port` of its data path; empty for workers.
+    pub address: String,
+    /// `alive`, `left` or `lost`.
+    pub state: String,
+    /// How many processes have taken this place.
+    pub epoch: u32,
+    /// Seconds since it was last heard.
+    pub silent_seconds: f64,
+    /// Splits it is working on.
+    pub splits_held: u32,
+    /// What a worker tells.
+    pub progress: Option<ProgressReport>,
+    /// What an embedding server tells.
+    pub load: Option<LoadReport>,
+    /// Buckets that an embedding server owns.
+    pub buckets: u32,
+    /// Servers that let a worker wait for a second or longer.
+    pub waits: Vec<WaitReport>,
+    /// The disk it writes to, where it writes to one: a worker's run folder, a server's cold tier.
+    pub disk: Option<DiskReport>,
+    /// Seconds since a worker's step last changed; `null` before its first.
+    pub still_seconds: Option<f64>,
+}
+
+/// A worker's training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProgressReport {
+    /// Batches trained.
+    pub step: u64,
+    /// Pass over the data, counted from 0.
+    pub pass: u32,
+    /// Samples trained.
+    pub samples: u64,
+    /// Samples per second.
+    pub samples_per_second: f64,
+    /// Smoothed loss, nats.
+    pub loss: f64,
+    /// Unacknowledged batches at the last lookup.
+    pub staleness: u32,
+    /// Step of the newest checkpoint that is complete; 0 before the first.
+    pub checkpoint_step: u64,
+    /// The largest staleness of all steps.
+    pub staleness_max: u32,
+    /// AUC of about the last 100,000 training samples, each scored before it was learned from; `null` while undefined.
+    pub auc: Option<f64>,
+    /// Where its time went.
+    pub stages: Option<StageReport>,
+}
+
+/// Seconds that a worker has spent in each stage. Waiting, gather, dense, reduce and scatter follow each other in a step; the
+/// others overlap with steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StageReport {
+    /// Processor time of reading and parsing.
+    pub parse: f64,
+    /// Finding unique ids.
+    pub dedup: f64,
+    /// From request to rows.
+    pub lookup: f64,
+    /// Rows to the network's input.
+    pub gather: f64,
+    /// Forward, backward, optimiser.
+    pub dense: f64,
+    /// Gradients to unique rows.
+    pub scatter: f64,
+    /// From gradients to acknowledgement.
+    pub push: f64,
+    /// No batch was ready.
+    pub waiting: f64,
+    /// Waiting for the other workers and summing gradients with them.
+    pub reduce: f64,
+}
+
+/// What an embedding server holds and does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of rows, optimiser state and index.
+    pub bytes: u64,
+    /// Requests begun since it started.
+    pub requests: u64,
+    /// Requests begun and not answered.
+    pub under_way: u32,
+    /// Of the ids of the last ten seconds' lookups, the share whose rows were in memory; `null` without lookups.
+    pub hit_rate: Option<f64>,
+    /// Mean time of the same lookups, seconds.
+    pub lookup_seconds_mean: Option<f64>,
+    /// 99th percentile of the same, seconds: the bound of its histogram's bucket.
+    pub lookup_seconds_p99: Option<f64>,
+}
+
+/// A server that lets a worker wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct WaitReport {
+    /// Its index.
+    pub server: u32,
+    /// Lookups without an answer.
+    pub lookups: u32,
+    /// Pushes without an answer.
+    pub pushes: u32,
+    /// How long the oldest of them has waited, seconds, retries included.
+    pub oldest_seconds: f64,
+}
+
+/// Room on a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskReport {
+    /// What may still be written.
+    pub free_bytes: u64,
+    /// What there is.
+    pub size_bytes: u64,
+}
+
+impl MemberReport {
+    /// What the member does now, in words.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let address = (!self.address.is_empty()).then(|| self.address.clone());
+        let load = self.load.map(|load| load.words(self.buckets));
+        let progress = self.progress.map(|progress| {
+            let ProgressReport { step, samples_per_second, loss, .. } = progress;
+            format!("step {step}, {samples_per_second:.0} samples/s, loss {loss:.4}, {} splits held", self.splits_held)
+        });
+        let wait = |wait: &WaitReport| format!("waits for server {} ({:.1} s)", wait.server, wait.oldest_seconds);
+        let waits = (!self.waits.is_empty()).then(|| self.waits.iter().map(wait).collect::<Vec<_>>().join(", "));
+        let silence = (self.state != "left").then(|| format!("heard {:.1} s ago", self.silent_seconds));
+        [address, load, progress, waits, silence].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl LoadReport {
+    fn words(&self, buckets: u32) -> String {
+        let held = format!("{buckets} buckets, {} rows, {:.1} MiB", self.rows, self.bytes as f64 / f64::from(1 << 20));
+        let hit_rate = self.hit_rate.map(|rate| format!("{:.0} % hits", rate * 100.0));
+        let p99 = self.lookup_seconds_p99.map(|seconds| format!("lookups p99 {:.1} ms", seconds * 1e3));
+        std::iter::once(held).chain(hit_rate).chain(p99).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl From<MemberStatus> for MemberReport {
+    fn from(member: MemberStatus) -> Self {
+        let role = Role::from_wire(member.role);
+        let unknown = || format!("role {}", member.role);
+        Self {
+            name: role.map_or_else(unknown, |role| Seat { role, index: member.index }.to_string()),
+            role: role.map_or_else(unknown, |role| role.to_string()),
+            index: member.index,
+            address: member.address,
+            state: member.state,
+            epoch: member.epoch,
+            silent_seconds: member.silent_ms as f64 / 1e3,
+            splits_held: member.splits_held,
+            progress: member.progress.map(ProgressReport::from),
+            load: member.load.map(LoadReport::from),
+            buckets: member.buckets,
+            waits: member.waits.into_iter().map(WaitReport::from).collect(),
+            disk: member.disk.map(|Disk { free_bytes, size_bytes }| DiskReport { free_bytes, size_bytes }),
+            still_seconds: member.still_ms.map(|millis| millis as f64 / 1e3),
+        }
+    }
+}
+
+impl From<Progress> for ProgressReport {
+    fn from(progress: Progress) -> Self {
+        let Progress { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
+        let Progress { staleness_max, auc, stages, .. } = progress;
+        let stages = stages.map(StageReport::from);
+        Self { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step, staleness_max, auc, stages }
+    }
+}
+
+impl From<StageSeconds> for StageReport {
+    fn from(stages: StageSeconds) -> Self {
+        let StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce } = stages;
+        Self { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce }
+    }
+}
+
+impl From<ServerLoad> for LoadReport {
+    fn from(load: ServerLoad) -> Self {
+        let ServerLoad { rows, bytes, requests, under_way, hit_rate, lookup_seconds_mean, lookup_seconds_p99 } = load;
+        Self { rows, bytes, requests, under_way, hit_rate, lookup_seconds_mean, lookup_seconds_p99 }
+    }
+}
+
+impl From<ServerWait> for WaitReport {
+    fn from(ServerWait { server, lookups, pushes, oldest_ms }: ServerWait) -> Self {
+        Self { server, lookups, pushes, oldest_seconds: oldest_ms as f64 / 1e3 }
+    }
+}

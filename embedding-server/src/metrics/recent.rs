@@ -1,0 +1,133 @@
+//! What a server did lately, read off its metrics once in a while: for those who watch a run.
+
+use std::collections::VecDeque;
+
+use zagros_plumbing::metrics::{Histogram, latency_buckets};
+use zagros_protocol::control::ServerLoad;
+use zagros_table::TableSet;
+
+use super::ServerMetrics;
+
+/// Looks that are remembered: with one a second, the last ten seconds.
+const LOOKS: usize = 10;
+/// The percentile of lookup times that is told.
+const TAIL: f64 = 0.99;
+
+/// Counts at the last looks, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Recent(VecDeque<Counts>);
+
+/// What had been counted when somebody looked.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    found: u64,
+    missed: u64,
+    seconds: f64,
+    /// Lookups by bucket of their time; those beyond the last bucket are in none.
+    buckets: Vec<u64>,
+    lookups: u64,
+}
+
+impl Recent {
+    /// `held` with what was done since the oldest look that is remembered.
+    pub(crate) fn look(&mut self, metrics: &ServerMetrics, tables: &TableSet, held: ServerLoad) -> ServerLoad {
+        let now = Counts::of(&metrics.lookup.seconds, tables);
+        let before = self.0.front().cloned().unwrap_or_default();
+        self.0.push_back(now.clone());
+        if self.0.len() > LOOKS {
+            self.0.pop_front();
+        }
+        let lately = now.since(&before);
+        let (requests, under_way) = metrics.requests();
+        let lookups = lately.lookups as f64;
+        let asked = lately.found + lately.missed;
+        ServerLoad {
+            requests,
+            under_way: u32::try_from(under_way).unwrap_or(u32::MAX),
+            hit_rate: (asked > 0).then(|| lately.found as f64 / asked as f64),
+            lookup_seconds_mean: (lookups > 0.0).then(|| lately.seconds / lookups),
+            lookup_seconds_p99: lately.percentile(TAIL),
+            ..held
+        }
+    }
+}
+
+impl Counts {
+    fn of(times: &Histogram, tables: &TableSet) -> Self {
+        let mut counts = Self { seconds: times.get_sample_sum(), ..Self::default() };
+        for table in tables.iter() {
+            let of_table = table.counts();
+            counts.found += of_table.hits;
+            counts.missed += of_table.misses;
+        }
+        let told = prometheus::core::Metric::metric(times);
+        let told = told.get_histogram();
+        counts.lookups = told.get_sample_count();
+        counts.buckets = told.get_bucket().iter().map(prometheus::proto::Bucket::cumulative_count).collect();
+        counts
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let buckets = self.buckets.iter().enumerate();
+        let earlier = |index: usize| before.buckets.get(index).copied().unwrap_or(0);
+        Self {
+            found: self.found.saturating_sub(before.found),
+            missed: self.missed.saturating_sub(before.missed),
+            seconds: (self.seconds - before.seconds).max(0.0),
+            buckets: buckets.map(|(index, count)| count.saturating_sub(earlier(index))).collect(),
+            lookups: self.lookups.saturating_sub(before.lookups),
+        }
+    }
+
+    /// The bound of the bucket that so large a share of lookups is below; the last bound for those beyond.
+    fn percentile(&self, share: f64) -> Option<f64> {
+        if self.lookups == 0 {
+            return None;
+        }
+        let wanted = (share * self.lookups as f64).ceil() as u64;
+        let bounds = latency_buckets();
+        let place = self.buckets.iter().position(|below| *below >= wanted);
+        bounds.get(place.unwrap_or(bounds.len() - 1)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::datapath;
+    use crate::testing::{lookup_of, placed};
+
+    #[test]
+    fn a_percentile_is_the_bound_of_its_bucket() {
+        let bounds = latency_buckets();
+        let counts = |buckets: &[u64], lookups| Counts { buckets: buckets.to_vec(), lookups, ..Counts::default() };
+        assert_eq!(counts(&[0; 20], 0).percentile(0.99), None);
+        assert_eq!(counts(&[0, 98, 99, 100], 100).percentile(0.99), Some(bounds[2]));
+        assert_eq!(counts(&[5; 20], 10).percentile(0.99), Some(bounds[19]), "half took longer than any bound");
+    }
+
+    #[test]
+    fn what_was_done_lately_is_told_and_what_was_before_is_not() {
+        let service = placed(1, 0);
+        let mut recent = Recent::default();
+        let mut look = || recent.look(&service.metrics, &service.tables, service.held());
+        assert_eq!((look().hit_rate, look().lookup_seconds_p99), (None, None));
+        let lookup = |ids: &[u64]| {
+            let request = lookup_of(&[(0, ids)], Access::Train);
+            service.metrics.lookup.observe(|| datapath::lookup(&service, &request)).unwrap();
+        };
+        lookup(&[1, 2, 3, 4]);
+        lookup(&[1, 2, 3, 4]);
+        let told = look();
+        assert_eq!((told.rows, told.requests, told.under_way, told.hit_rate), (4, 2, 0, Some(0.5)));
+        assert!(told.lookup_seconds_mean.unwrap() > 0.0 && told.lookup_seconds_p99.unwrap() > 0.0, "{told:?}");
+        for _ in 0..LOOKS {
+            look();
+        }
+        assert_eq!((look().hit_rate, look().requests), (None, 2));
+        lookup(&[1]);
+        assert_eq!(look().hit_rate, Some(1.0));
+    }
+}

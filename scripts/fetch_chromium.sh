@@ -1,0 +1,15 @@
+#!/bin/sh
+# Installs Chromium, in which the live page is tested; does nothing where there is one. `make test` calls it on build servers
+# (CI=true) alone: it is 90 MB to download, and without it those tests say so and skip.
+set -eu
+for name in chromium chromium-browser google-chrome google-chrome-stable; do
+    if command -v "$name" >/dev/null 2>&1; then exit 0; fi
+done
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "error: Chromium was not found; install it with your system's package manager" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then sudo=""; else sudo="sudo -n"; fi
+echo "chromium: installing Debian's package"
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y --no-install-recommends -qq chromium >/dev/null

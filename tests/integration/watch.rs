@@ -1,0 +1,169 @@
+//! The dashboard on a pseudo-terminal, and the logs of a run.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use zagros_tests::Program;
+
+use crate::fixture::Fixture;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What a terminal is told to show its other screen, and to go back.
+const TAKE: &str = "\u{1b}[?1049h";
+const GIVE_BACK: &str = "\u{1b}[?1049l";
+/// Trains until it is stopped.
+const LONG: [&str; 8] = [
+    "--set",
+    "train.epochs=1000",
+    "--set",
+    "cluster.workers=2",
+    "--set",
+    "cluster.servers=2",
+    "--set",
+    "cluster.lease_seconds=20",
+];
+
+/// A zagros on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    keyboard: File,
+    shown: Arc<Mutex<String>>,
+}
+
+impl OnTerminal {
+    fn start(fixture: &Fixture, arguments: &[&str]) -> Self {
+        let near: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        grantpt(&near).and_then(|()| unlockpt(&near)).expect("its other end is opened");
+        tcsetwinsize(&near, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).expect("its size");
+        let name = ptsname(&near, Vec::new()).expect("its name").into_string().expect("text");
+        let far = || Stdio::from(OpenOptions::new().read(true).write(true).open(&name).expect("the other end"));
+        let child = Command::new(Program::Zagros.path())
+            .args(arguments)
+            .current_dir(fixture.folder())
+            .env("TERM", "xterm-256color")
+            .stdin(far())
+            .stdout(far())
+            .stderr(far())
+            .spawn()
+            .expect("zagros starts");
+        let keyboard = File::from(near);
+        let mut screen = keyboard.try_clone().expect("one end is read and written");
+        let shown = Arc::new(Mutex::new(String::new()));
+        let all = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // An error says that nobody has the other end any more.
+            while let Ok(read @ 1..) = screen.read(&mut bytes) {
+                all.lock().expect("no panic").push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+        });
+        Self { child, keyboard, shown }
+    }
+
+    fn shown(&self) -> String {
+        self.shown.lock().expect("no panic").clone()
+    }
+
+    fn wait_for(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.shown().contains(text) {
+            assert!(Instant::now() < deadline, "no {text:?} within {PATIENCE:?} in:\n{}", self.shown());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn press(&mut self, key: &str) {
+        self.keyboard.write_all(key.as_bytes()).expect("the key is pressed");
+    }
+
+    /// Its exit code.
+    fn end(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is waited for") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end; shown:\n{}", self.shown());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_dashboard_is_drawn_and_control_c_stops_the_run_and_gives_the_terminal_back() {
+    let fixture = Fixture::new(20_000);
+    let mut run = OnTerminal::start(&fixture, &[&["up", "job.toml", "--watch"], &LONG[..]].concat());
+    for text in [TAKE, "training", "throughput:", "embedding", "measures", "splits", "log"] {
+        run.wait_for(text);
+    }
+    run.press("\u{3}");
+    assert_eq!(run.end(), Some(130), "{}", run.shown());
+    run.wait_for(GIVE_BACK);
+    let (_, after) = run
+        .shown()
+        .split_once(GIVE_BACK)
+        .map(|(before, after)| (before.to_owned(), after.to_owned()))
+        .expect("given back");
+    assert!(after.contains("interrupted"), "the lines of the end are not shown:\n{after}");
+}
+
+#[test]
+fn q_leaves_the_view_and_the_run_goes_on_with_its_lines() {
+    let fixture = Fixture::new(20_000);
+    let arguments = ["up", "job.toml", "--watch", "--set", "train.epochs=6", "--set", "cluster.lease_seconds=20"];
+    let mut run = OnTerminal::start(&fixture, &arguments);
+    run.wait_for("throughput:");
+    run.press("q");
+    run.wait_for(GIVE_BACK);
+    assert_eq!(run.end(), Some(0), "{}", run.shown());
+    let shown = run.shown();
+    let (_, after) = shown.split_once(GIVE_BACK).expect("given back");
+    assert!(after.contains("│") && after.contains("test AUC"), "no lines after the view:\n{after}");
+}
+
+#[test]
+fn without_a_terminal_watch_is_refused_with_what_to_do_instead() {
+    let fixture = Fixture::new(2_000);
+    for arguments in [&["up", "job.toml", "--watch"][..], &["status", "--watch"]] {
+        let refused = fixture.zagros(arguments.iter().copied()).expect(2);
+        refused.says(&["--watch draws on a terminal", "zagros status --json"]);
+    }
+}
+
+#[test]
+fn the_logs_of_a_run_are_shown_by_role_level_and_age() {
+    let fixture = Fixture::new(4_000);
+    fixture.zagros(["logs"]).expect(2).says(&["no run with logs below runs", "zagros logs RUN"]);
+    fixture.zagros(["up", "job.toml", "--set", "cluster.servers=2"]).expect(0);
+    for name in ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0"] {
+        let log = fixture.run_folder().join(format!("logs/{name}.log"));
+        assert!(std::fs::metadata(&log).expect("a log").len() > 0, "{}", log.display());
+    }
+    let all = fixture.zagros(["logs"]).expect(0).stdout;
+    let stamps: Vec<&str> = all.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(stamps.len() > 10 && stamps.is_sorted(), "not in the order of time:\n{all}");
+    for words in ["coordinator        │ INFO training starts", "embedding server 1 │", "dense worker 0     │"] {
+        assert!(all.contains(words), "no {words:?} in\n{all}");
+    }
+    let run = fixture.run_folder();
+    let run = run.to_str().expect("text");
+    let server = fixture.zagros(["logs", run, "--role", "server", "--index", "1"]).expect(0).stdout;
+    assert!(!server.is_empty() && server.lines().all(|line| line.contains("embedding server 1 │")), "{server}");
+    assert_eq!(fixture.zagros(["logs", "--level", "error"]).expect(0).stdout, "");
+    assert_eq!(fixture.zagros(["logs", "--since", "2h"]).expect(0).stdout, all);
+    fixture.zagros(["logs", "--role", "server", "--index", "7"]).expect(2).says(&["no log of that role and index"]);
+    fixture.zagros(["logs", "nowhere"]).expect(2).says(&["cannot read the logs in nowhere/logs"]);
+}
