@@ -240,7 +240,8 @@ fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
     let lost = if facts.rejoins { facts.observed.lost_worker(back(facts)) } else { None };
     let standing =
         report::standing(facts.spec, facts.observed, stage, facts.now).waiting_for(lost).held_up_by(held_up_by(facts));
-    let news = what_happened(facts, lost, standing.is_ready);
+    let is_back = lost.is_some() && standing.is_ready && every_worker_is_ready(facts);
+    let news = what_happened(facts, lost, standing.is_ready, is_back);
     let mut decision = record(facts, |status, facts| {
         let phase =
             if standing.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
@@ -251,7 +252,7 @@ fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
-        if lost.is_some() && standing.is_ready {
+        if is_back {
             status.workers_back = Some(Time(facts.now));
         }
         Conditions::new(status, facts.generation, facts.now)
@@ -275,6 +276,13 @@ fn back(facts: &Facts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
 }
 
+/// By the pods themselves: a Job counts a pod as ready for a moment after it has ended.
+fn every_worker_is_ready(facts: &Facts<'_>) -> bool {
+    let ready = facts.observed.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
+    let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
+    i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.spec.dense_workers.replicas
+}
+
 /// Workers that were started again. What failed last may be the end of the attempt, but then nobody reads this.
 fn worker_restarts(facts: &Facts<'_>) -> i32 {
     let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
@@ -282,7 +290,7 @@ fn worker_restarts(facts: &Facts<'_>) -> i32 {
 }
 
 /// What has happened since the last look, for an Event.
-fn what_happened(facts: &Facts<'_>, lost: Option<&PodState>, is_ready: bool) -> Option<News> {
+fn what_happened(facts: &Facts<'_>, lost: Option<&PodState>, is_ready: bool, is_back: bool) -> Option<News> {
     let restarts = worker_restarts(facts);
     if restarts > facts.status.worker_restarts {
         let how = lost.map_or_else(|| "a worker's pod was deleted or its node was lost".to_owned(), end_of);
@@ -290,7 +298,7 @@ fn what_happened(facts: &Facts<'_>, lost: Option<&PodState>, is_ready: bool) -> 
         let note = format!("{how}; it is started again and the others wait for it (at most {limit} times each)");
         return Some(news(true, "WorkerLost", &note));
     }
-    if is_ready && lost.is_some() {
+    if is_back {
         return Some(news(false, "WorkerBack", "all workers are there again and go on together"));
     }
     let begun = facts.status.phase != Some(Phase::Running) && is_ready;

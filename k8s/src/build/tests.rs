@@ -170,16 +170,16 @@ fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
     });
     assert_eq!(elastic["maxFailedIndexes"], 3);
 
-    let mode = |job: &mut HybridJob, mode: &str| {
+    fn mode(job: &mut HybridJob, mode: &str) {
         let text = job.spec.job.inline.as_mut().unwrap();
         *text = format!("{text}mode = \"{mode}\"\n");
-    };
-    let changes: [Box<dyn FnOnce(&mut HybridJob)>; 5] = [
-        Box::new(|job| mode(job, "sync")),
-        Box::new(|job| mode(job, "async")),
-        Box::new(|job| job.spec.dense_workers.replicas = 1),
-        Box::new(|job| job.spec.run_policy.backoff_limit = 0),
-        Box::new(|job| job.spec.run_policy.exit_codes.retryable.clear()),
+    }
+    let changes: [fn(&mut HybridJob); 5] = [
+        |job| mode(job, "sync"),
+        |job| mode(job, "async"),
+        |job| job.spec.dense_workers.replicas = 1,
+        |job| job.spec.run_policy.backoff_limit = 0,
+        |job| job.spec.run_policy.exit_codes.retryable.clear(),
     ];
     for (index, change) in changes.into_iter().enumerate() {
         let spec = all(change)(POD_OWNERS[2])["spec"].clone();

@@ -271,6 +271,7 @@ impl World {
         }});
         object["status"]["containerStatuses"] = json!([container(ended)]);
         object["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
+        object["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
         self.write(&place, object);
         if !pod.contains("-server-") {
             self.job_of_pod_ends(pod, Some(code));
