@@ -1,8 +1,9 @@
 # Two commands: `make train` trains, `make test` checks everything. See README.md.
 ZAGROS := target/release/zagros
 QUICKSTART := data/quickstart
+BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
 
-.PHONY: help train test build setup lint unit manifests monitoring images test-compose bench bench-smoke clean
+.PHONY: help train test build programs setup lint unit manifests monitoring images test-compose bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -22,6 +23,11 @@ else
 	@$(ZAGROS) train examples/quickstart.toml
 endif
 
+# Selecting the whole workspace each time, whatever is wanted of it: what several crates share has one set of features then
+# and is compiled once.
+programs: setup
+	@cargo build --release --quiet --workspace --bins
+
 lint: setup ## fmt and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- --deny warnings
@@ -31,16 +37,13 @@ unit: setup ## all tests
 
 test: lint bench-smoke manifests unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
 
-manifests: setup ## check every Kubernetes object against Kubernetes' schemas, without a cluster
-	@cargo build --release --quiet -p zagros-operator
+manifests: programs ## check every Kubernetes object against Kubernetes' schemas, without a cluster
 	@python3 scripts/check_manifests.py target/release/zagros-operator
 
-images: build ## container images; needs Docker
-	@cargo build --release --quiet -p zagros-operator
+images: programs ## container images; needs Docker
 	@sh scripts/images.sh
 
-test-compose: build ## train a cluster of containers, then again while they are killed, paused and cut off; needs Docker
-	@cargo build --release --quiet -p zagros-operator
+test-compose: programs ## train a cluster of containers, then again while they are killed, paused and cut off; needs Docker
 	@python3 scripts/test_compose.py
 
 monitoring: setup ## every dashboard and rule against a live cluster and Prometheus; prints what each query gave
@@ -49,28 +52,16 @@ monitoring: setup ## every dashboard and rule against a live cluster and Prometh
 	cargo test --release --quiet -p zagros-tests --test tidy -- monitoring
 	cargo test --release --quiet -p zagros-tests --test integration -- monitoring --nocapture
 
-bench: build ## benchmarks; they print ratios
-	cargo bench --quiet -p zagros-table --bench table
-	cargo bench --quiet -p zagros-dense-worker --bench pooling
-	cargo bench --quiet -p zagros-table --bench tier
-	cargo bench --quiet -p zagros-cold --bench cold
-	cargo bench --quiet -p zagros-cold --bench rows
-	cargo bench --quiet -p zagros-embedding-server --bench save
-	cargo bench --quiet -p zagros-dense-worker --bench overlap
+bench: programs ## benchmarks; they print ratios
+	cargo bench --quiet --workspace $(BENCHES)
 	$(ZAGROS) bench train --workload crit-zipf
 	$(ZAGROS) bench scaling
 	$(ZAGROS) bench embedding
 	$(ZAGROS) bench embedding --dim 64
 	$(ZAGROS) bench modes --page target/bench-modes.html
 
-bench-smoke: build
-	cargo bench --quiet -p zagros-table --bench table -- --quick
-	cargo bench --quiet -p zagros-dense-worker --bench pooling -- --quick
-	cargo bench --quiet -p zagros-table --bench tier -- --quick
-	cargo bench --quiet -p zagros-cold --bench cold -- --quick
-	cargo bench --quiet -p zagros-cold --bench rows -- --quick
-	cargo bench --quiet -p zagros-embedding-server --bench save -- --quick
-	cargo bench --quiet -p zagros-dense-worker --bench overlap -- --quick
+bench-smoke: programs
+	cargo bench --quiet --workspace $(BENCHES) -- --quick
 	$(ZAGROS) bench train --workload crit-zipf --quick
 	$(ZAGROS) bench scaling --quick --workers 1,2
 	$(ZAGROS) bench embedding --quick

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the container images from what `make build` has made. BASE names another base image; `BASE=debootstrap` makes
+# Builds the container images from the programs in target/release (`make images` makes them). BASE names another base image; `BASE=debootstrap` makes
 # one from Debian's packages, for machines that reach no registry. TAG is what they are called.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ programs="zagros zagros-server zagros-operator"
 command -v docker >/dev/null || { echo "docker is not installed: see docs/compose.md" >&2; exit 1; }
 docker info >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or set DOCKER_HOST" >&2; exit 1; }
 for program in $programs; do
-    test -x "target/release/$program" || { echo "target/release/$program is missing: run make build" >&2; exit 1; }
+    test -x "target/release/$program" || { echo "target/release/$program is missing: run make images" >&2; exit 1; }
 done
 
 if [ "$BASE" = debootstrap ]; then

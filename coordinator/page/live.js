@@ -64,4 +64,6 @@ function watch() {
 if (location.search) history.replaceState(null, "", location.pathname);
 document.getElementById("charts").append(...Object.values(charts).map((chart) => chart.figure));
 setInterval(watch, 1000);
+// Charts are drawn for the width they have; after the end no event draws them again.
+addEventListener("resize", () => run && curves(run));
 connect();

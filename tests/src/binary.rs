@@ -229,11 +229,10 @@ pub fn signal_process(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
-/// Both at once, as `make build` does: built apart, crates that they share would be compiled for each.
+/// All of the workspace's, as `make programs` does: what they share with its tests would be compiled again for some.
 fn build() -> HashMap<String, PathBuf> {
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--package", "zagros", "--package", "zagros-server"]);
-    build.args(["--message-format", "json-render-diagnostics"]);
+    build.args(["build", "--release", "--workspace", "--bins", "--message-format", "json-render-diagnostics"]);
     // What cargo tells this test of itself: build scripts of others would take it for a change, and be run again with
     // all that depends on them (half of the workspace, by way of ring).
     for (key, _) in std::env::vars_os() {

@@ -69,6 +69,27 @@ fn only_the_dense_worker_and_what_stands_on_it_link_torch() {
     assert!(linked.contains("zagros"), "the check looks at something");
 }
 
+/// Else all that stands on such a crate is compiled twice: for tests with the feature, for programs without.
+#[test]
+fn tests_ask_no_more_features_of_a_crate_than_programs_do() {
+    let members = members();
+    let of_programs: BTreeSet<&str> =
+        members.iter().flat_map(|member| &member.dependencies).map(String::as_str).collect();
+    assert!(of_programs.contains("tokio"), "the check looks at something");
+    for member in &members {
+        let manifest = manifest(&format!("{}/Cargo.toml", member.folder));
+        let of_tests = manifest.get("dev-dependencies").and_then(Item::as_table_like);
+        for (name, dependency) in of_tests.into_iter().flat_map(|table| table.iter()) {
+            let asks = dependency.get("features").is_some();
+            assert!(
+                !asks || !of_programs.contains(name),
+                "the tests of {} ask for features of {name}: name them in [workspace.dependencies]",
+                member.name
+            );
+        }
+    }
+}
+
 #[test]
 fn rocksdb_is_named_by_the_cold_tier_alone() {
     let named: Vec<String> = members()
