@@ -109,8 +109,10 @@ mod tests {
         for number in 0..KEPT {
             console.say(number.to_string());
         }
-        assert_eq!((console.last().len(), console.state().unseen), (KEPT, KEPT));
+        let remembered = console.last().len();
+        assert_eq!((remembered, console.state().unseen), (KEPT, KEPT));
         console.release();
-        assert_eq!((console.state().unseen, console.state().is_held), (0, false));
+        let state = console.state();
+        assert_eq!((state.unseen, state.is_held), (0, false));
     }
 }
