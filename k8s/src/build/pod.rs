@@ -123,9 +123,10 @@ fn container(plan: &Plan<'_>, role: Role) -> Container {
     });
     Container {
         name: role.word().to_owned(),
-        image: Some(spec.image.clone()),
+        image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
         image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
-        command: Some(vec!["zagros".to_owned()]),
+        // The program of another image may have another name.
+        command: settings.image.is_none().then(|| vec!["zagros".to_owned()]),
         args: Some(arguments(plan, role)),
         env: Some(environment(settings, role)),
         env_from: Some(secrets.collect::<Vec<_>>()).filter(|secrets| !secrets.is_empty()),

@@ -55,6 +55,17 @@ fn the_same_job_gives_the_same_objects() {
 }
 
 #[test]
+fn a_role_may_have_an_image_of_its_own_which_its_entrypoint_starts() {
+    let own = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:1".to_owned());
+    let object = all(own);
+    let container = |title: &str| object(title)["spec"]["template"]["spec"]["containers"][0].clone();
+    let [server, worker] = ["StatefulSet ctr-3-server", "Job ctr-3-worker"].map(container);
+    assert_eq!((&server["image"], &server["command"]), (&json!("zagros-server:1"), &Value::Null));
+    assert_eq!(server["args"][0], "embedding-server");
+    assert_eq!((&worker["image"], &worker["command"]), (&json!("registry.example/zagros:1.0"), &json!(["zagros"])));
+}
+
+#[test]
 fn every_object_is_owned_labelled_and_in_the_jobs_namespace() {
     for (title, object) in built(|_| (), Stage::Everything) {
         let metadata = &object["metadata"];

@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSettings {
+    /// Image of the role, which is started by its own entrypoint: `zagros-server`, for example, plays the coordinator and
+    /// the embedding servers without libtorch. Default: the image of the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub image: Option<String>,
     /// Requests and limits. What is left out has a default of the role: README of the operator, "Resources".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
