@@ -1,10 +1,11 @@
-//! A HybridJob that is right, for tests that change one thing.
+//! A HybridJob that is right and a pod of which nothing is known, for tests that change one thing.
 
 use kube::api::ObjectMeta;
 use serde_json::json;
 
 use crate::crd::HybridJob;
-use crate::names::Attempt;
+use crate::names::{Attempt, Role};
+use crate::observe::PodState;
 
 /// A job file.
 pub(crate) const JOB_TEXT: &str = "\
@@ -41,4 +42,9 @@ pub(crate) fn hybrid_job() -> HybridJob {
 /// An attempt of it.
 pub(crate) fn attempt(number: i32) -> Attempt {
     Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
+}
+
+/// It is not ready, has not ended, and nothing keeps it from starting.
+pub(crate) fn pod(name: &str, role: Role) -> PodState {
+    PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble: None, creating: None, leaving: None }
 }

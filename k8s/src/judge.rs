@@ -165,6 +165,7 @@ pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
     use crate::observe::PodExit;
 
     fn at(seconds: i64) -> Timestamp {
@@ -174,7 +175,7 @@ mod tests {
     fn pod(name: &str, role: Role, code: i32, seconds: i64) -> PodState {
         let (reason, message) = ("Error".to_owned(), "why".to_owned());
         let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(at(seconds)) });
-        PodState { name: name.to_owned(), role, is_ready: false, exit, trouble: None, creating: None, leaving: None }
+        PodState { exit, ..fixture::pod(name, role) }
     }
 
     fn job(end: Option<JobEnd>) -> Option<JobState> {

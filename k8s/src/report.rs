@@ -149,13 +149,13 @@ fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::hybrid_job;
+    use crate::fixture::{self, hybrid_job};
     use crate::observe::{JobState, Trouble};
 
     fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();
         let trouble = trouble.map(|reason| Trouble { reason: reason.to_owned(), message });
-        PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble, creating: None, leaving: None }
+        PodState { trouble, ..fixture::pod(name, role) }
     }
 
     fn job(ready: i32) -> Option<JobState> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::crd::{Elasticity, ExitCodes};
-use crate::fixture::hybrid_job;
+use crate::fixture::{hybrid_job, pod};
 use crate::observe::{JobEnd, JobState, PodExit, PodState};
 
 /// A job whose status is carried from decision to decision, as reconciling does.
@@ -72,15 +72,7 @@ impl Case {
         let at = Timestamp::from_second(self.now).unwrap();
         let failed = || Some(JobEnd::Failed { at, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
         let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(at) };
-        let pod = PodState {
-            name: "ctr-1-worker-0".to_owned(),
-            role: Role::Worker,
-            is_ready: false,
-            exit: Some(exit),
-            trouble: None,
-            creating: None,
-            leaving: None,
-        };
+        let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", Role::Worker) };
         self.observed = Observed {
             coordinator: job(0, failed()),
             workers: job(0, failed()),
@@ -273,17 +265,9 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
     case.rejoins = true;
     let at = Timestamp::from_second(case.now).unwrap();
     let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(at) };
-    let lost = PodState {
-        name: "ctr-1-worker-1-x".to_owned(),
-        role: Role::Worker,
-        is_ready: false,
-        exit: Some(exit),
-        trouble: None,
-        creating: None,
-        leaving: None,
-    };
-    let standing = PodState { name: "ctr-1-worker-0-x".to_owned(), exit: None, is_ready: true, ..lost.clone() };
-    let replaced = PodState { name: "ctr-1-worker-1-y".to_owned(), exit: None, ..lost.clone() };
+    let lost = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x", Role::Worker) };
+    let standing = PodState { is_ready: true, ..pod("ctr-1-worker-0-x", Role::Worker) };
+    let replaced = pod("ctr-1-worker-1-y", Role::Worker);
     case.observed.pods = vec![standing, replaced, lost];
     case.observed.workers = Some(JobState { ready: 1, failed: 1, ..JobState::default() });
     let waiting = case.step();
