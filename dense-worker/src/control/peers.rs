@@ -13,7 +13,8 @@ use super::regroup::Unsettled;
 use super::tracker::Step;
 use super::train::{End, Made, Next, Trainer};
 use crate::datapath::dense::{Dense, Stepped};
-use crate::datapath::group::{Agreed, Turn, seed_of_rank};
+use crate::datapath::group::{Agreed, Turn, TurnAhead, seed_of_rank};
+use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
@@ -67,20 +68,17 @@ pub(crate) fn seed(seed: u64, rank: u32) -> u64 {
 impl Trainer {
     /// One step of all workers, or why there is none. A worker without a batch steps with those that have one
     /// (invariant RK-2).
-    pub(super) async fn step_together(&mut self, pass: u32, peers: Peers, next: Next) -> Result<Made, WorkerError> {
-        let cuts = peers.leads() && self.cutter.is_due(self.tracker.steps + 1);
-        let parts = peers.leads() && self.membership.group() > peers.generation;
-        let always = Turn { stops: self.stopping, cuts, parts, ..Turn::default() };
-        let mine = match &next {
-            Next::Batch(fetched) => Turn {
-                samples: u32::try_from(fetched.prepared.batch.size).unwrap_or(u32::MAX),
-                bytes: fetched.prepared.batch.bytes as f32,
-                ..always
-            },
-            Next::Dry => always,
-            Next::Interrupted => Turn { stops: true, ..Turn::default() },
+    pub(super) async fn step_together(
+        &mut self,
+        pass: u32,
+        peers: Peers,
+        next: Next,
+        prefetch: &mut Option<Prefetch>,
+    ) -> Result<Made, WorkerError> {
+        let agreed = match self.agreed_ahead.take() {
+            Some(agreed) => agreed,
+            None => self.agree(peers, &next).await?,
         };
-        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
         if agreed.parts() && !peers.in_turns && !agreed.stops() {
             return Err(WorkerError::AnotherJoins);
         }
@@ -97,10 +95,10 @@ impl Trainer {
             Next::Dry | Next::Interrupted => None,
         };
         match fetched {
-            Some(fetched) => self.step_with(pass, peers, fetched, &agreed, share).await?,
+            Some(fetched) => self.step_with(pass, peers, (fetched, prefetch), &agreed, share).await?,
             None => {
-                let work = move |dense: &mut Dense| dense.step_together(None, share, step);
-                let stepped = self.dense.call(work).await??;
+                let work = move |dense: &mut Dense| dense.step_together(None, share, step, &TurnAhead::default());
+                let (stepped, _) = self.dense.call(work).await??;
                 self.push(pass, peers, &agreed, None).await?;
                 self.told(&agreed, &[], &stepped, 0);
             }
@@ -108,25 +106,69 @@ impl Trainer {
         Ok(Made::step(agreed.cuts(), agreed.stops()))
     }
 
+    /// What all workers bring to the next step.
+    async fn agree(&self, peers: Peers, next: &Next) -> Result<Agreed, WorkerError> {
+        let always = Turn { stops: self.stopping, ..self.turn(peers, self.tracker.steps + 1) };
+        let mine = match next {
+            Next::Batch(fetched) => always.with(&fetched.prepared.batch),
+            Next::Dry => always,
+            Next::Interrupted => Turn { stops: true, ..Turn::default() },
+        };
+        self.dense.call(move |dense| dense.agree(mine)).await?
+    }
+
+    /// This worker's turn in a step, but for its batch.
+    fn turn(&self, peers: Peers, step: u64) -> Turn {
+        let cuts = peers.leads() && self.cutter.is_due(step);
+        let parts = peers.leads() && self.membership.group() > peers.generation;
+        Turn { cuts, parts, ..Turn::default() }
+    }
+
+    /// Tells what this worker brings to the step after the next, once its batch is there. It is known only when all are
+    /// asked for it where someone wants to stop, where a checkpoint comes between, and in turns: there, the next batch is
+    /// looked up after this step.
+    async fn look_ahead(&self, peers: Peers, agreed: &Agreed, prefetch: &mut Option<Prefetch>, ahead: TurnAhead) {
+        let Some(prefetch) = prefetch.as_mut().filter(|_| !peers.in_turns && !agreed.cuts()) else { return };
+        let mut stop = self.stop.clone();
+        let fetched = tokio::select! {
+            biased;
+            _ = stop.requested() => return,
+            fetched = prefetch.look() => fetched,
+        };
+        if let Some(fetched) = fetched.filter(|fetched| fetched.prepared.batch.size > 0) {
+            let turn = self.turn(peers, self.tracker.steps + 2).with(&fetched.prepared.batch);
+            // The only one who tells.
+            let _ = ahead.set(turn);
+        }
+    }
+
     async fn step_with(
         &mut self,
         pass: u32,
         peers: Peers,
-        fetched: Fetched,
+        (fetched, prefetch): (Fetched, &mut Option<Prefetch>),
         agreed: &Agreed,
         share: f32,
     ) -> Result<(), WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
-        let step = self.tracker.steps + 1;
-        let work = move |dense: &mut Dense| (dense.step_together(Some((&prepared, rows)), share, step), prepared);
-        let (stepped, mut prepared) = self.dense.call(work).await?;
-        let mut stepped = match stepped {
+        let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.dense.clone());
+        let told = Arc::clone(&ahead);
+        let work =
+            move |dense: &mut Dense| (dense.step_together(Some((&prepared, rows)), share, step, &told), prepared);
+        let mut stepping = std::pin::pin!(dense.call(work));
+        let (stepped, mut prepared) = tokio::select! {
+            biased;
+            stepped = &mut stepping => stepped,
+            () = self.look_ahead(peers, agreed, prefetch, ahead) => stepping.await,
+        }?;
+        let (mut stepped, next) = match stepped {
             Ok(stepped) => stepped,
             Err(error) => {
                 self.unsettled = Some(Unsettled { seq, prepared, permit });
                 return Err(error);
             }
         };
+        self.agreed_ahead = next;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));

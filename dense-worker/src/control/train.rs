@@ -21,6 +21,7 @@ use super::stop::Stop;
 use super::stream::StreamPlace;
 use super::tracker::{Step, Tracker, progress};
 use crate::datapath::dense::{Dense, DenseThread, Stepped};
+use crate::datapath::group::Agreed;
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::{Gradients, Pushes};
@@ -56,6 +57,8 @@ pub(crate) struct Trainer {
     pub(crate) broken_off: Option<Begun>,
     /// The batch of the step in which a group failed.
     pub(crate) unsettled: Option<Unsettled>,
+    /// What all workers bring to the next step, where they have agreed on it with the last one.
+    pub(crate) agreed_ahead: Option<Agreed>,
     /// What that step gave, where others may have made it.
     pub(crate) unapplied: Option<Stepped>,
     /// Rows that hold the dense network's weights, in mode `async`.
@@ -120,6 +123,8 @@ pub(super) enum End {
 
 impl Trainer {
     pub(super) async fn steps(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
+        // Of an earlier round, or of another group.
+        self.agreed_ahead = None;
         loop {
             // Settled already where an evaluation was the last thing that a group did.
             if self.steps_left() == 0 || self.model.is_settled() {
@@ -127,7 +132,7 @@ impl Trainer {
             }
             let next = self.next(pass, prefetch).await?;
             let made = match (self.in_step(), next) {
-                (Some(peers), next) => self.step_together(pass, peers, next).await?,
+                (Some(peers), next) => self.step_together(pass, peers, next, prefetch).await?,
                 (None, Next::Batch(fetched)) => self.step(pass, *fetched).await?,
                 (None, Next::Dry) => Made::End(if self.stopping { End::Interrupted } else { End::Data }),
                 (None, Next::Interrupted) => Made::End(End::Interrupted),
@@ -162,7 +167,8 @@ impl Trainer {
             let since = Instant::now();
             let fetched = tokio::select! {
                 biased;
-                reason = self.stop.requested(), if !self.stopping => {
+                // Of a batch that the others count on, this worker makes the step first.
+                reason = self.stop.requested(), if !self.stopping && self.agreed_ahead.is_none() => {
                     if interrupted_or(reason)? == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
                         return Ok(Next::Interrupted);
                     }

@@ -297,6 +297,7 @@ impl Worker {
             pass: 0,
             broken_off: None,
             unsettled: None,
+            agreed_ahead: None,
             unapplied: None,
             weights: None,
             window: Window::new(job.staleness()),

@@ -4,10 +4,12 @@
 //! workers: each weighs its own by its share of the samples, so that n workers with b samples each make the step of
 //! one worker with n × b (invariant RK-1).
 
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use zagros_collective::Collective;
 use zagros_embedding_client::Rows;
+use zagros_ingest::Batch;
 
 use super::buckets::{BUCKET, Buckets};
 use super::dense::{Dense, Stepped};
@@ -16,8 +18,8 @@ use crate::error::WorkerError;
 use crate::metrics::Stage;
 use crate::model::{DenseModel, ModelError, StepOutput};
 
-/// Numbers in a [`Turn`].
-const TURN: usize = 5;
+/// Numbers in a [`Turn`]: the first says that there is one.
+const TURN: usize = 6;
 
 /// The group, and the gradients that are summed in it.
 pub(crate) struct Together {
@@ -46,11 +48,42 @@ pub(crate) struct Turn {
     pub(crate) parts: bool,
 }
 
+/// What a worker will bring to the step after this one, should it know before this one's last sum leaves: then all
+/// agree on that step with this one's sum, and no worker waits for another twice a step.
+pub(crate) type TurnAhead = Arc<OnceLock<Turn>>;
+
 /// What all workers bring, by rank: the same on all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Agreed(Vec<Turn>);
 
+impl Turn {
+    /// With this batch.
+    pub(crate) fn with(self, batch: &Batch) -> Self {
+        Self { samples: u32::try_from(batch.size).unwrap_or(u32::MAX), bytes: batch.bytes as f32, ..self }
+    }
+
+    /// Writes it among those of all ranks, each of which adds nothing to the others' words.
+    fn write(self, all: &mut [f32], rank: usize) {
+        let flag = f32::from;
+        // f32 counts samples exactly up to 2²⁴, more than any batch has.
+        let words = [1.0, self.samples as f32, self.bytes, flag(self.stops), flag(self.cuts), flag(self.parts)];
+        all[rank * TURN..][..TURN].copy_from_slice(&words);
+    }
+
+    fn read(&[_, samples, bytes, stops, cuts, parts]: &[f32; TURN]) -> Self {
+        let (stops, cuts, parts) = (stops > 0.0, cuts > 0.0, parts > 0.0);
+        Self { samples: samples as u32, bytes, stops, cuts, parts }
+    }
+}
+
 impl Agreed {
+    /// Of words that all ranks have written, or not; nothing unless all have.
+    fn if_all(words: &[f32]) -> Option<Self> {
+        let turns = words.as_chunks::<TURN>().0;
+        let all = turns.iter().all(|[is_there, ..]| *is_there > 0.0);
+        (all && !turns.is_empty()).then(|| Self(turns.iter().map(Turn::read).collect()))
+    }
+
     /// Whether any worker was asked to stop: then all do.
     pub(crate) fn stops(&self) -> bool {
         self.0.iter().any(|turn| turn.stops)
@@ -101,26 +134,16 @@ impl Dense {
     pub(crate) fn agree(&mut self, mine: Turn) -> Result<Agreed, WorkerError> {
         let started = Instant::now();
         let Some(together) = &mut self.together else { return Ok(Agreed(vec![mine])) };
-        let (rank, world) = (together.group.rank(), together.group.world());
-        let mut all = vec![0.0; world * TURN];
-        // f32 counts samples exactly up to 2²⁴, more than any batch has.
-        let flag = f32::from;
-        let words = [mine.samples as f32, mine.bytes, flag(mine.stops), flag(mine.cuts), flag(mine.parts)];
-        all[rank * TURN..][..TURN].copy_from_slice(&words);
+        let mut all = vec![0.0; together.group.world() * TURN];
+        mine.write(&mut all, together.group.rank());
         together.group.all_reduce_sum(&mut all)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        let turn = |&[samples, bytes, stops, cuts, parts]: &[f32; TURN]| Turn {
-            samples: samples as u32,
-            bytes,
-            stops: stops > 0.0,
-            cuts: cuts > 0.0,
-            parts: parts > 0.0,
-        };
-        Ok(Agreed(all.as_chunks::<TURN>().0.iter().map(turn).collect()))
+        Ok(Agreed(all.as_chunks::<TURN>().0.iter().map(Turn::read).collect()))
     }
 
     /// One training step of all workers. This one brings `batch`, as for [`Self::step`], or nothing; `share` is its
-    /// share of the samples. The loss is that of all workers' samples; logits and row gradients are this one's.
+    /// share of the samples. The loss is that of all workers' samples; logits and row gradients are this one's. Where all
+    /// workers know their turns `ahead` in time, they have agreed on the next step too.
     ///
     /// # Errors
     /// When loss or gradients of any worker are not finite: all workers learn whose, and apply nothing. When a worker
@@ -130,9 +153,10 @@ impl Dense {
         batch: Option<(&Prepared, Rows)>,
         share: f32,
         step: u64,
-    ) -> Result<Stepped, WorkerError> {
+        ahead: &TurnAhead,
+    ) -> Result<(Stepped, Option<Agreed>), WorkerError> {
         let Some(mut together) = self.together.take() else { return Err(no_group()) };
-        let stepped = self.step_in(&mut together, batch, share, step);
+        let stepped = self.step_in(&mut together, batch, share, step, ahead);
         self.together = Some(together);
         stepped
     }
@@ -143,7 +167,8 @@ impl Dense {
         batch: Option<(&Prepared, Rows)>,
         share: f32,
         step: u64,
-    ) -> Result<Stepped, WorkerError> {
+        ahead: &TurnAhead,
+    ) -> Result<(Stepped, Option<Agreed>), WorkerError> {
         let timer = self.metrics.step_seconds.start_timer();
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
@@ -154,7 +179,7 @@ impl Dense {
         };
         let started = Instant::now();
         let loss = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
-        together.send_rest(self.model.gradients(), loss, local.is_err());
+        together.send_rest(self.model.gradients(), loss, local.is_err(), ahead.get().copied());
         self.metrics.spent(Stage::Reduce, started.elapsed());
         // The rows' gradients are gathered while the others' are summed.
         let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default() };
@@ -182,7 +207,7 @@ impl Dense {
         self.metrics.spent(Stage::Dense, started.elapsed());
         stepped.loss = reduced.loss;
         timer.observe_duration();
-        Ok(stepped)
+        Ok((stepped, reduced.next))
     }
 
     /// Waits for all workers.
@@ -255,11 +280,15 @@ impl Together {
         Self { group, buckets: Buckets::new(BUCKET) }
     }
 
-    /// Sends the gradients that have not left, and besides the loss and who has what is no number.
-    fn send_rest(&mut self, gradients: &[f32], loss: f32, diverged: bool) {
-        let mut besides = vec![0.0; 1 + self.group.world()];
+    /// Sends the gradients that have not left, and besides the loss, who has what is no number, and the turn ahead.
+    fn send_rest(&mut self, gradients: &[f32], loss: f32, diverged: bool, ahead: Option<Turn>) {
+        let (rank, world) = (self.group.rank(), self.group.world());
+        let mut besides = vec![0.0; 1 + world + world * TURN];
         besides[0] = loss;
-        besides[1 + self.group.rank()] = f32::from(diverged);
+        besides[1 + rank] = f32::from(diverged);
+        if let Some(turn) = ahead {
+            turn.write(&mut besides[1 + world..], rank);
+        }
         self.buckets.close(self.group.as_mut(), gradients, &besides);
     }
 
@@ -268,10 +297,12 @@ impl Together {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
         let besides = self.buckets.finish(self.group.as_mut(), put)?;
-        let flags = besides.iter().skip(1).enumerate();
+        let (loss, rest) = besides.split_first().unwrap_or((&0.0, &[]));
+        let (flags, turns) = rest.split_at(self.group.world().min(rest.len()));
         Ok(Reduced {
-            loss: besides.first().copied().unwrap_or_default(),
-            diverged: flags.filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
+            loss: *loss,
+            diverged: (0..).zip(flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
+            next: Agreed::if_all(turns),
         })
     }
 }
@@ -284,6 +315,7 @@ fn no_group() -> WorkerError {
 struct Reduced {
     loss: f32,
     diverged: Vec<usize>,
+    next: Option<Agreed>,
 }
 
 #[cfg(test)]

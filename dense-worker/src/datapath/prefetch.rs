@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use zagros_embedding_client::{EmbeddingClient, Permit, Window};
 use zagros_protocol::datapath::Access;
@@ -22,7 +23,16 @@ pub(crate) struct Lookups {
     pub(crate) metrics: Metrics,
 }
 
-type Lookup = AbortOnDropHandle<Result<Fetched, WorkerError>>;
+/// Batches looked up before they are asked for, where the window lets them in: more would only make rows older.
+const AHEAD: usize = 2;
+
+/// A lookup under way.
+#[derive(Debug)]
+struct Lookup {
+    fetched: AbortOnDropHandle<Result<Fetched, WorkerError>>,
+    /// Its place among those [`AHEAD`]; none once its batch is asked for.
+    place: Option<OwnedSemaphorePermit>,
+}
 
 /// Lookups under way, oldest first. Dropping it ends them.
 #[derive(Debug)]
@@ -30,39 +40,63 @@ pub(crate) struct Prefetch {
     under_way: mpsc::Receiver<Lookup>,
     /// The oldest, once taken from the channel.
     oldest: Option<Lookup>,
+    /// What it answered, from when that is there until it is taken.
+    seen: Option<Result<Fetched, WorkerError>>,
     _feeder: AbortOnDropHandle<()>,
 }
 
 impl Prefetch {
     /// Takes at most `limit` of the batches, numbering them from `first`.
     pub(crate) fn start(lookups: Lookups, mut incoming: Incoming, first: u64, limit: u64) -> Self {
-        // The window bounds what is in flight; this only hands over.
-        let (send, under_way) = mpsc::channel(1);
+        let (send, under_way) = mpsc::channel(AHEAD);
+        let places = Arc::new(Semaphore::new(AHEAD));
         let feeder = tokio::spawn(async move {
             let (mut seq, mut taken) = (first, 0);
             while taken < limit {
                 let Some(prepared) = incoming.recv().await else { return };
                 // An empty batch only carries the ends of splits: it is no step.
                 taken += u64::from(!prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0));
+                let place = Arc::clone(&places).acquire_owned().await.ok();
                 let permit = lookups.window.enter().await;
-                let lookup = tokio::spawn(lookups.clone().fetch(seq, prepared, permit));
-                if send.send(AbortOnDropHandle::new(lookup)).await.is_err() {
+                let fetched = AbortOnDropHandle::new(tokio::spawn(lookups.clone().fetch(seq, prepared, permit)));
+                if send.send(Lookup { fetched, place }).await.is_err() {
                     return;
                 }
                 seq += 1;
             }
         });
-        Self { under_way, oldest: None, _feeder: AbortOnDropHandle::new(feeder) }
+        Self { under_way, oldest: None, seen: None, _feeder: AbortOnDropHandle::new(feeder) }
     }
 
     /// The next batch with its rows; `None` after the last. Dropped while it waits, it loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Result<Fetched, WorkerError>> {
+        self.receive().await?.place = None;
+        self.arrive().await;
+        self.oldest = None;
+        self.seen.take()
+    }
+
+    /// The batch that [`Self::next`] will give; `None` after the last, or when there will be an error instead. Dropped
+    /// while it waits, it loses nothing.
+    pub(crate) async fn look(&mut self) -> Option<&Fetched> {
+        self.receive().await?;
+        self.arrive().await.as_ref()?.as_ref().ok()
+    }
+
+    async fn receive(&mut self) -> Option<&mut Lookup> {
         if self.oldest.is_none() {
             self.oldest = self.under_way.recv().await;
         }
-        let fetched = self.oldest.as_mut()?.await;
-        self.oldest = None;
-        Some(fetched.unwrap_or_else(|error| Err(WorkerError::Thread { thread: "lookup", reason: error.to_string() })))
+        self.oldest.as_mut()
+    }
+
+    /// Waits for what the oldest answers.
+    async fn arrive(&mut self) -> &Option<Result<Fetched, WorkerError>> {
+        if let (Some(oldest), None) = (&mut self.oldest, &self.seen) {
+            let thread = |error: JoinError| WorkerError::Thread { thread: "lookup", reason: error.to_string() };
+            self.seen = Some((&mut oldest.fetched).await.unwrap_or_else(|error| Err(thread(error))));
+        }
+        &self.seen
     }
 }
 

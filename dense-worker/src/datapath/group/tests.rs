@@ -54,7 +54,7 @@ fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerErro
     let (prepared, rows) = samples(values);
     let batch = (!values.is_empty()).then_some((&prepared, rows));
     let rank = dense.together.as_ref().map_or(0, |together| together.group.rank());
-    let stepped = dense.step_together(batch, agreed.share(rank), 1)?;
+    let (stepped, _) = dense.step_together(batch, agreed.share(rank), 1, &TurnAhead::default())?;
     Ok((stepped.loss, stepped.gradients.tables.concat()))
 }
 
@@ -134,6 +134,27 @@ fn all_know_what_all_bring() {
         assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
         assert_eq!([0, 1, 2].map(|rank| agreed.share(rank)), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }
+}
+
+#[test]
+fn all_agree_on_the_next_step_with_this_one_where_all_know_theirs_in_time() {
+    let next = |knowing: &[usize]| {
+        let both = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+            let (prepared, rows) = samples(&[0.5]);
+            let ahead = TurnAhead::default();
+            if knowing.contains(&rank) {
+                ahead.set(Turn { samples: 3 + rank as u32, cuts: rank == 0, ..Turn::default() }).unwrap();
+            }
+            let (stepped, next) = dense.step_together(Some((&prepared, rows)), 0.5, 1, &ahead).unwrap();
+            (stepped.loss, next)
+        });
+        both.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let (known, unknown) = (next(&[0, 1]), next(&[1]));
+    let agreed = known[0].1.as_ref().unwrap();
+    assert_eq!((agreed.samples(), agreed.cuts(), agreed.parts(), agreed.stops()), (7, true, false, false));
+    assert_eq!(known[1], known[0]);
+    assert_eq!(unknown, [(known[0].0, None), (known[0].0, None)]);
 }
 
 #[test]
