@@ -1,4 +1,5 @@
-//! A trained model on disk: `dense.safetensors`, one file of rows per embedding server, `manifest.json`.
+//! A trained model in its folder: `dense.safetensors`, one file of rows per embedding server, `job.toml`,
+//! `manifest.json`.
 //!
 //! The manifest is written last, through `plumbing::durable`: a folder without it holds no model (invariant CK-1).
 
@@ -22,6 +23,8 @@ use crate::summary::Outcome;
 const FORMAT: u32 = 1;
 pub(crate) const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
+/// The resolved job, by which the model can be used where its run folder is not.
+pub(crate) const JOB: &str = "job.toml";
 
 /// What is in a model's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +104,7 @@ pub(crate) struct Written {
     pub(crate) saved: Vec<SaveResponse>,
 }
 
-/// Writes the weights, and the manifest last (invariant CK-1).
+/// Writes the weights and the job, and the manifest last (invariant CK-1).
 ///
 /// # Errors
 /// When one of them cannot be written.
@@ -110,8 +113,9 @@ pub(crate) async fn conclude(
     trained: Trained<'_>,
     Written { weights, saved }: Written,
 ) -> Result<Manifest, WorkerError> {
-    let own = folder.clone();
-    blocking("model files", move || own.write(DENSE, &weights)).await??;
+    let (own, job) = (folder.clone(), trained.job.to_toml());
+    let write_own = move || own.write(DENSE, &weights).and_then(|()| own.write(JOB, job.as_bytes()));
+    blocking("model files", write_own).await??;
     let manifest = Manifest {
         format: FORMAT,
         job: trained.job.name.clone(),
@@ -213,7 +217,11 @@ impl SavedModel {
         let (folder, file) = (self.folder.clone(), self.manifest.dense.clone());
         let read = move || folder.read(&file);
         let weights = blocking("model files", read).await??;
-        dense.call(move |dense| dense.model.load_safetensors(&weights)).await??;
+        let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
+        taken.map_err(|error| WorkerError::SavedModel {
+            folder: self.folder.to_string(),
+            reason: format!("{}: {error}", self.manifest.dense),
+        })?;
         let loaded = try_join_all(servers.iter().map(|server| self.load_rows(server, how))).await?;
         let loaded: u64 = loaded.iter().sum();
         if loaded == self.manifest.rows {
