@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Deserialize;
 use zagros_dense_worker::WorkerError;
 use zagros_job::Job;
 use zagros_shell::{Exit, Failure, parse_job};
@@ -14,6 +15,8 @@ use crate::resume::failed;
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// The job that a model was trained by.
 const JOB: &str = "job.toml";
+/// What a run did, in its folder.
+const SUMMARY: &str = "summary.json";
 /// A run's model, below its folder.
 const MODEL: &str = "model";
 
@@ -39,6 +42,13 @@ impl SavedModel {
             let whole = place.path().and_then(|path| path.canonicalize().ok());
             let run = whole.as_deref().and_then(Path::parent).map(Folder::disk);
             return Ok(Self { folder: place, run });
+        }
+        if let Some(folder) = told_by_run(&place, patience)? {
+            if !has_manifest(&folder)? {
+                let what = format!("the model of {place} was saved in {folder}, and there is no {MANIFEST} any more");
+                return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
+            }
+            return Ok(Self { folder, run: Some(place) });
         }
         let inside = place.join(MODEL);
         if has_manifest(&inside)? {
@@ -67,6 +77,18 @@ impl SavedModel {
         let help = "models of earlier releases have it in their run folder alone: put that file beside the manifest";
         Err(Failure::with_help(Exit::Data, format!("{} has no {JOB}, which its data are read by", self.folder), help))
     }
+}
+
+/// Where a run on this disk says that it saved its model, where that is not in its folder.
+fn told_by_run(run: &Folder, patience: Duration) -> Result<Option<Folder>, Failure> {
+    #[derive(Deserialize)]
+    struct Told {
+        model: Option<PathBuf>,
+    }
+    let text = run.path().and_then(|path| std::fs::read(path.join(SUMMARY)).ok());
+    let told = text.and_then(|text| serde_json::from_slice::<Told>(&text).ok()).and_then(|told| told.model);
+    let elsewhere = told.filter(|model| model.is_absolute() || url(model).is_some());
+    elsewhere.map(|model| open(&model, patience)).transpose()
 }
 
 /// A folder by what was typed.
@@ -103,7 +125,11 @@ fn no_model(place: &Folder) -> Failure {
     }
     let what = format!("{place} holds no model: there is no {MANIFEST}, nor one in {MODEL}/");
     let mut inside = match place.path() {
-        None => place.folders().unwrap_or_default(),
+        // A bucket that is not there is told only now: who asks for one object is told that it is not there.
+        None => match place.folders() {
+            Ok(folders) => folders,
+            Err(error) => return refused(error),
+        },
         Some(_) => Vec::new(),
     };
     inside.sort_unstable();
@@ -150,6 +176,24 @@ mod tests {
         assert_eq!(find(run.path()).job(&[]).unwrap().name, "own");
         std::fs::write(model.join(JOB), [0xff]).unwrap();
         assert!(told(find(run.path()).job(&[])).contains("job.toml is damaged"));
+    }
+
+    #[test]
+    fn a_run_says_where_its_model_is() {
+        let (run, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let summary = |model: &str| std::fs::write(run.path().join(SUMMARY), format!("{{\"model\":{model}}}")).unwrap();
+        let own = run.path().join(MODEL);
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join(MANIFEST), "{}").unwrap();
+        let find = || SavedModel::find(run.path(), PATIENCE);
+        for inside in ["null", "\"model\""] {
+            summary(inside);
+            assert_eq!(find().unwrap().folder.path(), Some(own.as_path()));
+        }
+        summary(&format!("\"{}\"", elsewhere.path().display()));
+        assert!(told(find()).contains("and there is no manifest.json any more"));
+        std::fs::write(elsewhere.path().join(MANIFEST), "{}").unwrap();
+        assert_eq!(find().unwrap().folder.path(), Some(elsewhere.path()));
     }
 
     #[test]

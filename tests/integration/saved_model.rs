@@ -5,10 +5,11 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_fake_s3::FakeS3;
+use zagros_fake_s3::{FakeS3, Fault};
 use zagros_tests::Run;
 
 use crate::fixture::Fixture;
+use crate::resume::end;
 
 /// A store, and runs that know of it.
 fn stored(rows: u32) -> (FakeS3, Fixture) {
@@ -125,11 +126,93 @@ fn a_store_that_cannot_be_asked_for_a_model_is_told() {
         ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are known"]);
     }
     let wrong = with(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
-    let told = wrong.zagros(["eval", "s3://models/ads"]).expect(2).says(&["InvalidAccessKeyId"]);
+    let told =
+        wrong.zagros(["eval", "s3://models/ads"]).expect(2).says(&["the request was refused; check AWS_ACCESS_KEY_ID"]);
     assert!(!told.stderr.contains("someone-else") && !told.stderr.contains("test-secret"), "{}", told.stderr);
     let half = with(&store, wrong, "AWS_ACCESS_KEY_ID", None);
     half.zagros(["eval", "s3://models/ads"]).expect(2).says(&["correct the environment"]);
     let away = with(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
     let told = away.zagros(["eval", "s3://models/ads", "--patience", "2"]).expect(4);
     told.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--patience"]);
+}
+
+const TO_STORE: &str = "output.model_folder=s3://models/ads";
+
+/// Keys of a run's model.
+fn model(store: &FakeS3) -> Vec<String> {
+    store.keys().into_iter().filter(|key| key.contains("/model/")).collect()
+}
+
+#[test]
+fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
+    let (store, fixture) = stored(20_000);
+    let ran = fixture.zagros(["up", "job.toml", "--servers", "2", "--set", TO_STORE]).expect(0);
+    let folder = fixture.run_folder();
+    let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+    let url = format!("s3://models/ads/{name}/model");
+    ran.says(&[&url]);
+    let files = ["dense.safetensors", "job.toml", "manifest.json", "rows-0-of-2.zrows", "rows-1-of-2.zrows"];
+    assert_eq!(model(&store), files.map(|file| format!("ads/{name}/model/{file}")));
+    assert!(!folder.join("model").exists());
+    let summary = fixture.summary();
+    assert_eq!(summary["model"], url.as_str());
+    let page = std::fs::read_to_string(folder.join("report.html")).expect("a page");
+    assert!(page.contains(&url), "the page says where the model is");
+    let run = folder.display().to_string();
+    let above = url.rsplit_once('/').expect("a run").0;
+    for named in [run.as_str(), above, &url] {
+        let again = json(fixture.zagros(["eval", named, "--json", "--set", "cluster.servers=3"]));
+        assert_eq!(again, summary["evaluation"], "{named}");
+        fixture.zagros(["inspect", named, "--verify"]).expect(0);
+    }
+    store.remove(&format!("ads/{name}/model/manifest.json"));
+    fixture.zagros(["eval", &run]).expect(3).says(&[&url, "there is no manifest.json any more"]);
+}
+
+#[test]
+fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml", "--set", "output.model_folder=models"]).expect(0);
+    let run = fixture.run_folder();
+    let model = fixture.path("models").join(run.file_name().expect("a name")).join("model");
+    assert!(model.join("manifest.json").is_file() && !run.join("model").exists());
+    let evaluation = fixture.summary()["evaluation"].clone();
+    let run = run.display().to_string();
+    let scored = zagros_tests::zagros(["eval", &run, "--json"]);
+    assert_eq!(json(scored), evaluation);
+    zagros_tests::zagros(["inspect", &run, "--verify"]).expect(0);
+}
+
+/// What was trained is not lost with the store that the model was to go to.
+#[test]
+fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
+    let (store, fixture) = stored(20_000);
+    let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.patience_seconds=5"];
+    let up = |more: &'static [&'static str]| {
+        let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
+        ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
+    };
+    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    let failed = fixture.zagros(up(&[])).expect(4);
+    failed.says(&["could not save its rows", "s3://models/ads/small-", "is AWS_ENDPOINT_URL right"]);
+    assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));
+    store.heal();
+    fixture.zagros(up(&[])).expect(0).says(&["going on after step"]);
+    let whole = Fixture::new(20_000);
+    whole.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
+    assert_eq!(end(&fixture), end(&whole));
+    assert_eq!(model(&store).len(), 5);
+    assert_eq!(store.open_uploads(), 0);
+}
+
+#[test]
+fn a_folder_for_the_model_that_cannot_be_is_told_before_training() {
+    let (_store, fixture) = stored(500);
+    for command in ["train", "up"] {
+        let told = fixture.zagros([command, "job.toml", "--set", "output.model_folder=s3://other/ads"]);
+        told.expect(2).says(&["there is no such bucket", "`output.model_folder`"]);
+    }
+    let told = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=gs://models"]);
+    told.expect(2).says(&["`output.model_folder` names no folder", "give a path, or s3://bucket/prefix"]);
+    assert!(!fixture.path("runs").exists(), "nothing was begun");
 }

@@ -16,6 +16,7 @@ use super::blocking::blocking;
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
+use crate::report::RunFolder;
 use crate::report::files::to_json;
 use crate::summary::Outcome;
 
@@ -23,6 +24,8 @@ use crate::summary::Outcome;
 const FORMAT: u32 = 1;
 pub(crate) const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
+/// A run's model, in the folder of the run.
+const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
 pub(crate) const JOB: &str = "job.toml";
 
@@ -79,7 +82,28 @@ pub(crate) enum Load {
     Replace,
 }
 
-/// Writes the model below `folder`, which every embedding server must reach under the same path.
+/// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
+/// full.
+///
+/// # Errors
+/// When the job names no folder, or the environment contradicts itself.
+pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
+    let Some(parent) = &job.output.model_folder else {
+        return Ok((Folder::disk(run.model()), MODEL.to_owned()));
+    };
+    // Requests to a store take as long as the job is patient.
+    let parent = Folder::open(parent, job.cluster.patience)?;
+    let parent = match parent.path().map(std::path::absolute) {
+        // Who looks for it later is somewhere else.
+        Some(Ok(path)) => Folder::disk(path),
+        _ => parent,
+    };
+    let folder = parent.join(&run.name()).join(MODEL);
+    let told = folder.to_string();
+    Ok((folder, told))
+}
+
+/// Writes the model below `folder`, which every embedding server must reach under the same name.
 ///
 /// # Errors
 /// When the dense weights or the rows of a server cannot be written; there is no manifest then.
@@ -304,6 +328,28 @@ mod tests {
         assert!(!folder.path().join(MANIFEST).exists());
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("no model here"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_model_goes_into_its_run_or_below_the_folder_that_the_job_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut job, dense) = dense(1).await;
+        job.output.folder = folder.path().join("runs");
+        let run = RunFolder::create(&job).unwrap();
+        let (own, told) = place(&job, &run).unwrap();
+        assert_eq!((own.path(), told.as_str()), (Some(run.model().as_path()), "model"));
+        let elsewhere = folder.path().join("elsewhere");
+        job.output.model_folder = Some(elsewhere.display().to_string());
+        let (model, told) = place(&job, &run).unwrap();
+        save(&model, trained(&job), &dense, &shards()).await.unwrap();
+        assert_eq!(std::path::Path::new(&told), elsewhere.join(run.name()).join("model"));
+        assert!(std::path::Path::new(&told).join(MANIFEST).is_file());
+        let saved = Job::load(&std::path::Path::new(&told).join(JOB), &zagros_job::Overrides::none()).unwrap();
+        assert_eq!(saved.output.model_folder, job.output.model_folder);
+        job.output.model_folder = Some("below".to_owned());
+        assert!(std::path::Path::new(&place(&job, &run).unwrap().1).is_absolute());
+        job.output.model_folder = Some("gs://models".to_owned());
+        assert!(place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
     }
 
     #[tokio::test]
