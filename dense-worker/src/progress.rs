@@ -349,7 +349,7 @@ mod tests {
         };
         assert!(refused("\"predictions\":\"8", "\"predictions\":\"f").contains("damaged"));
         assert!(refused("\"predictions\":\"8", "\"predictions\":\"-").contains("damaged"));
-        assert!(refused("\"predictions\":\"8", "\"predictions\":\"88").contains("do not add up"));
+        assert!(refused("\",\"sums\"", "0\",\"sums\"").contains("do not add up"));
         // In the sums, which come before the batches.
         let fewer = text.replacen("\"positives\":1", "\"positives\":0", 1);
         assert!(serde_json::from_str::<Recent>(&fewer).unwrap_err().to_string().contains("do not add up"));
