@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use bench::{
-    BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchScalingArgs, BenchTrainArgs,
+    BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchPrecision, BenchScalingArgs, BenchTrainArgs,
 };
 
 use crate::logs::Level;
