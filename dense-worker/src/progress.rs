@@ -130,7 +130,8 @@ impl Overall {
 
 /// Measures over the last predictions: the AUC over so many to one, the sums over as many or, as batches are forgotten
 /// whole, up to a batch fewer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "RecentState", try_from = "RecentState")]
 pub(crate) struct Recent {
     window: usize,
     histogram: Histogram,
@@ -167,6 +168,54 @@ impl Recent {
 
     pub(crate) fn report(&self) -> Evaluation {
         measures(&self.sums, self.histogram.auc())
+    }
+}
+
+/// [`Recent`] on disk: 400 kB for a window of 100,000, and 100 bytes a batch in it.
+#[derive(Serialize, Deserialize)]
+struct RecentState {
+    window: usize,
+    /// Oldest first, four hexadecimal digits each: the bin, and 8000 besides where the sample is a positive one.
+    predictions: String,
+    /// As added up so far: a sum anew would be rounded in another way.
+    sums: Sums,
+    /// Oldest first.
+    batches: Vec<Sums>,
+}
+
+/// Marks a positive sample, above all bins.
+const POSITIVE: u16 = 1 << 15;
+
+impl From<Recent> for RecentState {
+    fn from(Recent { window, predictions, sums, batches, .. }: Recent) -> Self {
+        let word = |(bin, is_positive): &(u16, bool)| bin | if *is_positive { POSITIVE } else { 0 };
+        let digit = |nibble: u16| char::from_digit(u32::from(nibble & 0xf), 16).unwrap_or('0');
+        let digits = |word: u16| [12, 8, 4, 0].map(|shift| digit(word >> shift));
+        let predictions = predictions.iter().map(word).flat_map(digits).collect();
+        Self { window, predictions, sums, batches: batches.into() }
+    }
+}
+
+impl TryFrom<RecentState> for Recent {
+    type Error = String;
+
+    /// # Errors
+    /// When it is none that was written.
+    fn try_from(RecentState { window, predictions, sums, batches }: RecentState) -> Result<Self, String> {
+        let mut recent = Self { sums, batches: batches.into(), ..Self::over(window) };
+        let (words, rest) = predictions.as_bytes().as_chunks::<4>();
+        for digits in words {
+            let word = str::from_utf8(digits).ok().and_then(|digits| u16::from_str_radix(digits, 16).ok());
+            let place = word.map(|word| (word & !POSITIVE, word & POSITIVE > 0));
+            let place = place.filter(|(bin, _)| usize::from(*bin) < BINS).ok_or("a recent prediction is damaged")?;
+            recent.histogram.add(place);
+            recent.predictions.push_back(place);
+        }
+        let count = |part: fn(&Sums) -> u64| recent.batches.iter().map(part).sum::<u64>() == part(&sums);
+        if !rest.is_empty() || !count(|sums| sums.samples) || !count(|sums| sums.positives) {
+            return Err("the recent predictions do not add up".to_owned());
+        }
+        Ok(recent)
     }
 }
 
@@ -263,6 +312,47 @@ mod tests {
                 prop_assert!(near(found.calibration, expected.calibration), "{found:?} {expected:?}");
             }
         }
+    }
+
+    proptest! {
+        /// To the last bit, wherever the window is broken off.
+        #[test]
+        fn a_window_goes_on_from_disk_as_if_it_had_stayed_in_memory(
+            batches in prop::collection::vec(prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 1..20), 1..20),
+            (window, broken_off) in (1_usize..100, 0_usize..20),
+        ) {
+            let predicted = |batch: &Vec<(bool, f32)>| {
+                let (labels, logits): (Vec<f32>, Vec<f32>) =
+                    batch.iter().map(|(label, logit)| (f32::from(u8::from(*label)), *logit)).unzip();
+                Predicted::new(&labels, &logits, 0.1 + logits[0].abs())
+            };
+            let (mut stayed, mut gone_on) = (Recent::over(window), Recent::over(window));
+            for (place, batch) in batches.iter().enumerate() {
+                stayed.add(&predicted(batch));
+                gone_on.add(&predicted(batch));
+                if place == broken_off {
+                    gone_on = serde_json::from_str(&serde_json::to_string(&gone_on).unwrap()).unwrap();
+                }
+                prop_assert_eq!(stayed.report(), gone_on.report());
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_was_not_written_so_is_refused() {
+        let mut recent = Recent::over(10);
+        recent.add(&Predicted::new(&[1.0, 0.0], &[0.5, -0.5], 0.5));
+        let text = serde_json::to_string(&recent).unwrap();
+        let refused = |from: &str, to: &str| {
+            assert!(text.contains(from), "{text}");
+            serde_json::from_str::<Recent>(&text.replace(from, to)).unwrap_err().to_string()
+        };
+        assert!(refused("\"predictions\":\"8", "\"predictions\":\"f").contains("damaged"));
+        assert!(refused("\"predictions\":\"8", "\"predictions\":\"-").contains("damaged"));
+        assert!(refused("\",\"sums\"", "0\",\"sums\"").contains("do not add up"));
+        // In the sums, which come before the batches.
+        let fewer = text.replacen("\"positives\":1", "\"positives\":0", 1);
+        assert!(serde_json::from_str::<Recent>(&fewer).unwrap_err().to_string().contains("do not add up"));
     }
 
     #[test]

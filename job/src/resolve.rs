@@ -63,7 +63,7 @@ impl Resolver<'_> {
             dense_optimizer: model::optimizer(raw.optimizer),
             train: self.train(&raw.train),
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),
-            checkpoint: self.checkpoint(&raw.checkpoint, raw.train.mode, raw.cluster.workers),
+            checkpoint: self.checkpoint(&raw.checkpoint),
             cluster: {
                 self.min_workers_fit(&raw.cluster, raw.train.mode);
                 self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);

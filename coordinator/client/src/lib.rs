@@ -13,5 +13,5 @@ pub use control_plane::ControlPlane;
 pub use errors::MemberError;
 pub use group::wait_for_group;
 pub use grpc::GrpcControlPlane;
-pub use membership::{MemberView, Membership};
+pub use membership::{Meeting, MemberView, Membership};
 pub use placement::wait_for_placement;

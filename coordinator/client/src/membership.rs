@@ -36,6 +36,17 @@ pub struct MemberView {
     pub lost: Option<String>,
     /// The newest group of the workers; 0 before the first.
     pub group: u64,
+    /// The newest meeting of workers that step apart.
+    pub meeting: Option<Meeting>,
+}
+
+/// A meeting of workers that step apart, between two steps of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// They are counted from 1.
+    pub number: u64,
+    /// When it is: after everyone has heard of it.
+    pub at: Instant,
 }
 
 /// Membership in a run, kept alive by a background task until it is left or dropped.
@@ -54,6 +65,7 @@ struct Report {
     load: Option<ServerLoad>,
     waits: Vec<ServerWait>,
     disk: Option<Disk>,
+    meeting: u64,
 }
 
 impl Membership {
@@ -154,6 +166,11 @@ impl Membership {
         self.report.send_modify(|report| report.disk = Some(disk));
     }
 
+    /// Asks for a meeting of the workers, by its number: one more than that of the last one.
+    pub fn ask_for_meeting(&self, number: u64) {
+        self.report.send_if_modified(|report| std::mem::replace(&mut report.meeting, number) != number);
+    }
+
     /// Stops the heartbeats, tells the last progress and leaves; tried for at most one lease, after which the
     /// coordinator counts this member as lost anyway.
     ///
@@ -219,14 +236,24 @@ impl Heartbeats {
     }
 
     fn heard(&self, response: HeartbeatResponse) {
+        let meeting = self.meeting(&response);
         let view = MemberView {
             generation: response.generation,
             stop: response.stop.then_some(response.reason),
             fenced: None,
             lost: None,
             group: response.group,
+            meeting,
         };
         self.publish(view);
+    }
+
+    /// One that is known already stays when it was to be: each answer is a little late in its own way.
+    fn meeting(&self, response: &HeartbeatResponse) -> Option<Meeting> {
+        let number = response.meeting;
+        let known = self.view.borrow().meeting.filter(|known| known.number == number);
+        let told = || Meeting { number, at: Instant::now() + Duration::from_millis(u64::from(response.meeting_in_ms)) };
+        (number > 0).then(|| known.unwrap_or_else(told))
     }
 
     fn fenced(&self, refusal: Refusal) {
@@ -280,6 +307,7 @@ fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest
         load: report.load,
         waits: report.waits.clone(),
         disk: report.disk,
+        meeting: report.meeting,
     }
 }
 

@@ -11,6 +11,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Refusal};
 
 use crate::group::Group;
+use crate::meeting::Meeting;
 use crate::members::{MemberState, Members};
 use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
@@ -64,6 +65,7 @@ pub struct Core {
     pub(crate) files: Vec<DataFile>,
     pub(crate) passes: Option<Passes>,
     pub(crate) group: Group,
+    pub(crate) meeting: Meeting,
     pub(crate) evaluations: VecDeque<Evaluation>,
     pub(crate) watch: Watch,
     /// Time of the last call.
@@ -82,6 +84,7 @@ impl Core {
             files: Vec::new(),
             passes: None,
             group: Group::default(),
+            meeting: Meeting::default(),
             evaluations: VecDeque::new(),
             watch: Watch::default(),
             now: None,
@@ -135,12 +138,18 @@ impl Core {
         if was_lost {
             self.notices.push(Notice::Back { seat });
         }
+        if self.config.apart {
+            self.meeting.ask(now, request.meeting, self.config.lease);
+        }
         let outcome = self.run.outcome();
+        let (meeting, meeting_in_ms) = self.meeting.told(now);
         Ok(HeartbeatResponse {
             generation: self.placement.generation().0,
             stop: outcome.is_some(),
             reason: outcome.map(ToString::to_string).unwrap_or_default(),
             group: self.group.generation(),
+            meeting,
+            meeting_in_ms,
         })
     }
 

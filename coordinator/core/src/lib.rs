@@ -9,6 +9,7 @@ mod core;
 mod group;
 mod history;
 mod lost;
+mod meeting;
 mod members;
 mod notice;
 mod passes;

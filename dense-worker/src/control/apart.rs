@@ -1,18 +1,15 @@
-//! Workers that step apart, in mode `async`: where the dense weights come from, and the ends of passes, where all meet.
+//! Workers that step apart, in mode `async`: what each has done, and where the dense weights come from.
 
+use serde::{Deserialize, Serialize};
 use zagros_embedding_client::UniqueIds;
 use zagros_protocol::datapath::Access;
 
 use super::peers::Peers;
 use super::train::Trainer;
-use crate::datapath::prepared::inconsistent;
 use crate::error::WorkerError;
 
-/// Numbers in an [`Account`] on its way.
-const WORDS: usize = 6;
-
 /// What a worker has done so far, as the others are told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) steps: u64,
     /// Those of them that were left out.
@@ -36,20 +33,14 @@ impl Account {
             micros: self.micros.max(other.micros),
         }
     }
-
-    fn to_bytes(self) -> Vec<u8> {
-        let words = [self.steps, self.skipped, self.samples, self.staleness_max, self.staleness_sum, self.micros];
-        words.into_iter().flat_map(u64::to_le_bytes).collect()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let [steps, skipped, samples, staleness_max, staleness_sum, micros] = <[u64; WORDS]>::try_from(words).ok()?;
-        Some(Self { steps, skipped, samples, staleness_max, staleness_sum, micros })
-    }
 }
 
 impl Trainer {
+    /// Whether each worker of several steps at its own pace.
+    pub(super) fn is_apart(&self) -> bool {
+        self.peers.is_some_and(|peers| peers.apart)
+    }
+
     /// The others, where all make each step together.
     pub(super) fn in_step(&self) -> Option<Peers> {
         self.peers.filter(|peers| !peers.apart)
@@ -59,25 +50,6 @@ impl Trainer {
     pub(super) fn bytes_of_all(&self, mine: u64) -> u64 {
         let workers = self.peers.filter(|peers| peers.apart).map_or(1, |peers| u64::from(peers.world));
         mine * workers
-    }
-
-    /// Where workers step apart, waits until each of them has ended the pass (invariant AS-1), and takes down what all
-    /// have done.
-    ///
-    /// # Errors
-    /// When one does not come, naming it.
-    pub(super) async fn meet(&mut self) -> Result<(), WorkerError> {
-        let Some(peers) = self.peers.filter(|peers| peers.apart) else { return Ok(()) };
-        let mine = self.tracker.account().to_bytes();
-        let all = self.dense.call(move |dense| dense.all_gather(&mine)).await??;
-        let mut others = Account::default();
-        for (rank, bytes) in all.iter().enumerate().filter(|(rank, _)| *rank != peers.rank as usize) {
-            let account = Account::from_bytes(bytes);
-            let account = account.ok_or_else(|| inconsistent(0, format!("what dense worker {rank} says it did")))?;
-            others = others.and(account);
-        }
-        self.tracker.met(others);
-        Ok(())
     }
 
     /// In mode `async`, gives the network the weights as the embedding servers hold them now.
@@ -97,12 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_add_up_and_survive_their_way() {
+    fn accounts_add_up_in_any_order() {
         let one = Account { steps: 3, skipped: 1, samples: 128, staleness_max: 3, staleness_sum: 4, micros: 9 };
         let other = Account { steps: 1, skipped: 0, samples: 64, staleness_max: 1, staleness_sum: 1, micros: 10 };
         let both = Account { steps: 4, skipped: 1, samples: 192, staleness_max: 3, staleness_sum: 5, micros: 10 };
         assert_eq!((one.and(other), other.and(one)), (both, both));
-        assert_eq!(Account::from_bytes(&both.to_bytes()), Some(both));
-        assert_eq!(Account::from_bytes(&both.to_bytes()[1..]), None);
+        assert_eq!([one, other].into_iter().fold(Account::default(), Account::and), both);
     }
 }

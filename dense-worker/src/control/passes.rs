@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStart, StreamStats};
 use zagros_job::Job;
@@ -34,17 +35,18 @@ impl Trainer {
         }
         for pass in first..self.job.train.epochs {
             self.pass = pass;
-            if pass > first || self.tracker.steps == 0 {
+            if pass > first || self.tracker.is_untouched() {
                 self.tracker.pass_started(pass);
             }
             let end = self.pass(pass).await?;
-            if end == End::Interrupted {
+            if end != End::Interrupted {
+                self.end_together().await?;
+            }
+            if end == End::Interrupted || !self.meet(pass).await? {
                 self.last_cut(pass).await?;
                 self.place = None;
                 return Ok(Outcome::Interrupted);
             }
-            self.end_together().await?;
-            self.meet().await?;
             self.rows_somewhere().await?;
             self.pass_ended(pass);
             if let Err(error) = self.evaluate(pass).await {
@@ -93,6 +95,7 @@ impl Trainer {
     /// # Errors
     /// As [`Self::passes`].
     pub(crate) async fn preloaded(&mut self, batches: Arc<Vec<Batch>>) -> Result<Outcome, WorkerError> {
+        self.meetings.close();
         for pass in 0..self.job.train.epochs {
             self.tracker.pass_started(pass);
             let batches = Preloaded { batches: Arc::clone(&batches), next: 0 };
@@ -123,9 +126,10 @@ impl Trainer {
                 Ok(Assigned::PassDone) => return Ok(End::Data),
                 Ok(Assigned::Later { pause, reason }) => {
                     self.observer.on(&Event::WaitingFor(reason));
-                    // A stop in the pause is seen when asking again.
-                    let _ = tokio::time::timeout(pause, self.stop.requested()).await;
-                    continue;
+                    if self.waits(pass, pause).await? {
+                        continue;
+                    }
+                    return Ok(End::Interrupted);
                 }
                 Err(WorkerError::Interrupted) => return Ok(End::Interrupted),
                 Err(error) => return Err(error),
@@ -140,6 +144,18 @@ impl Trainer {
                 return Ok(end);
             }
             self.complete_rest(pass).await?;
+        }
+    }
+
+    /// For splits, until it is worth to ask for one again. Answers whether training goes on, as far as others know.
+    async fn waits(&mut self, pass: u32, pause: Duration) -> Result<bool, WorkerError> {
+        self.ask_if_due();
+        let may_be_called = self.may_be_called();
+        tokio::select! {
+            // Seen when asking again.
+            _ = self.stop.requested() => Ok(true),
+            () = self.meetings.due(), if may_be_called => self.answer_call(pass).await,
+            () = tokio::time::sleep(pause) => Ok(true),
         }
     }
 

@@ -39,9 +39,9 @@ impl StreamPlace {
         std::mem::take(&mut batch.completes).into_iter().map(|end| end.split).collect()
     }
 
-    /// What is left of it; `None` before the first stream.
+    /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next pass.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        self.cursor.as_ref().map(|cursor| cursor.rest(&self.dealt()))
+        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.rest(&self.dealt()))
     }
 
     /// Ids of the splits that it was dealt so far.
@@ -69,7 +69,7 @@ impl StreamPlace {
 
     /// What this worker goes on with after its stream was broken off; `None` when nothing is left.
     pub(crate) fn broken_off(&self) -> Option<Begun> {
-        let Rest { splits, start } = self.rest().filter(|_| !self.over)?;
+        let Rest { splits, start } = self.rest()?;
         let mut tasks = self.tasks();
         tasks.retain(|task| splits.contains(&task.id));
         Some(Begun { order: self.order, tasks, start })
@@ -108,8 +108,9 @@ mod tests {
         stream.closed(Duration::from_secs(1)).await.unwrap();
         let start = StreamStart { drop: 1, ..StreamStart::default() };
         assert_eq!(stream.broken_off(), Some(Begun { order: 3, tasks: vec![task(2), task(3)], start }));
+        assert_eq!(stream.rest().map(|rest| rest.splits), Some(vec![2, 3]));
         stream.end();
-        assert_eq!(stream.broken_off(), None);
+        assert_eq!((stream.rest(), stream.broken_off()), (None, None));
         assert_eq!(StreamPlace::default().broken_off(), None);
     }
 }

@@ -38,19 +38,29 @@ pub(crate) struct Tracker {
     total_bytes: u64,
 }
 
-/// What a run that goes on must know of what was done before. The measures over the recent past start anew.
+/// What a run that goes on must know of what was done before. Only the speed starts anew: it may be another machine's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrackerState {
     pub(crate) steps: u64,
     samples: u64,
     skipped: u64,
     loss: Smoothed,
+    /// Absent in checkpoints of releases that did not keep it.
+    #[serde(default)]
+    recent: Option<Recent>,
     overall: Overall,
     staleness_max: u32,
     staleness_sum: u64,
     seconds: f64,
     pass: u32,
     pass_bytes: u64,
+}
+
+impl TrackerState {
+    /// Of a worker that has done nothing yet beside one that has this state.
+    pub(crate) fn of_another(self) -> Self {
+        Self { pass: self.pass, pass_bytes: self.pass_bytes, ..Tracker::new(0).state() }
+    }
 }
 
 /// One step, as the tracker wants it.
@@ -90,15 +100,18 @@ impl Tracker {
         }
     }
 
+    /// Counts are those of this worker and the others that it met.
     pub(crate) fn state(&self) -> TrackerState {
+        let Account { steps, skipped, samples, staleness_max, staleness_sum, .. } = self.account().and(self.others);
         TrackerState {
-            steps: self.steps,
-            samples: self.samples,
-            skipped: self.skipped,
+            steps,
+            samples,
+            skipped,
             loss: self.loss,
+            recent: Some(self.recent.clone()),
             overall: self.overall.clone(),
-            staleness_max: self.staleness_max,
-            staleness_sum: self.staleness_sum,
+            staleness_max: u32::try_from(staleness_max).unwrap_or(u32::MAX),
+            staleness_sum,
             seconds: self.seconds(),
             pass: self.pass,
             pass_bytes: self.pass_bytes,
@@ -109,9 +122,15 @@ impl Tracker {
     pub(crate) fn take_up(&mut self, state: TrackerState) {
         (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
         (self.loss, self.overall) = (state.loss, state.overall);
+        self.recent = state.recent.unwrap_or_else(|| Recent::over(RECENT_SAMPLES));
         (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
         (self.time, self.pass, self.pass_bytes) =
             (Duration::from_secs_f64(state.seconds), state.pass, state.pass_bytes);
+    }
+
+    /// Whether nothing was done yet, neither here nor before.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.steps == 0 && self.pass_bytes == 0
     }
 
     pub(crate) fn pass_started(&mut self, pass: u32) {
@@ -286,7 +305,38 @@ mod tests {
         after.take_up(serde_json::from_str(&kept).unwrap());
         assert_eq!((after.steps, after.samples, after.skipped_steps(), after.pass_fraction()), (2, 2, 1, 0.5));
         assert_eq!((after.loss(), after.staleness(), after.of_pass()), (0.25, before.staleness(), before.of_pass()));
+        assert_eq!((after.recent(), after.recent().samples), (before.recent(), 2));
         assert_eq!(after.stepped(step).step, before.stepped(step).step);
+    }
+
+    #[test]
+    fn a_state_of_an_earlier_release_has_no_recent_measures() {
+        let mut state = serde_json::to_value(Tracker::new(100).state()).unwrap();
+        state.as_object_mut().unwrap().remove("recent");
+        let mut tracker = Tracker::new(100);
+        tracker.take_up(serde_json::from_value(state).unwrap());
+        assert_eq!(tracker.recent().samples, 0);
+    }
+
+    #[test]
+    fn of_workers_apart_what_was_done_is_booked_once() {
+        let step = Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
+        let [mut first, mut second] = [Tracker::new(100), Tracker::new(100)];
+        first.pass_started(1);
+        first.stepped(step);
+        second.stepped(step);
+        second.stepped(step);
+        first.met(second.account());
+        let state = first.state();
+        assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
+        let [mut again, mut beside] = [Tracker::new(100), Tracker::new(100)];
+        again.take_up(state.clone());
+        beside.take_up(state.of_another());
+        again.met(beside.account());
+        assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
+        assert_eq!((beside.steps, beside.pass_fraction(), beside.is_untouched()), (0, 0.4, false));
+        beside.met(again.account());
+        assert_eq!(beside.stepped(step).step + again.steps, beside.steps_of_all());
     }
 
     #[test]

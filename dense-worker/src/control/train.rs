@@ -13,6 +13,7 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
+use super::meeting::Meetings;
 use super::peers::Peers;
 use super::regroup::Unsettled;
 use super::resume::Cutter;
@@ -61,6 +62,8 @@ pub(crate) struct Trainer {
     pub(crate) agreed_ahead: Option<Agreed>,
     /// What that step gave, where others may have made it.
     pub(crate) unapplied: Option<Stepped>,
+    /// Where workers that step apart meet.
+    pub(crate) meetings: Meetings,
     /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
     pub(crate) window: Window,
@@ -159,12 +162,12 @@ impl Trainer {
         }
     }
 
-    /// The next batch that has samples, its rows looked up. Acknowledgements are booked meanwhile.
+    /// The next batch that has samples, its rows looked up. Acknowledgements are booked meanwhile, and meetings gone to.
     async fn next(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<Next, WorkerError> {
         // Once asked to stop, the batch that may be looked up already is waited for no longer than a server.
         let mut until = None;
         loop {
-            let since = Instant::now();
+            let (since, may_be_called) = (Instant::now(), self.may_be_called());
             let fetched = tokio::select! {
                 biased;
                 // Of a batch that the others count on, this worker makes the step first.
@@ -174,6 +177,13 @@ impl Trainer {
                     }
                     (self.stopping, until) = (true, Some(since + self.job.cluster.patience));
                     continue;
+                }
+                () = self.meetings.due(), if may_be_called => {
+                    self.metrics.spent(Stage::Waiting, since.elapsed());
+                    if self.answer_call(pass).await? {
+                        continue;
+                    }
+                    return Ok(Next::Interrupted);
                 }
                 complete = self.pushes.acknowledged() => {
                     self.complete(pass, complete?);
@@ -212,7 +222,7 @@ impl Trainer {
     /// Everything about one batch from rows to gradients on their way.
     async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<Made, WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
-        let made = Made::step(self.cutter.is_due(self.tracker.steps + 1), self.stopping);
+        let made = Made::step(self.cuts_after(self.tracker.steps + 1), self.stopping);
         let permit = Arc::new(permit);
         self.place = Some(Arc::clone(&permit));
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);

@@ -22,6 +22,7 @@ use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
+use super::meeting::Meetings;
 use super::passes::paths;
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
 use super::saved_model::{Trained, place, save};
@@ -298,6 +299,7 @@ impl Worker {
             unsettled: None,
             agreed_ahead: None,
             unapplied: None,
+            meetings: Meetings::new(membership.subscribe()),
             weights: None,
             window: Window::new(job.staleness()),
             completer: Completer::start(Arc::clone(&self.control), patience),

@@ -45,7 +45,12 @@ impl ControlPlane for FakeControl {
     fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
         let reason = self.stop.lock().unwrap().clone();
         let stop = reason.is_some();
-        answer(Ok(HeartbeatResponse { generation: 1, stop, reason: reason.unwrap_or_default(), group: 0 }))
+        answer(Ok(HeartbeatResponse {
+            generation: 1,
+            stop,
+            reason: reason.unwrap_or_default(),
+            ..HeartbeatResponse::default()
+        }))
     }
 
     fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {

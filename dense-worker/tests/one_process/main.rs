@@ -1,6 +1,7 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
 mod apart;
+mod apart_resume;
 mod counting;
 mod elastic;
 mod pooling;

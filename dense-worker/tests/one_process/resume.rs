@@ -22,10 +22,14 @@ const ALL: &str = "embedding.admission={kind='always'}";
 
 /// How a run ends before its time.
 #[derive(Clone, Copy)]
-enum Break {
+pub(super) enum Break {
     Never,
-    /// Asked to, after a step.
+    /// Asked to, after a step of the first worker.
     Tidy(u64),
+    /// Only the first worker was asked to.
+    OfOne(u64),
+    /// Gone as soon as a checkpoint is complete.
+    OnceCut,
     /// Gone in the middle of what follows a step; by then a checkpoint is complete.
     Sudden(u64),
 }
@@ -54,12 +58,31 @@ impl Observer for GoneAfter {
     }
 }
 
-struct Ended {
-    summary: Option<Summary>,
-    /// Step and bits of the loss.
-    losses: Vec<(u64, u64)>,
-    run: RunFolder,
-    checkpoints: usize,
+/// Has everything gone at the first checkpoint.
+struct GoneOnceCut(Shutdown);
+
+impl Observer for GoneOnceCut {
+    fn on(&self, event: &Event) {
+        if matches!(event, Event::Checkpoint { .. }) {
+            self.0.request();
+        }
+    }
+}
+
+pub(super) struct Ended {
+    /// Of the first worker.
+    pub(super) summary: Option<Summary>,
+    /// Of each worker.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Step, and the bits of its loss and of the measures over the last samples.
+    pub(super) losses: Vec<(u64, [u64; 4])>,
+    pub(super) run: RunFolder,
+    pub(super) checkpoints: usize,
+}
+
+fn bits(report: &StepReport) -> [u64; 4] {
+    let bits = |value: Option<f64>| value.map_or(u64::MAX, f64::to_bits);
+    [report.loss.to_bits(), bits(report.auc_so_far), bits(report.logloss_recent), bits(report.calibration)]
 }
 
 fn with(folder: &Path, more: &[&str]) -> Job {
@@ -67,7 +90,7 @@ fn with(folder: &Path, more: &[&str]) -> Job {
 }
 
 /// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
-async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
+pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
     let cluster = Cluster::start(&job).await;
     let resume = run.and_then(|run| ResumePoint::newest(&job, run).unwrap());
     let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
@@ -78,7 +101,8 @@ async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
         let (mut observers, leads): (Vec<Arc<dyn Observer>>, _) = (vec![recording.clone()], index == 0);
         match how {
             Break::Never => {}
-            Break::Tidy(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
+            Break::Tidy(step) | Break::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
+            Break::OnceCut => observers.push(Arc::new(GoneOnceCut(gone.clone()))),
             Break::Sudden(step) => {
                 let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
                 observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));
@@ -95,7 +119,7 @@ async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
             observer: if leads { Arc::new(Several(observers)) } else { Arc::new(Silent) },
             folder: Some(run.clone()),
             resume: resume.clone().filter(|_| leads),
-            shutdown: shutdown.clone(),
+            shutdown: if leads || !matches!(how, Break::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
         };
         worker.run()
     });
@@ -103,11 +127,12 @@ async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended {
         ended = tokio::time::timeout(LATE, join_all(workers)) => ended.expect("the workers hang"),
         () = gone.requested() => Vec::new(),
     };
-    let summary = ended.into_iter().map(Result::unwrap).next();
-    let losses = recording.steps().iter().map(|report| (report.step, report.loss.to_bits())).collect();
+    let summaries: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();
+    let outcomes = summaries.iter().map(|summary| summary.outcome).collect();
+    let losses = recording.steps().iter().map(|report| (report.step, bits(report))).collect();
     let is_checkpoint = |event: &&Event| matches!(event, Event::Checkpoint { .. });
     let checkpoints = recording.0.lock().unwrap().iter().filter(is_checkpoint).count();
-    Ended { summary, losses, run, checkpoints }
+    Ended { summary: summaries.into_iter().next(), outcomes, losses, run, checkpoints }
 }
 
 fn same_end(whole: &Ended, gone_on: &Ended) {

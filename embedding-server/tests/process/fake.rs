@@ -96,8 +96,12 @@ impl ControlPlane for FakeCoordinator {
             state.load = request.load.or(state.load);
             let generation = state.map.as_ref().map_or(0, |map| map.generation().0);
             let reason = state.stop.clone();
-            let told =
-                HeartbeatResponse { generation, stop: reason.is_some(), reason: reason.unwrap_or_default(), group: 0 };
+            let told = HeartbeatResponse {
+                generation,
+                stop: reason.is_some(),
+                reason: reason.unwrap_or_default(),
+                ..Default::default()
+            };
             state.refuse_heartbeat.clone().map_or(Ok(told), Err)
         }))
     }

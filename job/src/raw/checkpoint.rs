@@ -4,15 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a run leaves behind while it trains, for `zagros train` or `zagros up` to go on from when it was interrupted.
-/// Several workers in mode `async` make none.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Checkpoint {
     /// Seconds between checkpoints; 0 for none by time.
     #[schemars(range(min = 0.0, max = 31_536_000.0))]
     pub(crate) every_seconds: f64,
-    /// Steps between checkpoints, which makes a run of mode `sync` cut at the same steps every time. Default: none by
-    /// steps.
+    /// Steps between checkpoints, which makes a run of mode `sync` cut at the same steps every time; in mode `async` steps of
+    /// the first worker, which has the others come. Default: none by steps.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub(crate) every_steps: Option<u64>,
     /// Folder that checkpoints and kept states are written to, in one of the run's name: a path that every role reaches,

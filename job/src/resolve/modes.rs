@@ -36,20 +36,12 @@ impl Resolver<'_> {
         }
     }
 
-    /// Several workers in mode `async` make no checkpoints: they have no step after which all could be cut.
-    pub(super) fn checkpoint(&mut self, raw: &raw::Checkpoint, mode: raw::Mode, workers: u32) -> Checkpoint {
-        let apart = mode == raw::Mode::Async && workers > 1;
-        if apart && raw.every_steps.is_some() {
-            let message =
-                format!("{workers} workers make no steps together in mode \"async\", to cut a checkpoint after");
-            let help = "remove it: the model is saved in the end; or train with one worker, or in mode \"hybrid\"";
-            self.problem("checkpoint.every_steps", message, "with one worker only", help);
-        }
+    /// Where checkpoints go and when they are due.
+    pub(super) fn checkpoint(&mut self, raw: &raw::Checkpoint) -> Checkpoint {
         self.names_a_folder("checkpoint.folder", raw.folder.as_deref());
         let every = Duration::from_secs_f64(raw.every_seconds);
-        let keep = if apart { 0 } else { raw.keep as usize };
         let (every_steps, folder) = (raw.every_steps, raw.folder.clone());
-        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps, folder, keep }
+        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps, folder, keep: raw.keep as usize }
     }
 
     /// A path, or a prefix of a bucket.
@@ -97,11 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn async_workers_make_no_checkpoints() {
-        let with = |workers: u32| format!("[train]\nmode = 'async'\n[cluster]\nworkers = {workers}\n");
-        assert_eq!([1, 2].map(|workers| job(CRITEO, &with(workers)).checkpoint.keep), [2, 0]);
-        let found = problems(CRITEO, &format!("{}[checkpoint]\nevery_steps = 5\n", with(2)));
-        assert_eq!(found, ["2 workers make no steps together in mode \"async\", to cut a checkpoint after"]);
+    fn async_workers_make_checkpoints_as_others_do() {
+        let several = "[train]\nmode = 'async'\n[cluster]\nworkers = 2\n[checkpoint]\nevery_steps = 5\n";
+        let checkpoint = job(CRITEO, several).checkpoint;
+        assert_eq!((checkpoint.keep, checkpoint.every_steps), (2, Some(5)));
     }
 
     #[test]

@@ -90,7 +90,7 @@ async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_reaches_the_subscriber_with_its_reason() {
     let reason = "run finished".to_owned();
-    let last = HeartbeatResponse { generation: 3, stop: true, reason, group: 0 };
+    let last = HeartbeatResponse { generation: 3, stop: true, reason, ..HeartbeatResponse::default() };
     let heartbeat = script(move |_| Ok(last.clone()));
     let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
     let mut view = membership.subscribe();
@@ -111,6 +111,26 @@ async fn under_a_long_lease_a_stop_is_still_heard_soon() {
     let joined = Instant::now();
     membership.subscribe().wait_for(|view| view.stop.is_some()).await.unwrap();
     assert_eq!(joined.elapsed(), LONGEST_PAUSE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_meeting_that_was_asked_for_is_told_once_with_its_time() {
+    let heartbeat = script(move |request: HeartbeatRequest| {
+        let meeting_in_ms = if request.meeting > 0 { 1500 } else { 0 };
+        Ok(HeartbeatResponse { meeting: request.meeting, meeting_in_ms, ..HeartbeatResponse::default() })
+    });
+    let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
+    let mut view = membership.subscribe();
+    membership.ask_for_meeting(4);
+    let told = view.wait_for(|view| view.meeting.is_some()).await.unwrap().meeting.unwrap();
+    let heard = Instant::now();
+    assert_eq!((told.number, told.at), (4, heard + Duration::from_millis(1500)));
+    // The next answers say the same of it, some time later.
+    tokio::time::sleep(LEASE).await;
+    assert_eq!(membership.subscribe().borrow().meeting, Some(told));
+    membership.ask_for_meeting(5);
+    let next = view.wait_for(|view| view.meeting.is_some_and(|next| next.number == 5)).await.unwrap().meeting.unwrap();
+    assert!(next.at > told.at);
 }
 
 #[tokio::test(start_paused = true)]

@@ -379,3 +379,17 @@ fn what_members_tell_is_kept() {
 }
 
 mod lost;
+
+#[test]
+fn workers_that_step_apart_are_all_told_of_a_meeting_that_one_asks_for() {
+    for apart in [true, false] {
+        let mut core = Core::new(CoreConfig { apart, ..core(1, 2).config });
+        join(&mut core, 0, Seat::server(0));
+        let workers = [0, 1].map(|index| join(&mut core, 0, Seat::worker(index)));
+        let asks = HeartbeatRequest { member: workers[0].member, epoch: 1, meeting: 1, ..HeartbeatRequest::default() };
+        let told = |answer: HeartbeatResponse| (answer.meeting, answer.meeting_in_ms);
+        let expected = if apart { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
+        assert_eq!(told(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
+        assert_eq!(told(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
+    }
+}

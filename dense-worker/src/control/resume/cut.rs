@@ -61,9 +61,13 @@ impl Cutter {
 
     /// Whether a checkpoint is to be cut after this step.
     pub(crate) fn is_due(&self, step: u64) -> bool {
-        let by_time = || self.every.is_some_and(|every| self.last.elapsed() >= every);
-        let by_steps = || self.every_steps.is_some_and(|every| step.is_multiple_of(every));
-        self.folder.is_some() && (by_steps() || by_time())
+        let by_steps = self.every_steps.is_some_and(|every| step.is_multiple_of(every));
+        self.folder.is_some() && by_steps || self.is_due_by_time()
+    }
+
+    /// Whether the last is as long ago as the job wants checkpoints apart.
+    pub(crate) fn is_due_by_time(&self) -> bool {
+        self.folder.is_some() && self.every.is_some_and(|every| self.last.elapsed() >= every)
     }
 
     /// Step of the newest checkpoint that is complete; 0 before the first.
@@ -122,7 +126,7 @@ impl Trainer {
             && let Err(error) = self.lead_cut(pass, readers).await
         {
             self.metrics.checkpoint_failures.inc();
-            let step = self.tracker.steps;
+            let step = self.tracker.steps_of_all();
             warn!(%error, step, newest = self.cutter.complete, "no checkpoint was cut; training goes on");
         }
         // Only now may anyone push again.
@@ -137,6 +141,7 @@ impl Trainer {
     /// # Errors
     /// As [`Self::cut`].
     pub(crate) async fn last_cut(&mut self, pass: u32) -> Result<(), WorkerError> {
+        self.part().await?;
         self.cutter.settle().await;
         self.cut(pass).await?;
         self.cutter.settle().await;
@@ -168,9 +173,11 @@ impl Trainer {
             return Ok(());
         }
         let started = Instant::now();
-        let step = self.tracker.steps;
+        let step = self.tracker.steps_of_all();
         let folder = self.cutter.prepare(folder_of(&checkpoints, step), step).await?;
         let training = self.training(pass, readers).await?;
+        // All gradients are in the rows now.
+        self.pull_weights().await?;
         let parts = self
             .dense
             .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
@@ -183,7 +190,7 @@ impl Trainer {
         let writing = Writing {
             job: Arc::clone(&self.job),
             step,
-            samples: self.tracker.samples,
+            samples: self.tracker.samples_of_all(),
             checkpoints,
             folder,
             weights,

@@ -82,12 +82,16 @@ impl Trainer {
         }
     }
 
-    fn take_up(&mut self, training: Training) -> u32 {
+    fn take_up(&mut self, mut training: Training) -> u32 {
         let rank = self.peers.map_or(0, |peers| peers.rank as usize);
         self.next_seq = training.next_seq(rank);
         self.pushes.count_from(self.next_seq);
         self.cutter.resumed_at(training.tracker.steps);
         let pass = training.pass;
+        if rank > 0 && self.is_apart() {
+            // Steps add up: what was done before is the first worker's.
+            training.tracker = training.tracker.of_another();
+        }
         self.go_on_from(training);
         pass
     }
