@@ -430,6 +430,8 @@ pub struct Cluster {
     pub server_addresses: Vec<String>,
     /// `host:port` where each dense worker of several listens for the others; port 0 lets the system choose.
     pub worker_address: String,
+    /// What sums the gradients of several dense workers.
+    pub collective: Collective,
     /// `host:port` of each role's HTTP admin port; port 0 lets the system choose.
     pub admin: String,
     /// How long any wait for another process may last.
@@ -444,6 +446,15 @@ pub struct Cluster {
     pub memory: Option<u64>,
     /// Where a server keeps rows that its memory does not hold; `None` for a folder below the output folder.
     pub cold_folder: Option<PathBuf>,
+}
+
+/// What sums the gradients of several dense workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Collective {
+    /// Over TCP between the processors.
+    Gloo,
+    /// Between CUDA devices.
+    Nccl,
 }
 
 /// Values of rows and gradients on the wire.
