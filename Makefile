@@ -11,7 +11,7 @@ help: ## list the targets
 setup: ## install what is missing (system packages, libtorch into .deps/)
 	@sh scripts/setup.sh
 
-setup-cuda: setup ## what the feature nccl is compiled with, 730 MB into .deps/ (docs/gpu.md)
+setup-cuda: setup ## what the feature nccl is compiled with, 730 MB into .deps/ (docs/nccl.md)
 	@python3 scripts/fetch_libtorch.py --cuda
 
 nccl: setup-cuda ## build zagros with the feature nccl, and test what can be tested without a GPU

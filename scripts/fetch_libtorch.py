@@ -6,7 +6,7 @@ them: about 0.5 GB instead of a 5 GB install. Run again it does nothing; interru
 it starts over. The folder is named by LIBTORCH in .cargo/config.toml.
 
 With --cuda, a second folder: what the cargo feature `nccl` is compiled and linked
-with (docs/gpu.md). Not enough to run on a GPU: such a machine has libtorch's CUDA
+with (docs/nccl.md). Not enough to run on a GPU: such a machine has libtorch's CUDA
 release of its own, with cuBLAS, cuDNN and the others.
 """
 import argparse

@@ -68,3 +68,34 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     let rendezvous = StoreRendezvous::new(listener, address, backend(&role.job)?);
     Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn job(sets: &[&str]) -> Job {
+        let file = "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\ncollective = 'nccl'\n";
+        Job::parse(file, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
+    }
+
+    #[test]
+    fn one_worker_sums_nothing_and_several_do_as_the_job_says() {
+        assert_eq!(backend(&job(&[])).unwrap(), Backend::Gloo);
+        assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), Backend::Gloo);
+    }
+
+    #[test]
+    fn nccl_is_refused_by_a_program_without_it() {
+        let chosen = backend(&job(&["cluster.workers=2"]));
+        if cfg!(feature = "nccl") {
+            assert_eq!(chosen.unwrap(), Backend::Nccl);
+        } else {
+            let refused = format!("{:?}", chosen.unwrap_err());
+            assert!(refused.contains("Usage") && refused.contains("built without NCCL"), "{refused}");
+        }
+    }
+}

@@ -29,7 +29,7 @@ impl Backend {
         if self == Self::Nccl && !cfg!(feature = "nccl") {
             let reason = "this program was built without NCCL".to_owned();
             let next =
-                "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/gpu.md)";
+                "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/nccl.md)";
             return Err(CollectiveError::Backend { backend: self, reason, next });
         }
         Ok(())
@@ -88,8 +88,9 @@ impl Connector {
 #[cfg(feature = "nccl")]
 fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
     const PATH: &str = "put the `lib` folders of the same libtorch release for CUDA, and of CUDA and NCCL, on \
-                        LD_LIBRARY_PATH (docs/gpu.md)";
-    const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it";
+                        LD_LIBRARY_PATH (docs/nccl.md)";
+    const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it \
+                          (docs/nccl.md)";
     let missing = |what: &'static str, next| {
         move |reason| CollectiveError::Backend { backend: Backend::Nccl, reason: format!("{what}: {reason}"), next }
     };

@@ -94,7 +94,9 @@ impl Rendezvous for StoreRendezvous {
             let (connector, roll) = (self.connector, roll.clone());
             let (host, patience) = (self.host.clone(), place.patience);
             let form = move || connector.form(&roll, &host, patience);
-            within(left().max(ROLL_CALL), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
+            // However late the last rank came: CUDA alone takes seconds to start.
+            let least = if connector.backend() == Backend::Nccl { patience } else { ROLL_CALL };
+            within(left().max(least), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {
             Ok(group) => Ok(Box::new(Processes::new(group, roll, self.connector.backend()))),

@@ -85,7 +85,7 @@ pub(crate) enum Collective {
     /// Over TCP between the processors.
     Gloo,
     /// Between CUDA devices, one for each worker of a machine; in programs built with the feature `nccl`
-    /// (docs/gpu.md). Not in mode `sync`: it promises no order of the additions.
+    /// (docs/nccl.md). Not in mode `sync`: it promises no order of the additions.
     Nccl,
 }
 
