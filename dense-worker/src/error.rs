@@ -53,6 +53,14 @@ pub enum WorkerError {
         /// Which workers', by index.
         workers: Vec<usize>,
     },
+    /// As [`Self::PeerDiverged`], of a step that all workers leave out for it.
+    #[error("step {step}: loss or gradients of {} are not finite; all workers leave out their batches", names(workers))]
+    LeftOut {
+        /// The step, counted from 1.
+        step: u64,
+        /// Which workers', by index.
+        workers: Vec<usize>,
+    },
     /// Workers that start from another network or other transforms than dense worker 0.
     #[error(
         "{} start with other weights or transforms than dense worker 0; give every worker the same job, data and release",
@@ -185,7 +193,7 @@ impl WorkerError {
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
-            Self::PeerDiverged { .. } => ExitClass::Diverged,
+            Self::PeerDiverged { .. } | Self::LeftOut { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
             Self::Member(_)
@@ -212,6 +220,7 @@ impl WorkerError {
         match self {
             Self::Peers(error) => Self::Peers(error.numbered(indices)),
             Self::PeerDiverged { step, workers } => Self::PeerDiverged { step, workers: named(workers) },
+            Self::LeftOut { step, workers } => Self::LeftOut { step, workers: named(workers) },
             Self::Unequal { workers } => Self::Unequal { workers: named(workers) },
             other => other,
         }
@@ -274,7 +283,8 @@ fn ingest_class(error: &IngestError) -> ExitClass {
 
 fn model_class(error: &ModelError) -> ExitClass {
     match error {
-        ModelError::NotFinite { .. } => ExitClass::Diverged,
+        ModelError::NotFinite { .. } | ModelError::LeftOut { .. } => ExitClass::Diverged,
+        ModelError::Device { .. } => ExitClass::Usage,
         ModelError::Shape { .. }
         | ModelError::Dims { .. }
         | ModelError::Script { .. }

@@ -35,6 +35,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             seed: 11,
             threads: 1,
             precision: zagros_job::Precision::F32,
+            device: zagros_job::Device::Cpu,
             max_steps: None,
             evaluate_every: None,
             early_stop: None,

@@ -8,7 +8,7 @@ use crate::{Job, Standardise};
 
 /// Keys that may be another value when a run goes on, and all below them. The others say what is learned from what:
 /// rows and weights of one would be nonsense under the other.
-const FREE: [&str; 26] = [
+const FREE: [&str; 27] = [
     "name",
     "checkpoint",
     "cluster",
@@ -26,6 +26,7 @@ const FREE: [&str; 26] = [
     "train.batch_size",
     "train.clip_norm",
     "train.clip_value",
+    "train.device",
     "train.early_stop",
     "train.epochs",
     "train.evaluate_every",

@@ -126,6 +126,12 @@ fn any_optimizer(optimizer: Json, train: &Json) -> Json {
     with(optimizer, fixed)
 }
 
+/// Mode `sync` has no device.
+fn any_train(train: Json) -> Json {
+    let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
+    with(train, json!({ "staleness": null, "device": device }))
+}
+
 /// Job files whose sections hold anything but for what has to fit together.
 fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
@@ -150,7 +156,7 @@ fn any_job() -> impl Strategy<Value = String> {
             "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
             "model": any_model(model),
             "optimizer": any_optimizer(optimizer, &train),
-            "train": with(train, json!({ "staleness": null })),
+            "train": any_train(train),
             "eval": with(eval, json!({ "group_by": "user" })),
             "checkpoint": checkpoint,
             "cluster": with(cluster, fixed_cluster.clone()),

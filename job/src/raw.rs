@@ -29,7 +29,7 @@ pub(crate) use features::{
 };
 pub(crate) use model::{DenseOptimizer, Hidden, Model, Preset, Structure};
 pub(crate) use rows::{Admission, Counter, Element, Evict, NonFinite, SKETCH, Schedule, Victims};
-pub(crate) use train::{EarlyStop, Metric, Mode, NonFiniteStep, Output, Precision, Train};
+pub(crate) use train::{Device, EarlyStop, Metric, Mode, NonFiniteStep, Output, Precision, Train};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -66,7 +66,6 @@ impl Resolver<'_> {
             eval: self.eval(raw.eval, &features.label, columns.as_deref()),
             checkpoint: self.checkpoint(&raw.checkpoint, raw.train.mode, raw.cluster.workers),
             cluster: {
-                self.workers_fit(raw.cluster.workers, &raw.train);
                 self.min_workers_fit(&raw.cluster, raw.train.mode);
                 self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);
                 self.cluster(raw.cluster)

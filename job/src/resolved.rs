@@ -9,8 +9,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Collective, Data, DenseOptimizer, EarlyStop, Features, Format, Job, Metric, Mode, Model, NonFinite,
-    Numeric, PoolAt, Pooling, Precision, Standardise, Structure, Table, TestPart, ValidationPart, Values, Wire,
+    Categorical, Collective, Data, DenseOptimizer, Device, EarlyStop, Features, Format, Job, Metric, Mode, Model,
+    NonFinite, Numeric, PoolAt, Pooling, Precision, Standardise, Structure, Table, TestPart, ValidationPart, Values,
+    Wire,
 };
 
 impl Job {
@@ -43,7 +44,7 @@ impl Job {
             "tables": self.tables,
             "model": model,
             "optimizer": self.dense_optimizer,
-            "train": crate::Train { threads: 0, ..self.train.clone() },
+            "train": crate::Train { threads: 0, device: Device::Cpu, ..self.train.clone() },
             "eval": self.eval,
             "cluster": [self.cluster.servers, self.cluster.workers, self.cluster.buckets],
             "wire": self.cluster.wire,
@@ -225,6 +226,11 @@ fn train(train: &crate::Train) -> raw::Train {
         precision: match train.precision {
             Precision::F32 => raw::Precision::F32,
             Precision::Bf16 => raw::Precision::Bf16,
+            Precision::F16 => raw::Precision::F16,
+        },
+        device: match train.device {
+            Device::Cpu => raw::Device::Cpu,
+            Device::Cuda => raw::Device::Cuda,
         },
         max_steps: train.max_steps,
         evaluate_every: train.evaluate_every,
@@ -311,6 +317,7 @@ mod tests {
     fn roles_of_one_run_have_one_fingerprint() {
         let same = [
             "train.threads=7",
+            "train.device=cuda",
             "data.threads=9",
             "cluster.server_threads=3",
             "data.train=elsewhere",

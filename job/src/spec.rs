@@ -370,6 +370,8 @@ pub struct Train {
     pub threads: usize,
     /// Numbers in the dense network's matrix products.
     pub precision: Precision,
+    /// Where the dense network computes.
+    pub device: Device,
     /// Stop after this many steps.
     pub max_steps: Option<u64>,
     /// Besides after each epoch, evaluate every so many steps.
@@ -380,6 +382,15 @@ pub struct Train {
     pub updates: DenseUpdates,
 }
 
+/// Where the dense network computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Device {
+    /// On the processor.
+    Cpu,
+    /// On a CUDA device of the same machine.
+    Cuda,
+}
+
 /// Numbers in the dense network's matrix products; all else is f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Precision {
@@ -387,6 +398,8 @@ pub enum Precision {
     F32,
     /// 16 bits: f32 without the lower half of its digits.
     Bf16,
+    /// 16 bits with a range of their own, from 2⁻²⁴ to 65,504, so that the loss is scaled.
+    F16,
 }
 
 /// What happens to the dense network's gradients before its optimiser takes them, and at which rate it does.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_collective::{Rendezvous, StoreRendezvous};
+use zagros_collective::{Backend, Rendezvous, StoreRendezvous};
 use zagros_dense_worker::{RunFolder, Silent, Worker};
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};

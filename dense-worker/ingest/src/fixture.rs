@@ -141,6 +141,7 @@ fn train() -> Train {
         seed: 1,
         threads: 1,
         precision: zagros_job::Precision::F32,
+        device: zagros_job::Device::Cpu,
         max_steps: None,
         evaluate_every: None,
         early_stop: None,

@@ -98,9 +98,14 @@ impl Trainer {
             Some(fetched) => self.step_with(pass, peers, (fetched, prefetch), &agreed, share).await?,
             None => {
                 let work = move |dense: &mut Dense| dense.step_together(None, share, step, &TurnAhead::default());
-                let (stepped, _) = self.dense.call(work).await??;
-                self.push(pass, peers, &agreed, None).await?;
-                self.told(&agreed, &[], &stepped, 0);
+                match self.dense.call(work).await? {
+                    Err(left_out @ WorkerError::LeftOut { .. }) => self.leave_out(left_out, &agreed),
+                    stepped => {
+                        let (stepped, _) = stepped?;
+                        self.push(pass, peers, &agreed, None).await?;
+                        self.told(&agreed, &[], &stepped, 0);
+                    }
+                }
             }
         }
         Ok(Made::step(agreed.cuts(), agreed.stops()))
@@ -163,6 +168,11 @@ impl Trainer {
         }?;
         let (mut stepped, next) = match stepped {
             Ok(stepped) => stepped,
+            Err(left_out @ WorkerError::LeftOut { .. }) => {
+                self.leave_out(left_out, agreed);
+                self.pass_over(pass, seq, prepared.batch);
+                return Ok(());
+            }
             Err(error) => {
                 self.unsettled = Some(Unsettled { seq, prepared, permit });
                 return Err(error);
@@ -177,6 +187,11 @@ impl Trainer {
         self.push(pass, peers, agreed, Some(gradients)).await?;
         self.told(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
+    }
+
+    /// All workers leave out their batches of a step.
+    fn leave_out(&mut self, left_out: WorkerError, agreed: &Agreed) {
+        self.skip(&left_out.by_index(&self.indices), agreed.bytes());
     }
 
     fn told(&mut self, agreed: &Agreed, labels: &[f32], stepped: &Stepped, staleness: u32) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use zagros_collective::Rendezvous;
 use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
 use zagros_ingest::{Batch, IngestError};
-use zagros_job::{Job, Mode, NonFinite};
+use zagros_job::{Job, Mode};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 
@@ -184,14 +184,12 @@ impl Trainer {
                 fetched = from_stream(prefetch) => fetched,
             };
             self.metrics.spent(Stage::Waiting, since.elapsed());
-            let Some(mut fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
+            let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
             self.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
                 return Ok(Next::Batch(Box::new(fetched)));
             }
-            let ends = self.stream.advance(&mut fetched.prepared.batch);
-            let complete = self.pushes.skip(fetched.seq, ends);
-            self.complete(pass, complete);
+            self.pass_over(pass, fetched.seq, fetched.prepared.batch);
         }
     }
 
@@ -219,9 +217,10 @@ impl Trainer {
         self.place = Some(Arc::clone(&permit));
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
-        if let Some(what) = self.skipped(&stepped) {
-            let complete = self.skip(seq, what, prepared.batch);
-            self.complete(pass, complete);
+        if let Err(left_out @ ModelError::LeftOut { .. }) = stepped {
+            let bytes = self.bytes_of_all(prepared.batch.bytes);
+            self.skip(&left_out, bytes);
+            self.pass_over(pass, seq, prepared.batch);
             return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
@@ -234,27 +233,28 @@ impl Trainer {
         Ok(made)
     }
 
-    /// What was not finite, where the job wants such batches left out.
-    fn skipped(&self, stepped: &Result<Stepped, ModelError>) -> Option<&'static str> {
-        match stepped {
-            Err(ModelError::NotFinite { what }) if self.job.train.updates.non_finite == NonFinite::Skip => Some(*what),
-            _ => None,
-        }
-    }
-
-    /// A batch that changes nothing: neither the dense network, which refused it, nor any row. It counts as a step,
-    /// or a run of `max_steps` would want more batches than were fetched for it. Answers the splits that are complete.
-    fn skip(&mut self, seq: u64, what: &'static str, mut batch: Batch) -> Vec<u64> {
-        let skipped = self.tracker.skipped(self.bytes_of_all(batch.bytes));
+    /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
+    /// or a run of `max_steps` would want more batches than were fetched for it.
+    pub(super) fn skip(&mut self, left_out: &dyn std::error::Error, bytes: u64) {
+        let skipped = self.tracker.skipped(bytes);
         self.metrics.steps.inc();
         self.metrics.skipped_steps.inc();
         // The first of many say enough.
         if skipped.is_power_of_two() {
             let step = self.tracker.steps;
-            tracing::warn!(step, skipped, "{what} is not finite; its batch is left out (train.non_finite)");
+            tracing::warn!(
+                step,
+                skipped,
+                "{left_out} (train.non_finite, or the loss scale of train.precision = \"f16\")"
+            );
         }
+    }
+
+    /// A batch that is left out for good.
+    pub(super) fn pass_over(&mut self, pass: u32, seq: u64, mut batch: Batch) {
         let ends = self.stream.advance(&mut batch);
-        self.pushes.skip(seq, ends)
+        let complete = self.pushes.skip(seq, ends);
+        self.complete(pass, complete);
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tracing::warn;
 use zagros_embedding_client::Rows;
-use zagros_job::{Job, Precision};
+use zagros_job::{Device, Job, Precision};
 
 use super::apart::Apart;
 use super::group::Together;
@@ -95,8 +95,10 @@ impl DenseThread {
 
 impl Dense {
     pub(super) fn new(job: &Job, metrics: Metrics) -> Result<Self, ModelError> {
-        if job.train.precision == Precision::Bf16 && !has_bf16_units() {
-            warn!("this processor has no bf16 units: train.precision = \"bf16\" is slower than \"f32\" on it");
+        if let Some(precision) = without_units(job) {
+            warn!(
+                "this processor has no {precision} units: train.precision = \"{precision}\" is slower than \"f32\" on it"
+            );
         }
         let model = DenseModel::new(job)?;
         let apart = Apart::of(job, &model)?;
@@ -163,14 +165,22 @@ impl Dense {
     }
 }
 
-/// Whether products in bf16 are faster than in f32 here.
-fn has_bf16_units() -> bool {
+/// The job's precision, where products in f32 are faster than in it.
+fn without_units(job: &Job) -> Option<&'static str> {
     #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx512bf16");
+    let (bf16, f16) =
+        (std::arch::is_x86_feature_detected!("avx512bf16"), std::arch::is_x86_feature_detected!("avx512fp16"));
     #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("bf16");
+    let (bf16, f16) =
+        (std::arch::is_aarch64_feature_detected!("bf16"), std::arch::is_aarch64_feature_detected!("fp16"));
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    return false;
+    let (bf16, f16) = (false, false);
+    match job.train.precision {
+        _ if job.train.device == Device::Cuda => None,
+        Precision::Bf16 if !bf16 => Some("bf16"),
+        Precision::F16 if !f16 => Some("f16"),
+        Precision::F32 | Precision::Bf16 | Precision::F16 => None,
+    }
 }
 
 fn ended() -> WorkerError {

@@ -146,8 +146,8 @@ impl Dense {
     /// workers know their turns `ahead` in time, they have agreed on the next step too.
     ///
     /// # Errors
-    /// When loss or gradients of any worker are not finite: all workers learn whose, and apply nothing. When a worker
-    /// does not take part, or libtorch fails.
+    /// When loss or gradients of any worker are not finite: all workers learn whose, and apply nothing
+    /// ([`WorkerError::LeftOut`] where training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn step_together(
         &mut self,
         batch: Option<(&Prepared, Rows)>,
@@ -198,12 +198,20 @@ impl Dense {
             }
         };
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        local.map_err(failed)?;
         if !reduced.diverged.is_empty() {
-            return Err(WorkerError::PeerDiverged { step, workers: reduced.diverged });
+            let workers = reduced.diverged;
+            // The same answer on all workers.
+            if self.model.leave_out() {
+                return Err(WorkerError::LeftOut { step, workers });
+            }
+            local.map_err(failed)?;
+            return Err(WorkerError::PeerDiverged { step, workers });
         }
         let started = Instant::now();
-        self.model.apply().map_err(failed)?;
+        self.model.apply().map_err(|error| match error {
+            ModelError::LeftOut { .. } => WorkerError::LeftOut { step, workers: (0..together.group.world()).collect() },
+            error => failed(error),
+        })?;
         self.metrics.spent(Stage::Dense, started.elapsed());
         stepped.loss = reduced.loss;
         timer.observe_duration();

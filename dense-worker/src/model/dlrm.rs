@@ -37,7 +37,7 @@ impl Dlrm {
         let bottom_widths = [widths(bottom)?, vec![dim]].concat();
         let bottom = has_bottom.then(|| Mlp::hidden("bottom", shape.numeric, &bottom_widths, weights)).transpose()?;
         let top = Mlp::logit("top", inputs, &widths(top)?, weights)?;
-        Ok(Self { bottom, top, features, dim, pairs: Tensor::f_from_slice(&pairs)? })
+        Ok(Self { bottom, top, features, dim, pairs: weights.columns(&pairs)? })
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.

@@ -36,9 +36,9 @@ impl DenseModel {
         labels: &[f32],
     ) -> Result<StepOutput, ModelError> {
         let output = self.backward(numeric, embeddings, labels)?;
-        self.steps += 1;
-        self.check_finite(&output)?;
-        self.updater.clip(self.gradients.values_mut())?;
+        let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
+        clipped.map_err(|error| self.left_out(error))?;
+        self.made();
         Ok(output)
     }
 }

@@ -42,6 +42,20 @@ pub enum ModelError {
         /// Loss or which gradient.
         what: &'static str,
     },
+    /// As [`Self::NotFinite`], of a batch that is left out for it: nothing else was to be done about it.
+    #[error("{what} is not finite; its batch is left out")]
+    LeftOut {
+        /// Loss or which gradient.
+        what: &'static str,
+    },
+    /// There is no device to train on.
+    #[error("train.device = \"cuda\": {reason}; {next}, or train with train.device = \"cpu\"")]
+    Device {
+        /// What is missing.
+        reason: String,
+        /// What to do about it.
+        next: &'static str,
+    },
     /// The user's module cannot be used.
     #[error("the TorchScript module {} {reason}", file.display())]
     Script {

@@ -58,6 +58,11 @@ impl<'a> Weights<'a> {
         Ok(path.f_var_copy("weight", &values)?)
     }
 
+    /// Columns to select, where the weights are.
+    pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
+        Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
+    }
+
     fn uniform(&mut self, count: usize, bound: f32) -> Result<Tensor, ModelError> {
         let values: Vec<f32> = (0..count).map(|_| self.random.random_range(-bound..bound)).collect();
         Ok(Tensor::f_from_slice(&values)?)
@@ -148,11 +153,14 @@ impl Mlp {
 fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Tensor, ModelError> {
     Ok(match precision {
         Precision::F32 => x.f_linear(weight, Some(bias))?,
-        Precision::Bf16 => {
-            let half = |tensor: &Tensor| tensor.f_to_kind(Kind::BFloat16);
-            half(x)?.f_mm(&half(weight)?.f_tr()?)?.f_to_kind(Kind::Float)?.f_add(bias)?
-        }
+        Precision::Bf16 => in_half(x, weight, bias, Kind::BFloat16)?,
+        Precision::F16 => in_half(x, weight, bias, Kind::Half)?,
     })
+}
+
+fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Tensor, ModelError> {
+    let half = |tensor: &Tensor| tensor.f_to_kind(kind);
+    Ok(half(x)?.f_mm(&half(weight)?.f_tr()?)?.f_to_kind(Kind::Float)?.f_add(bias)?)
 }
 
 fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {
@@ -208,7 +216,8 @@ impl Dropout {
         }
         let mut mask = Vec::new();
         self.draw(x.numel(), &mut mask);
-        Ok(x.f_mul(&Tensor::f_from_slice(&mask)?.f_reshape(x.size())?)?)
+        let mask = Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?;
+        Ok(x.f_mul(&mask)?)
     }
 
     /// Appends what `count` units are to be multiplied with; nothing when none is ever dropped.

@@ -4,11 +4,13 @@
 
 mod dcnv2;
 mod deepfm;
+mod device;
 mod dlrm;
 mod elsewhere;
 mod error;
 mod ffnn;
 mod flat;
+mod loss_scale;
 mod mlp;
 mod optimizer;
 mod pass;
@@ -20,14 +22,16 @@ mod wide_deep;
 
 use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
-use zagros_job::{Job, Model};
+use zagros_job::{Job, Model, NonFinite, Precision};
 
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
+use device::Place;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
 use flat::Flat;
+use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
 use pass::{Share, Team};
@@ -95,6 +99,10 @@ pub struct DenseModel {
     steps: u64,
     /// Of the step with autograd.
     dropout: Dropout,
+    /// What a batch with something that is not finite does to the run.
+    non_finite: NonFinite,
+    /// Of products in f16.
+    loss_scale: Option<LossScale>,
     threads: usize,
 }
 
@@ -115,18 +123,38 @@ impl DenseModel {
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
     pub fn new(job: &Job) -> Result<Self, ModelError> {
+        Self::new_at(job, Place::of(job)?)
+    }
+
+    fn new_at(job: &Job, place: Place) -> Result<Self, ModelError> {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
-        let variables = VarStore::new(Device::Cpu);
+        let variables = VarStore::new(place.device);
         let network = Network::build(job, &shape, &variables)?;
         // Before anything looks at the variables' memory.
-        let weights = Flat::weights(&variables)?;
-        let gradients = Flat::gradients(&variables)?;
+        let weights = Flat::weights(&variables, place.mirrored)?;
+        let gradients = Flat::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
-        let team = Team::of(&network, &shape, &gradients, job.train.threads, dropout)?;
-        let (dropout, threads) = (dropout(0), job.train.threads);
-        Ok(Self { shape, variables, network, weights, gradients, team, updater, steps: 0, dropout, threads })
+        let by_autograd = place.mirrored || job.train.precision == Precision::F16;
+        let team = match by_autograd {
+            true => None,
+            false => Team::of(&network, &shape, &gradients, job.train.threads, dropout)?,
+        };
+        Ok(Self {
+            shape,
+            variables,
+            network,
+            weights,
+            gradients,
+            team,
+            updater,
+            steps: 0,
+            dropout: dropout(0),
+            non_finite: job.train.updates.non_finite,
+            loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
+            threads: job.train.threads,
+        })
     }
 
     /// What the network reads of one sample.
@@ -139,15 +167,43 @@ impl DenseModel {
     /// `embeddings` `[batch, ΣD]`, both row-major, `labels` `[batch]` of 0 or 1.
     ///
     /// # Errors
-    /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite. The weights are then
-    /// what they were.
+    /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite
+    /// ([`ModelError::LeftOut`] where training goes on without the batch). The weights are then what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let output = self.backward(numeric, embeddings, labels)?;
-        // A step that is left out counts for the schedule, too.
-        self.steps += 1;
-        self.check_finite(&output)?;
-        self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())?;
+        let made = self.check_finite(&output).and_then(|()| self.update());
+        made.map_err(|error| self.left_out(error))?;
         Ok(output)
+    }
+
+    /// One optimiser step with the gradients as they are, which are finite.
+    fn update(&mut self) -> Result<(), ModelError> {
+        self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
+        self.made();
+        Ok(())
+    }
+
+    /// A step was made.
+    fn made(&mut self) {
+        self.steps += 1;
+        if let Some(scale) = &mut self.loss_scale {
+            scale.held();
+        }
+    }
+
+    /// A step is not made, because something is not finite; it counts for the schedule all the same. Answers whether its
+    /// batch is only left out: because the job wants that, or because it is the loss scale that was too large.
+    pub fn leave_out(&mut self) -> bool {
+        self.steps += 1;
+        let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::fall);
+        was_too_large || self.non_finite == NonFinite::Skip
+    }
+
+    fn left_out(&mut self, error: ModelError) -> ModelError {
+        match error {
+            ModelError::NotFinite { what } if self.leave_out() => ModelError::LeftOut { what },
+            error => error,
+        }
     }
 
     /// Forward and backward, which leaves the weights as they are; inputs as for [`Self::step`].
@@ -196,17 +252,22 @@ impl DenseModel {
     fn autograd(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, labels.len())?;
+        self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let logits = self.network.forward(&numeric, &embeddings, Some(&mut self.dropout))?;
-        let labels = Tensor::f_from_slice(labels)?;
+        let labels = Tensor::f_from_slice(labels)?.f_to_device(self.variables.device())?;
         let loss = logits.f_binary_cross_entropy_with_logits::<&Tensor>(&labels, None, None, Reduction::Mean)?;
         self.gradients.zero()?;
-        loss.f_backward()?;
-        Ok(StepOutput {
-            loss: loss.f_double_value(&[])? as f32,
-            logits: to_vec(&logits.f_detach()?)?,
-            gradients: to_vec(&embeddings.f_grad()?)?,
-        })
+        let scale = self.loss_scale.as_ref().map_or(1.0, LossScale::value);
+        loss.f_mul_scalar(f64::from(scale))?.f_backward()?;
+        self.gradients.download()?;
+        let mut gradients = to_vec(&embeddings.f_grad()?)?;
+        if self.loss_scale.is_some() {
+            let unscale = |values: &mut [f32]| values.iter_mut().for_each(|value| *value /= scale);
+            unscale(self.gradients.values_mut());
+            unscale(&mut gradients);
+        }
+        Ok(StepOutput { loss: loss.f_double_value(&[])? as f32, logits: to_vec(&logits.f_detach()?)?, gradients })
     }
 
     /// Logits of a batch, `[batch]`, without dropout; inputs as for [`Self::step`].
@@ -217,6 +278,7 @@ impl DenseModel {
         self.check_lengths(numeric, embeddings, batch)?;
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, batch)?;
+        self.weights.upload()?;
         to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)
     }
 
@@ -225,6 +287,7 @@ impl DenseModel {
     /// # Errors
     /// When libtorch fails.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.weights.upload()?;
         weights::encode(&self.variables)
     }
 
@@ -233,7 +296,8 @@ impl DenseModel {
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
-        weights::decode(bytes, &self.variables)
+        weights::decode(bytes, &self.variables)?;
+        self.weights.download()
     }
 
     fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(), ModelError> {
@@ -243,7 +307,10 @@ impl DenseModel {
 
     fn inputs(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(Tensor, Tensor), ModelError> {
         let (columns, width) = (self.shape.numeric, self.shape.width());
-        let matrix = |values, columns| Tensor::f_from_slice::<f32>(values)?.f_reshape([int(batch), int(columns)]);
+        let device = self.variables.device();
+        let matrix = |values, columns| {
+            Tensor::f_from_slice::<f32>(values)?.f_reshape([int(batch), int(columns)])?.f_to_device(device)
+        };
         Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
     }
 
@@ -332,7 +399,7 @@ fn to_vec(tensor: &Tensor) -> Result<Vec<f32>, ModelError> {
     let count = if tensor.defined() { tensor.numel() } else { 0 };
     let mut values = vec![0.0; count];
     if count > 0 {
-        tensor.f_contiguous()?.f_copy_data(&mut values, count)?;
+        tensor.f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data(&mut values, count)?;
     }
     Ok(values)
 }

@@ -45,13 +45,13 @@ impl DenseModel {
     /// One optimiser step with the gradients as they are now.
     ///
     /// # Errors
-    /// When one is not finite (nothing is applied then), or libtorch fails.
+    /// When one is not finite (nothing is applied then; [`ModelError::LeftOut`] where training goes on without the
+    /// batch), or libtorch fails.
     pub fn apply(&mut self) -> Result<(), ModelError> {
-        if !super::all_finite(self.gradients.values()) {
-            return Err(ModelError::NotFinite { what: "a gradient of the dense network, summed over all workers," });
-        }
-        self.steps += 1;
-        self.updater.apply(self.steps - 1, self.weights.values_mut(), self.gradients.values_mut())
+        let what = "a gradient of the dense network, summed over all workers,";
+        let finite = super::all_finite(self.gradients.values());
+        let made = if finite { self.update() } else { Err(ModelError::NotFinite { what }) };
+        made.map_err(|error| self.left_out(error))
     }
 
     /// From now on, dropout draws from this seed: the units that another worker drops are others.

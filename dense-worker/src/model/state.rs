@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
+use super::loss_scale::LossScale;
 use super::optimizer::State;
 use super::{DenseModel, ModelError};
 
-/// In the file's metadata: steps made and updates applied. One entry, as several come in any order.
+/// In the file's metadata: steps made, updates applied and, of products in f16, the loss scale.
 const COUNTS: &str = "steps_applied";
 /// Every vector that any optimiser remembers.
 const VECTORS: [&str; 4] = ["first_moment", "second_moment", "squares", "velocity"];
@@ -30,7 +31,9 @@ impl DenseModel {
             TensorView::new(Dtype::F32, vec![length], bytes).map(|view| (*name, view))
         });
         let views = views.collect::<Result<Vec<_>, _>>()?;
-        let counts = HashMap::from([(COUNTS.to_owned(), format!("{} {applied}", self.steps))]);
+        // One entry, as several come in any order.
+        let scale = self.loss_scale.map_or(String::new(), |scale| format!(" {}", scale.write()));
+        let counts = HashMap::from([(COUNTS.to_owned(), format!("{} {applied}{scale}", self.steps))]);
         Ok(safetensors::serialize(views, Some(counts))?)
     }
 
@@ -41,9 +44,9 @@ impl DenseModel {
     pub fn restore_optimizer(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
         let foreign = |what: String| ModelError::Foreign { what };
-        let counts = metadata.metadata().as_ref().and_then(|metadata| metadata.get(COUNTS)?.split_once(' '));
-        let counts = counts.and_then(|(steps, applied)| Some((steps.parse().ok()?, applied.parse().ok()?)));
-        let (steps, applied) = counts.ok_or_else(|| foreign(format!("the optimiser's state has no {COUNTS}")))?;
+        let counts = metadata.metadata().as_ref().and_then(|metadata| parse_counts(metadata.get(COUNTS)?));
+        let (steps, applied, scale) =
+            counts.ok_or_else(|| foreign(format!("the optimiser's state has no {COUNTS}")))?;
         let mut vectors = BTreeMap::new();
         for (found, view) in SafeTensors::deserialize(bytes)?.tensors() {
             let name = VECTORS.into_iter().find(|name| *name == found);
@@ -53,8 +56,17 @@ impl DenseModel {
         }
         self.updater.restore(State { applied, vectors })?;
         self.steps = steps;
+        // That of a run in another precision is of no use.
+        self.loss_scale = self.loss_scale.map(|own| scale.unwrap_or(own));
         Ok(())
     }
+}
+
+fn parse_counts(text: &str) -> Option<(u64, u64, Option<LossScale>)> {
+    let mut words = text.splitn(3, ' ');
+    let mut count = || words.next()?.parse().ok();
+    let (steps, applied) = (count()?, count()?);
+    Some((steps, applied, words.next().and_then(LossScale::read)))
 }
 
 #[cfg(test)]

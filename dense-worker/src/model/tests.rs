@@ -1,7 +1,9 @@
 //! The networks against a reference written out in f64 loops, whose gradients are finite differences:
 //! it shares no code and no method with libtorch's autograd.
 
+mod device;
 mod fixtures;
+mod loss_scale;
 mod torchscript;
 
 use std::collections::HashMap;

@@ -30,7 +30,7 @@ impl WideDeep {
         }
         let wide = (shape.numeric > 0).then(|| weights.linear("wide", 0, shape.numeric, 1)).transpose()?;
         let deep = Mlp::logit("deep", inputs, &widths(hidden)?, weights)?;
-        Ok(Self { first: Tensor::f_from_slice(&first)?, rest: Tensor::f_from_slice(&rest)?, wide, deep })
+        Ok(Self { first: weights.columns(&first)?, rest: weights.columns(&rest)?, wide, deep })
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.

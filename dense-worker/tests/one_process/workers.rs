@@ -193,6 +193,28 @@ async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_step_with_a_batch_that_is_no_number_is_left_out_by_all_where_the_job_says_so() {
+    // With a step to leave out that a worker makes without a batch, too.
+    for (mode, bad_step) in [("sync", 4), ("hybrid", 4), ("hybrid", 8)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = format!("train.mode={mode}");
+        let mut two = job(folder.path(), &[&mode, "train.non_finite=skip", "train.epochs=1"]);
+        two.cluster.workers = 2;
+        // Its last two are empty: then this worker has none.
+        let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, if step < 7 { 8 } else { 0 })).collect();
+        let mut bad: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
+        bad[bad_step].numeric[0] = f32::NAN;
+        let (ended, ..) = train_parts(two, vec![Part::of_batches(good), Part::of_batches(bad)]).await;
+        for summary in ended.into_iter().map(Result::unwrap) {
+            assert_eq!((summary.steps, summary.skipped_steps), (9, 1), "{mode}");
+            let of_step = if bad_step < 7 { 16 } else { 8 };
+            assert_eq!(summary.samples, (7 + 9) * 8 - of_step, "{mode}");
+            assert!(summary.loss.is_finite());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn workers_without_a_row_among_them_are_refused_as_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let head = rows(0);

@@ -36,6 +36,8 @@ pub(crate) struct Train {
     /// Numbers that the dense network's matrix products are made of; weights, sums of gradients, logits and loss
     /// stay f32.
     pub(crate) precision: Precision,
+    /// Where the dense network computes. The weights' optimiser stays on the processor.
+    pub(crate) device: Device,
     /// Stop after this many steps. Default: none, all epochs are trained.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub(crate) max_steps: Option<u64>,
@@ -103,6 +105,7 @@ impl Default for Train {
             seed: 1,
             threads: 0,
             precision: Precision::F32,
+            device: Device::Cpu,
             max_steps: None,
             evaluate_every: None,
             early_stop: None,
@@ -138,6 +141,17 @@ pub(crate) enum Mode {
     Async,
 }
 
+/// Where matrix products are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Device {
+    /// On the processor's cores.
+    Cpu,
+    /// On the first device that CUDA shows to the process (`CUDA_VISIBLE_DEVICES`), with libtorch's CUDA half on the
+    /// loader's path; not in mode `sync`.
+    Cuda,
+}
+
 /// Numbers in matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -146,6 +160,9 @@ pub(crate) enum Precision {
     F32,
     /// 16 bits with f32's range: faster where the processor has units for it (AVX512-BF16, AMX), slower elsewhere.
     Bf16,
+    /// 16 bits with more digits than `bf16` and a smaller range. Gradients are computed times a loss scale, which halves
+    /// when one overflows: that batch is left out, and counted as a step. For devices that have units for it.
+    F16,
 }
 
 /// What is written.

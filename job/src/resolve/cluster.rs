@@ -54,16 +54,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// What several workers cannot do together yet.
-    pub(super) fn workers_fit(&mut self, workers: u32, train: &raw::Train) {
-        if workers > 1 && train.mode != raw::Mode::Async && train.non_finite == raw::NonFiniteStep::Skip {
-            let message = format!("`train.non_finite` is \"skip\" with {workers} dense workers");
-            let help = "several workers stop together at a batch that is not finite: leave it at \"refuse\", or train \
-                        with one worker";
-            self.problem("train.non_finite", message, "with one worker only", help);
-        }
-    }
-
     /// Whether workers may be missed.
     pub(super) fn min_workers_fit(&mut self, cluster: &raw::Cluster, mode: raw::Mode) {
         let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
@@ -247,10 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn several_workers_leave_no_batch_out() {
-        let found = problems(CRITEO, "[cluster]\nworkers = 2\n[train]\nnon_finite = \"skip\"\n");
-        assert_eq!(found, ["`train.non_finite` is \"skip\" with 2 dense workers"]);
-        job(CRITEO, "[train]\nnon_finite = \"skip\"\n");
+    fn several_workers_in_turns_count_no_sightings() {
         let counts = |rest| format!("[train]\nmode = 'sync'\n[embedding.admission]\nkind = 'count'\n[cluster]\n{rest}");
         let found = problems(CRITEO, &counts("workers = 2\n"));
         assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot count the sightings of \"C1\""]);

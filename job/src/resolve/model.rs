@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use super::{Resolver, eval, rows};
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{DenseOptimizer, DenseUpdates, Features, Mode, Model, NonFinite, Precision, Structure, Table, Train};
+use crate::spec::{
+    DenseOptimizer, DenseUpdates, Device, Features, Mode, Model, NonFinite, Precision, Structure, Table, Train,
+};
 
 /// Batches in flight when the job does not say: enough to hide a lookup behind the steps before it.
 const HYBRID_STALENESS: usize = 4;
@@ -147,6 +149,15 @@ impl Resolver<'_> {
             let help = "set it to 0 or remove it, or use mode = \"hybrid\"";
             self.problem("train.staleness", "mode \"sync\" allows no staleness", "must be 0", help);
         }
+        if sync && raw.device == raw::Device::Cuda {
+            let message = "mode \"sync\" is bit-exact, and sums on a CUDA device come in any order";
+            self.problem(
+                "train.device",
+                message,
+                "must be \"cpu\"",
+                "use mode = \"hybrid\", or train on the processor",
+            );
+        }
         Train {
             batch_size: raw.batch_size,
             epochs: raw.epochs,
@@ -158,6 +169,11 @@ impl Resolver<'_> {
             precision: match raw.precision {
                 raw::Precision::F32 => Precision::F32,
                 raw::Precision::Bf16 => Precision::Bf16,
+                raw::Precision::F16 => Precision::F16,
+            },
+            device: match raw.device {
+                raw::Device::Cpu => Device::Cpu,
+                raw::Device::Cuda => Device::Cuda,
             },
             max_steps: raw.max_steps,
             evaluate_every: raw.evaluate_every,
@@ -185,6 +201,14 @@ mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job, problems};
     use crate::spec::Schedule;
+
+    #[test]
+    fn a_device_is_not_bit_exact() {
+        assert_eq!(job(CRITEO, "").train.device, Device::Cpu);
+        assert_eq!(job(CRITEO, "[train]\ndevice = 'cuda'\nprecision = 'f16'\n").train.device, Device::Cuda);
+        let found = problems(CRITEO, "[train]\ndevice = 'cuda'\nmode = 'sync'\n");
+        assert_eq!(found, ["mode \"sync\" is bit-exact, and sums on a CUDA device come in any order"]);
+    }
 
     #[test]
     fn staleness_follows_the_mode() {

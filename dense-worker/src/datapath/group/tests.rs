@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use zagros_collective::{InProcess, Place, Rendezvous};
-use zagros_job::{DenseOptimizer, Job, Model};
+use zagros_job::{DenseOptimizer, Job, Model, NonFinite, Precision};
 use zagros_protocol::datapath::Access;
 
 use super::*;
@@ -169,6 +169,28 @@ fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
     let ended: Vec<WorkerError> = ended.into_iter().map(Result::unwrap).collect();
     assert!(matches!(&ended[0], WorkerError::PeerDiverged { step: 1, workers } if *workers == [1]), "{}", ended[0]);
     assert!(matches!(&ended[1], WorkerError::Step { step: 1, source: ModelError::NotFinite { .. } }), "{}", ended[1]);
+}
+
+#[test]
+fn what_is_no_number_on_one_worker_is_left_out_by_all_where_the_job_says_so() {
+    let skips = |precision| {
+        let mut job = job_of(1);
+        (job.train.updates.non_finite, job.train.precision) = (NonFinite::Skip, precision);
+        job
+    };
+    for precision in [Precision::F32, Precision::F16] {
+        let ended = ranks(&[skips(precision), skips(precision)], |rank, mut dense| {
+            let before = dense.model.to_safetensors().unwrap();
+            let left_out = step(&mut dense, &[[0.5, f32::NAN][rank]]).unwrap_err();
+            assert!(matches!(&left_out, WorkerError::LeftOut { step: 1, workers } if *workers == [1]), "{left_out}");
+            assert_eq!(dense.model.to_safetensors().unwrap(), before);
+            step(&mut dense, &[0.5]).unwrap();
+            (dense.model.to_safetensors().unwrap(), dense.model.optimizer_state().unwrap())
+        });
+        let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
+        // The loss scale, too, is the same on all.
+        assert_eq!(ended[0], ended[1]);
+    }
 }
 
 #[test]

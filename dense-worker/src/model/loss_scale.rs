@@ -1,0 +1,85 @@
+//! Loss scaling: gradients that f16 would round to zero are computed larger than they are (Micikevicius et al. 2018,
+//! "Mixed Precision Training", section 3.2), by a factor that follows what fits.
+
+/// The factor at the start, and its bounds.
+const FIRST: f32 = 65_536.0;
+const LEAST: f32 = 1.0;
+const MOST: f32 = 16_777_216.0;
+/// Steps in a row that fit, after which a factor twice as large is tried.
+const HELD: u32 = 2000;
+
+/// What a loss is multiplied with before it goes back, a power of two: so that dividing gradients by it rounds nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LossScale {
+    value: f32,
+    /// Steps since it last changed.
+    held: u32,
+}
+
+impl Default for LossScale {
+    fn default() -> Self {
+        Self { value: FIRST, held: 0 }
+    }
+}
+
+impl LossScale {
+    pub(super) fn value(&self) -> f32 {
+        self.value
+    }
+
+    /// A step's gradients were finite.
+    pub(super) fn held(&mut self) {
+        self.held += 1;
+        if self.held == HELD {
+            *self = Self { value: (self.value * 2.0).min(MOST), held: 0 };
+        }
+    }
+
+    /// A step's were not. Answers whether that may be for the scale, which is smaller from now on.
+    pub(super) fn fall(&mut self) -> bool {
+        let falls = self.value > LEAST;
+        *self = Self { value: (self.value / 2.0).max(LEAST), held: 0 };
+        falls
+    }
+
+    /// Both numbers, for [`Self::read`].
+    pub(super) fn write(self) -> String {
+        format!("{} {}", self.value, self.held)
+    }
+
+    /// Nothing where it was not written so.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let (value, held) = text.split_once(' ')?;
+        let (value, held) = (value.parse::<f32>().ok()?, held.parse().ok()?);
+        (LEAST..=MOST).contains(&value).then_some(Self { value, held })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_falls_with_each_overflow_and_rises_after_many_steps_without() {
+        let mut scale = LossScale::default();
+        assert!(scale.fall() && scale.fall());
+        assert_eq!(scale.value(), FIRST / 4.0);
+        (0..HELD - 1).for_each(|_| scale.held());
+        assert_eq!(LossScale::read(&scale.write()), Some(scale));
+        assert_eq!(scale.value(), FIRST / 4.0);
+        scale.held();
+        assert_eq!(scale.value(), FIRST / 2.0);
+    }
+
+    #[test]
+    fn it_keeps_within_its_bounds_and_says_when_it_cannot_be_the_cause() {
+        let mut scale = LossScale::default();
+        assert_eq!((0..40).filter(|_| scale.fall()).count(), 16);
+        assert_eq!(scale.value(), LEAST);
+        (0..40 * HELD).for_each(|_| scale.held());
+        assert_eq!(scale.value(), MOST);
+        assert!(
+            LossScale::read("0 1").is_none() && LossScale::read("2").is_none() && LossScale::read("NaN 1").is_none()
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! Networks whose weights have a mirror, on the processor: all that a device does but its arithmetic.
+
+use super::*;
+
+/// Every network that has no pass of its own, with dropout, so that both sides go by autograd.
+fn networks() -> [Model; 3] {
+    [
+        Model::DeepFm { hidden: vec![6], dropout: 0.5 },
+        Model::WideDeep { hidden: vec![6], dropout: 0.5 },
+        Model::Dcnv2 { cross_layers: 2, rank: None, structure: Structure::Stacked, hidden: vec![5], dropout: 0.5 },
+    ]
+}
+
+fn mirrored(job: &Job) -> DenseModel {
+    DenseModel::new_at(job, Place { device: Device::Cpu, mirrored: true }).unwrap()
+}
+
+fn step(model: &mut DenseModel, samples: &Samples) -> StepOutput {
+    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap()
+}
+
+#[test]
+fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
+    for model in networks() {
+        let mut job = job(2, &[3, 3], model);
+        job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+        let samples = Samples::random(&job, 9);
+        let (mut plain, mut mirrored) = (DenseModel::new(&job).unwrap(), mirrored(&job));
+        for _ in 0..3 {
+            assert_eq!(step(&mut mirrored, &samples), step(&mut plain, &samples), "{:?}", job.model);
+            assert_eq!(mirrored.gradients(), plain.gradients());
+        }
+        let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 9).unwrap();
+        assert_eq!(predict(&mirrored), predict(&plain));
+        assert_eq!(mirrored.to_safetensors().unwrap(), plain.to_safetensors().unwrap());
+    }
+}
+
+#[test]
+fn what_a_mirrored_network_is_given_reaches_the_device() {
+    let job = job(2, &[3, 3], dlrm());
+    let samples = Samples::random(&job, 9);
+    let (mut first, mut second) = (mirrored(&job), mirrored(&job));
+    (0..3).for_each(|_| drop(step(&mut first, &samples)));
+    let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 9).unwrap();
+    assert_ne!(predict(&first), predict(&second));
+    second.load_safetensors(&first.to_safetensors().unwrap()).unwrap();
+    assert_eq!(predict(&first), predict(&second));
+    // As a worker apart from the others takes its weights, and as one without samples joins a step.
+    let mut weights = vec![0.0; first.weights()];
+    step(&mut first, &samples);
+    first.copy_weights(&mut weights).unwrap();
+    second.set_weights(&weights).unwrap();
+    assert_eq!(predict(&first), predict(&second));
+    second.clear_gradients().unwrap();
+    assert!(second.gradients().iter().all(|gradient| *gradient == 0.0));
+    second.replace_gradients(0, first.gradients()).unwrap();
+    second.apply().unwrap();
+    assert_ne!(predict(&first), predict(&second));
+}
+
+#[test]
+fn a_device_that_is_not_there_is_refused_with_what_to_do() {
+    let mut job = job(2, &[3, 3], dlrm());
+    job.train.device = zagros_job::Device::Cuda;
+    match DenseModel::new(&job) {
+        // A machine that has one.
+        Ok(mut model) => assert!(step(&mut model, &Samples::random(&job, 9)).loss.is_finite()),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(
+                matches!(error, ModelError::Device { .. }) && text.starts_with("train.device = \"cuda\": "),
+                "{text}"
+            );
+            assert!(text.ends_with("or train with train.device = \"cpu\""), "{text}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Products in f16, whose loss is scaled.
+
+use zagros_job::{NonFinite, Precision};
+
+use super::*;
+
+fn half(model: Model) -> Job {
+    let mut job = job(2, &[3, 3], model);
+    job.train.precision = Precision::F16;
+    job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+    job
+}
+
+fn size(values: &mut dyn Iterator<Item = f32>) -> f32 {
+    values.map(|value| value * value).sum::<f32>().sqrt()
+}
+
+/// f16 keeps 11 digits of 24.
+#[test]
+fn gradients_are_near_those_of_f32_and_not_equal() {
+    for model in [dlrm(), ffnn(), Model::DeepFm { hidden: vec![6], dropout: 0.0 }] {
+        let job = half(model);
+        let mut exact = job.clone();
+        exact.train.precision = Precision::F32;
+        let samples = Samples::random(&job, 9);
+        let step = |job: &Job| {
+            let mut model = DenseModel::new(job).unwrap();
+            let output = model.backward(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+            (output, model.gradients().to_vec())
+        };
+        let ((found, of_weights), (exact, exact_of_weights)) = (step(&job), step(&exact));
+        for (found, exact) in
+            [(&found.logits, &exact.logits), (&found.gradients, &exact.gradients), (&of_weights, &exact_of_weights)]
+        {
+            let off = size(&mut found.iter().zip(exact).map(|(found, exact)| found - exact));
+            let share = off / size(&mut exact.iter().copied());
+            assert!(share > 1e-7 && share < 0.01, "{share}");
+        }
+    }
+}
+
+/// What f16 itself would round to zero: the smallest number that it has is 6e-8.
+#[test]
+fn gradients_that_f16_has_no_number_for_are_not_lost() {
+    let job = half(ffnn());
+    let samples = Samples::random(&job, 2);
+    // Of very many samples each counts for little; the embeddings of all but two are zero.
+    let batch = 1 << 17;
+    let of_all = |values: &[f32]| [values, &vec![0.0; values.len() / 2 * (batch - 2)]].concat();
+    let (numeric, embeddings) = (of_all(&samples.numeric), of_all(&samples.embeddings));
+    let mut model = DenseModel::new(&job).unwrap();
+    let output = model.backward(&numeric, &embeddings, &vec![1.0; batch]).unwrap();
+    let first = &output.gradients[..job.tables[0].dim];
+    assert!(first.iter().all(|gradient| *gradient != 0.0 && gradient.abs() < 1e-5), "{first:?}");
+}
+
+#[test]
+fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
+    let job = half(ffnn());
+    let samples = Samples::random(&job, 9);
+    let mut model = DenseModel::new(&job).unwrap();
+    let before = stored(&model);
+    // Large enough that its gradients fit only without most of the scale.
+    let numeric: Vec<f32> = samples.numeric.iter().map(|value| value * 2e4).collect();
+    let mut left_out = 0;
+    while let Err(error) = model.step(&numeric, &samples.embeddings, &samples.labels) {
+        assert!(matches!(error, ModelError::LeftOut { .. }), "{error}");
+        assert_eq!(stored(&model), before);
+        left_out += 1;
+        assert!(left_out < 17, "the scale does not fall");
+    }
+    assert!(left_out > 0 && stored(&model) != before);
+}
+
+#[test]
+fn what_no_scale_helps_ends_as_the_job_wants() {
+    for (wanted, ends) in [(NonFinite::Refuse, true), (NonFinite::Skip, false)] {
+        let mut job = half(ffnn());
+        job.train.updates.non_finite = wanted;
+        let mut model = DenseModel::new(&job).unwrap();
+        let mut step = || model.step(&[f32::NAN; 2], &[0.1; 6], &[1.0]).unwrap_err();
+        for _ in 0..16 {
+            assert!(matches!(step(), ModelError::LeftOut { .. }));
+        }
+        assert_eq!(matches!(step(), ModelError::NotFinite { .. }), ends);
+    }
+}
+
+#[test]
+fn the_scale_goes_on_where_it_was() {
+    let job = half(ffnn());
+    let mut model = DenseModel::new(&job).unwrap();
+    model.step(&[f32::NAN; 2], &[0.1; 6], &[1.0]).unwrap_err();
+    model.step(&[0.5; 2], &[0.1; 6], &[1.0]).unwrap();
+    let mut restored = DenseModel::new(&job).unwrap();
+    restored.restore_optimizer(&model.optimizer_state().unwrap()).unwrap();
+    assert_eq!(restored.loss_scale, model.loss_scale);
+    assert_ne!(restored.loss_scale, DenseModel::new(&job).unwrap().loss_scale);
+    // From a run in another precision there is none to take.
+    let mut exact = job.clone();
+    exact.train.precision = Precision::F32;
+    restored.restore_optimizer(&DenseModel::new(&exact).unwrap().optimizer_state().unwrap()).unwrap();
+    assert_eq!(restored.loss_scale, model.loss_scale);
+}
