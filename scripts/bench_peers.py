@@ -2,7 +2,7 @@
 """Train the benchmark's workload with Zagros and with its peers in turn, and print the ratios to the better peer.
 
 A round is one run of each, one after the other, so that what else the machine does meets all; the median over the
-rounds is the figure to quote. A peer's script must take `--data`, `--model`, `--threads`, `--steps` and print one
+rounds is the figure to quote. A peer's script must take `--data`, `--model`, `--threads`, `--warm`, `--steps` and print one
 line of JSON with `cpu_us_per_sample` and `samples_s`; what follows it within the quotes goes to it as it is. A peer
 whose packages are not installed is left out, and said to be.
 
@@ -30,6 +30,8 @@ def arguments():
     parser.add_argument("--models", nargs="+", default=["dlrm", "ffnn"], choices=["dlrm", "ffnn"])
     parser.add_argument("--threads", type=int, default=1, help="threads of the dense network, in both")
     parser.add_argument("--steps", type=int, default=40, help="counted steps of a run")
+    parser.add_argument("--warm", type=int, default=20, help="steps of a run before the counted ones")
+    parser.add_argument("--precision", default="f32", help="of Zagros; what sets a peer's is among that peer's own arguments")
     parser.add_argument("--rounds", "--pairs", type=int, default=5, help="runs of each, in turn")
     parser.add_argument("rest", nargs="*", help="for every peer, after --")
     return parser.parse_args()
@@ -57,6 +59,7 @@ def last_json(command):
 
 def ours(args, model):
     command = [args.zagros, "bench", "train", "--data", args.data, "--model", model, "--json"]
+    command += ["--precision", args.precision, "--warm", str(args.warm)]
     found = last_json([*command, "--steps", str(args.steps), "--threads", str(args.threads)])
     return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_per_second"], "split": found["split_us_per_sample"]}
 
@@ -66,7 +69,7 @@ def run_of(peer):
     script, *own = shlex.split(peer)
 
     def run(args, model):
-        command = [args.python, script, "--data", args.data, "--model", model]
+        command = [args.python, script, "--data", args.data, "--model", model, "--warm", str(args.warm)]
         found = last_json([*command, "--steps", str(args.steps), "--threads", str(args.threads), *own, *args.rest])
         return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_s"]}
 

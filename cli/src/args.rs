@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use bench::{
-    BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchScalingArgs, BenchTrainArgs,
+    BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchPrecision, BenchScalingArgs, BenchTrainArgs,
 };
 
 use crate::logs::Level;
@@ -173,7 +173,7 @@ impl LogRole {
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// Run folder, or the model folder inside it.
+    /// Run folder, or the folder of a model or checkpoint, also s3://bucket/….
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     /// Score every row of these files instead of the job's test part.
@@ -185,6 +185,9 @@ pub(crate) struct EvalArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+    /// How long to wait for an object store that the model is in.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) patience: u64,
 }
 
 #[derive(Debug, Args)]
@@ -196,7 +199,7 @@ pub(crate) struct ReportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectModelArgs {
-    /// Run folder, the model folder inside it, a .zrows file, or a checkpoint, also s3://bucket/….
+    /// Run folder, the folder of a model or checkpoint, or a .zrows file, also s3://bucket/….
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Look at this table only.
@@ -223,6 +226,9 @@ pub(crate) struct InspectModelArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// How long to wait for an object store that the model is in.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) patience: u64,
 }
 
 impl InspectModelArgs {

@@ -9,6 +9,7 @@ mod page;
 mod plan;
 mod report;
 mod resume;
+mod saved;
 mod terminal;
 mod up;
 

@@ -171,6 +171,9 @@ impl Report<'_> {
         if let Some(folder) = &self.folder {
             row("run folder", &folder.display().to_string());
         }
+        if let Some(model) = self.summary.model.as_ref().filter(|_| self.job.output.model_folder.is_some()) {
+            row("model", model);
+        }
         if let Some(page) = &self.page {
             row("page", &format!("{} (open it in a browser)", page.display()));
         }

@@ -2,7 +2,7 @@
 
 use zagros_dense_worker::{ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Change, Job};
-use zagros_shell::{Exit, Failure, OrInternal, check_checkpoints, err};
+use zagros_shell::{Exit, Failure, OrInternal, check_folders, err};
 
 /// The folder of a run that starts now.
 pub(crate) struct Start {
@@ -19,7 +19,7 @@ impl Start {
     /// # Errors
     /// When the job has changed in a way that makes what was learned meaningless, with every such key.
     pub(crate) fn of(job: &Job, fresh: bool) -> Result<Self, Failure> {
-        check_checkpoints(job)?;
+        check_folders(job)?;
         let last = if fresh { None } else { ResumePoint::of_last_run(job).map_err(failed)? };
         let Some(LastRun { folder, lock, point }) = last else {
             let folder = RunFolder::create(job).or_internal()?;

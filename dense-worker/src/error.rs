@@ -130,8 +130,8 @@ pub enum WorkerError {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Checkpoints could not be written, read or found where the job has them.
-    #[error("{0} (`checkpoint.folder`)")]
+    /// Checkpoints or a model could not be written, read or found where the job has them.
+    #[error("{0}")]
     Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
     #[error("cannot {what} {}: {source}; check the disk and output.folder", path.display())]

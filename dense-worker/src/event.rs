@@ -1,6 +1,5 @@
 //! What a worker tells while it works: for a progress line, a log, a run folder.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -138,8 +137,8 @@ pub enum Event {
     },
     /// The trained model is in this folder.
     Saved {
-        /// The folder with `manifest.json`.
-        folder: PathBuf,
+        /// The folder with `manifest.json`, a path or `s3://bucket/prefix`.
+        folder: String,
     },
 }
 

@@ -42,6 +42,10 @@ pub struct Summary {
     /// Steps after which the model was in that state.
     #[serde(default)]
     pub model_step: u64,
+    /// Where the model was saved: a path, relative to the run folder or absolute, or `s3://bucket/prefix`; `None` where none
+    /// was.
+    #[serde(default)]
+    pub model: Option<String>,
     /// Why training ended and which state is the model, where the validation part decided it.
     #[serde(default)]
     pub choice: Option<String>,

@@ -44,7 +44,13 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
         eval: Eval { group_by: None, group_samples: 1000 },
         checkpoint: Checkpoint { every: None, every_steps: None, folder: None, keep: 2 },
         cluster: cluster(),
-        output: Output { folder: PathBuf::from("runs"), save_model: false, tensorboard: false, keep_best: 0 },
+        output: Output {
+            folder: PathBuf::from("runs"),
+            save_model: false,
+            model_folder: None,
+            tensorboard: false,
+            keep_best: 0,
+        },
     }
 }
 

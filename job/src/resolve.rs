@@ -70,9 +70,16 @@ impl Resolver<'_> {
                 self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);
                 self.cluster(raw.cluster)
             },
-            output: output(raw.output, raw.train.early_stop.is_some()),
+            output: self.output(raw.output, raw.train.early_stop.is_some()),
             features,
         }
+    }
+
+    fn output(&mut self, raw: raw::Output, chooses: bool) -> Output {
+        let raw::Output { folder, save_model, model_folder, tensorboard, keep_best } = raw;
+        self.names_a_folder("output.model_folder", model_folder.as_deref());
+        let keep_best = keep_best.unwrap_or(u32::from(chooses));
+        Output { folder: PathBuf::from(folder), save_model, model_folder, tensorboard, keep_best }
     }
 
     fn name(&mut self, given: Option<String>) -> String {
@@ -104,12 +111,6 @@ impl Resolver<'_> {
 
 fn is_name_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-}
-
-fn output(raw: raw::Output, chooses: bool) -> Output {
-    let raw::Output { folder, save_model, tensorboard, keep_best } = raw;
-    let keep_best = keep_best.unwrap_or(u32::from(chooses));
-    Output { folder: PathBuf::from(folder), save_model, tensorboard, keep_best }
 }
 
 #[cfg(test)]

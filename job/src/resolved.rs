@@ -90,6 +90,7 @@ fn raw_job(job: &Job) -> raw::Job {
         output: raw::Output {
             folder: text(&job.output.folder),
             save_model: job.output.save_model,
+            model_folder: job.output.model_folder.clone(),
             tensorboard: job.output.tensorboard,
             keep_best: job.train.early_stop.is_some().then_some(job.output.keep_best),
         },

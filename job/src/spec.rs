@@ -448,6 +448,8 @@ pub struct Output {
     pub folder: PathBuf,
     /// Whether the trained model is saved at the end.
     pub save_model: bool,
+    /// Parent of the runs' models, a path or `s3://bucket/prefix`; `None` for each run's own folder.
+    pub model_folder: Option<String>,
     /// Whether TensorBoard events are written.
     pub tensorboard: bool,
     /// Best states kept while training, besides the last; 0 for no choice among states.

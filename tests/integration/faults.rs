@@ -35,7 +35,8 @@ fn a_killed_role_ends_the_run_and_is_named() {
             .map(|role| pid(&fixture, role))
             .to_vec();
         signal_process(pid(&fixture, role), Signal::KILL);
-        run.finish().expect(4).says(&[name, "killed by signal 9", "last lines"]);
+        let told = run.finish().expect(4).says(&[name, "killed by signal 9", "last lines"]);
+        assert!(!told.stderr.contains("goes on after step"), "there is no checkpoint: {}", told.stderr);
         for pid in pids {
             assert!(!is_running(pid), "process {pid} outlived the run");
         }

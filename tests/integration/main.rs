@@ -16,6 +16,7 @@ mod monitoring;
 mod page;
 mod rejoin;
 mod resume;
+mod saved_model;
 mod servers;
 mod signals;
 mod store;

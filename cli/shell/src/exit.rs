@@ -97,6 +97,20 @@ impl Failure {
         Self::new(exit, chain.into_iter().rev().fold(innermost, |report, text| report.wrap_err(text)))
     }
 
+    /// The exit code.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The same with more about what to do.
+    #[must_use]
+    pub fn advise(self, more: impl fmt::Display) -> Self {
+        let told: Vec<String> = self.report.chain().map(ToString::to_string).collect();
+        let help = self.report.help().map_or_else(|| more.to_string(), |help| format!("{help}; {more}"));
+        Self::with_help(self.exit, told.join(": "), help)
+    }
+
     /// Logs the error, which ends nothing.
     pub fn warn(self, what: &str) {
         tracing::warn!(error = %self.report, "{what}");
@@ -164,5 +178,17 @@ mod tests {
         let failure = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner }));
         let told: Vec<String> = failure.report.chain().map(ToString::to_string).collect();
         assert_eq!(told, ["the run failed", "cannot save: the disk is full"]);
+    }
+
+    #[test]
+    fn advice_is_added_to_what_was_told() {
+        let failure =
+            Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?").advise("start it again");
+        let help = failure.report.help().map(|help| help.to_string());
+        assert_eq!((failure.exit(), help.as_deref()), (Exit::Cluster, Some("did memory run out?; start it again")));
+        assert_eq!(failure.report.to_string(), "it was killed");
+        let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).advise("make room");
+        assert_eq!(chain.report.to_string(), "the run failed: cannot save: the disk is full");
+        assert_eq!(chain.report.help().map(|help| help.to_string()).as_deref(), Some("make room"));
     }
 }

@@ -19,6 +19,12 @@ pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<J
     Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
+/// As [`load_job`], from the text of a file that lies anywhere; errors call it `path`.
+pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failure> {
+    let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
+    Job::parse(text, path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
+}
+
 /// Who has how many threads of the machine.
 pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use super::at_least_one;
 
@@ -62,9 +63,15 @@ pub(crate) struct BenchTrainArgs {
     /// Torch threads.
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
-    /// Counted steps, after 20 that are not.
+    /// Numbers in the dense network's matrix products.
+    #[arg(long, value_enum, default_value_t = BenchPrecision::F32)]
+    pub(crate) precision: BenchPrecision,
+    /// Counted steps.
     #[arg(long, default_value_t = 100, value_parser = at_least_one())]
     pub(crate) steps: u64,
+    /// Steps before them that are not counted: tables grow, caches warm, threads start.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) warm: u64,
     /// Staleness τ.
     #[arg(long, default_value_t = 4)]
     pub(crate) staleness: usize,
@@ -80,6 +87,17 @@ pub(crate) struct BenchTrainArgs {
 pub(crate) enum Workload {
     /// Criteo-shaped, Zipf ids, one million rows in 26 tables, batch 4096.
     CritZipf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BenchPrecision {
+    /// 32 bits.
+    F32,
+    /// 16 bits, with f32's range.
+    Bf16,
+    /// 16 bits, with loss scaling.
+    F16,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -1,23 +1,24 @@
 //! `zagros eval`: score data with a saved model, in one process.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Evaluate, Evaluation};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
-use zagros_shell::{Exit, Failure, OrInternal, answer, load_job, out, watch_signals};
+use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::embedded::Embedded;
 use crate::report;
+use crate::saved::SavedModel;
 use crate::terminal::Terminal;
 
 /// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
-    let run_folder = run_folder(&args.run)?;
-    let job = load_job(&run_folder.join("job.toml"), &args.sets)?;
+    let saved = SavedModel::find(&args.run, Duration::from_secs(args.patience))?;
+    let job = saved.job(&args.sets)?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let registry = Registry::new();
@@ -25,7 +26,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let servers = Embedded::start(&job, control.clone(), &registry).await?;
     let terminal = Arc::new(Terminal::new(false));
     let evaluate = Evaluate {
-        model: run_folder.join("model"),
+        model: saved.folder,
         files: (!args.data.is_empty()).then_some(args.data),
         job,
         control,
@@ -37,20 +38,6 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     terminal.finish();
     print(&evaluation.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
-}
-
-/// A run folder, given itself or the model folder inside it.
-fn run_folder(path: &Path) -> Result<PathBuf, Failure> {
-    // `.` has no parent by name.
-    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let candidates = [Some(path), whole.parent()];
-    let found = candidates.into_iter().flatten().find(|folder| folder.join("model/manifest.json").is_file());
-    found.map(Path::to_owned).ok_or_else(|| {
-        let what = format!("{} holds no model: there is no model/manifest.json", path.display());
-        let help = "give a run folder of a finished training, such as runs/quickstart-…; a run that failed, or one with \
-                    output.save_model = false, has no model";
-        Failure::with_help(Exit::Data, what, help)
-    })
 }
 
 fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {

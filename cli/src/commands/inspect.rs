@@ -8,17 +8,20 @@ mod tables;
 mod verify;
 
 use std::path::Path;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use zagros_snapshot::SnapshotError;
+use zagros_store::StoreError;
 
 use crate::args::InspectModelArgs;
+use crate::saved;
 use model::Model;
 use zagros_shell::{Exit, Failure};
 
 /// Does the one thing that was asked for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
-    let model = Model::open(&args.model)?;
+    let model = Model::open(&args.model, Duration::from_secs(args.patience))?;
     if args.verify {
         return verify::verify(&model, args.json);
     }
@@ -38,8 +41,15 @@ fn progress(model: &Model) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"))
 }
 
-/// A file that cannot be read is bad data; a table that is not there was asked for wrongly.
+/// A file that cannot be read is bad data; a table that is not there was asked for wrongly; a store has its own faults.
 fn failed(error: SnapshotError) -> Failure {
+    let error = match error {
+        SnapshotError::Read { path, source } => match source.downcast::<StoreError>() {
+            Ok(store) => return saved::refused(store),
+            Err(source) => SnapshotError::Read { path, source },
+        },
+        error => error,
+    };
     let SnapshotError::UnknownTable { path, name, known } = &error else {
         return Failure::from_error(Exit::Data, error);
     };

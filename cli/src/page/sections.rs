@@ -211,7 +211,10 @@ fn job(record: &Record) -> String {
 
 fn files(record: &Record) -> String {
     let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escaped(name));
-    let links: Vec<String> = record.files.iter().map(link).collect();
+    let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
+    // One in the run folder is among the files.
+    let elsewhere = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escaped(&model)));
+    let links: Vec<String> = record.files.iter().map(link).chain(elsewhere).collect();
     if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
 }
 

@@ -13,6 +13,7 @@ mod watch;
 use std::path::Path;
 use std::time::Duration;
 
+use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
@@ -56,7 +57,22 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
-    ended
+    ended.map_err(|failure| with_way_on(failure, &job, &start, args.fresh))
+}
+
+/// A run that lost a process goes on from its newest checkpoint, where there is one.
+fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failure {
+    if failure.exit() != Exit::Cluster {
+        return failure;
+    }
+    // Where that cannot be found out, nothing is promised.
+    let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
+    failure.advise(way_on(point.step(), point.folder(), fresh))
+}
+
+fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String {
+    let command = if fresh { "the same command without --fresh" } else { "the same command" };
+    format!("{command} goes on after step {step}, from the newest checkpoint ({checkpoint})")
 }
 
 /// Where nobody would wait for it, a worker that comes back is of no use.
@@ -198,6 +214,16 @@ impl Plan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_lost_a_process_is_told_how_to_go_on() {
+        let told = way_on(40, &"runs/ads/checkpoints/resume-40", false);
+        assert_eq!(
+            told,
+            "the same command goes on after step 40, from the newest checkpoint (runs/ads/checkpoints/resume-40)"
+        );
+        assert!(way_on(40, &"there", true).starts_with("the same command without --fresh goes on"));
+    }
 
     #[test]
     fn processes_of_one_machine_share_its_cores_unless_told_otherwise() {

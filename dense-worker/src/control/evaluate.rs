@@ -37,7 +37,7 @@ pub struct Evaluate {
     /// The job saved beside the model: its transforms and its network.
     pub job: Job,
     /// The folder with `manifest.json`.
-    pub model: PathBuf,
+    pub model: Folder,
     /// Score all rows of these files instead of the job's test part.
     pub files: Option<Vec<PathBuf>>,
     /// Knows where the embedding servers are.
@@ -62,7 +62,7 @@ impl Evaluate {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let saved = SavedModel::open(&Folder::disk(&self.model)).await?;
+        let saved = SavedModel::open(&self.model).await?;
         let metrics = Metrics::new(&Registry::new());
         let dense = DenseThread::start(&job, metrics.clone()).await?;
         // Nothing is ever pushed by this client.

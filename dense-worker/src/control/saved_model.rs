@@ -1,4 +1,5 @@
-//! A trained model on disk: `dense.safetensors`, one file of rows per embedding server, `manifest.json`.
+//! A trained model in its folder: `dense.safetensors`, one file of rows per embedding server, `job.toml`,
+//! `manifest.json`.
 //!
 //! The manifest is written last, through `plumbing::durable`: a folder without it holds no model (invariant CK-1).
 
@@ -15,6 +16,7 @@ use super::blocking::blocking;
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
+use crate::report::RunFolder;
 use crate::report::files::to_json;
 use crate::summary::Outcome;
 
@@ -22,6 +24,10 @@ use crate::summary::Outcome;
 const FORMAT: u32 = 1;
 pub(crate) const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
+/// A run's model, in the folder of the run.
+const MODEL: &str = "model";
+/// The resolved job, by which the model can be used where its run folder is not.
+pub(crate) const JOB: &str = "job.toml";
 
 /// What is in a model's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,7 +82,28 @@ pub(crate) enum Load {
     Replace,
 }
 
-/// Writes the model below `folder`, which every embedding server must reach under the same path.
+/// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
+/// full.
+///
+/// # Errors
+/// When the job names no folder, or the environment contradicts itself.
+pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
+    let Some(parent) = &job.output.model_folder else {
+        return Ok((Folder::disk(run.model()), MODEL.to_owned()));
+    };
+    // Requests to a store take as long as the job is patient.
+    let parent = Folder::open(parent, job.cluster.patience)?;
+    let parent = match parent.path().map(std::path::absolute) {
+        // Who looks for it later is somewhere else.
+        Some(Ok(path)) => Folder::disk(path),
+        _ => parent,
+    };
+    let folder = parent.join(&run.name()).join(MODEL);
+    let told = folder.to_string();
+    Ok((folder, told))
+}
+
+/// Writes the model below `folder`, which every embedding server must reach under the same name.
 ///
 /// # Errors
 /// When the dense weights or the rows of a server cannot be written; there is no manifest then.
@@ -101,7 +128,7 @@ pub(crate) struct Written {
     pub(crate) saved: Vec<SaveResponse>,
 }
 
-/// Writes the weights, and the manifest last (invariant CK-1).
+/// Writes the weights and the job, and the manifest last (invariant CK-1).
 ///
 /// # Errors
 /// When one of them cannot be written.
@@ -110,8 +137,9 @@ pub(crate) async fn conclude(
     trained: Trained<'_>,
     Written { weights, saved }: Written,
 ) -> Result<Manifest, WorkerError> {
-    let own = folder.clone();
-    blocking("model files", move || own.write(DENSE, &weights)).await??;
+    let (own, job) = (folder.clone(), trained.job.to_toml());
+    let write_own = move || own.write(DENSE, &weights).and_then(|()| own.write(JOB, job.as_bytes()));
+    blocking("model files", write_own).await??;
     let manifest = Manifest {
         format: FORMAT,
         job: trained.job.name.clone(),
@@ -213,7 +241,11 @@ impl SavedModel {
         let (folder, file) = (self.folder.clone(), self.manifest.dense.clone());
         let read = move || folder.read(&file);
         let weights = blocking("model files", read).await??;
-        dense.call(move |dense| dense.model.load_safetensors(&weights)).await??;
+        let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
+        taken.map_err(|error| WorkerError::SavedModel {
+            folder: self.folder.to_string(),
+            reason: format!("{}: {error}", self.manifest.dense),
+        })?;
         let loaded = try_join_all(servers.iter().map(|server| self.load_rows(server, how))).await?;
         let loaded: u64 = loaded.iter().sum();
         if loaded == self.manifest.rows {
@@ -296,6 +328,28 @@ mod tests {
         assert!(!folder.path().join(MANIFEST).exists());
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("no model here"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_model_goes_into_its_run_or_below_the_folder_that_the_job_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut job, dense) = dense(1).await;
+        job.output.folder = folder.path().join("runs");
+        let run = RunFolder::create(&job).unwrap();
+        let (own, told) = place(&job, &run).unwrap();
+        assert_eq!((own.path(), told.as_str()), (Some(run.model().as_path()), "model"));
+        let elsewhere = folder.path().join("elsewhere");
+        job.output.model_folder = Some(elsewhere.display().to_string());
+        let (model, told) = place(&job, &run).unwrap();
+        save(&model, trained(&job), &dense, &shards()).await.unwrap();
+        assert_eq!(std::path::Path::new(&told), elsewhere.join(run.name()).join("model"));
+        assert!(std::path::Path::new(&told).join(MANIFEST).is_file());
+        let saved = Job::load(&std::path::Path::new(&told).join(JOB), &zagros_job::Overrides::none()).unwrap();
+        assert_eq!(saved.output.model_folder, job.output.model_folder);
+        job.output.model_folder = Some("below".to_owned());
+        assert!(std::path::Path::new(&place(&job, &run).unwrap().1).is_absolute());
+        job.output.model_folder = Some("gs://models".to_owned());
+        assert!(place(&job, &run).unwrap_err().to_string().contains("only s3:// and file://"));
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +17,6 @@ use zagros_plumbing::process::{Machine, peak_memory};
 use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::Encoding;
-use zagros_store::Folder;
 
 use super::blocking::blocking;
 use super::completer::Completer;
@@ -26,7 +24,7 @@ use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::passes::paths;
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
-use super::saved_model::{Trained, save};
+use super::saved_model::{Trained, place, save};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
@@ -232,9 +230,10 @@ impl Worker {
         // What was measured is kept even where the model cannot be.
         let saved = match trainer.pull_weights().await {
             Ok(()) => self.save(&trainer, outcome).await,
-            lost => lost,
+            Err(lost) => Err(lost),
         };
-        let summary = summarise(&trainer, outcome).await;
+        let model = saved.as_ref().ok().cloned().flatten();
+        let summary = summarise(&trainer, outcome, model).await;
         let written = match &summary {
             Ok(summary) => self.write(summary).await,
             Err(_) => Ok(()),
@@ -323,18 +322,19 @@ impl Worker {
         })
     }
 
-    async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<(), WorkerError> {
-        let Some(folder) = self.folder.as_ref().filter(|_| self.job.output.save_model) else { return Ok(()) };
+    /// Answers where the model is, as the summary tells it.
+    async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<Option<String>, WorkerError> {
+        let Some(run) = self.folder.as_ref().filter(|_| self.job.output.save_model) else { return Ok(None) };
         let ((steps, samples), (evaluation, validation)) = (trainer.model_age(), trainer.measures());
         let trained = Trained { job: &self.job, outcome, steps, samples, evaluation, validation };
-        let folder: PathBuf = folder.model();
-        save(&Folder::disk(&folder), trained, &trainer.dense, &trainer.client.servers()).await?;
-        self.observer.on(&Event::Saved { folder });
-        Ok(())
+        let (folder, told) = place(&self.job, run)?;
+        save(&folder, trained, &trainer.dense, &trainer.client.servers()).await?;
+        self.observer.on(&Event::Saved { folder: folder.to_string() });
+        Ok(Some(told))
     }
 }
 
-async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, WorkerError> {
+async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -> Result<Summary, WorkerError> {
     let (rows, table_bytes) = describe(trainer).await?;
     let tracker = &trainer.tracker;
     let seconds = tracker.seconds();
@@ -352,6 +352,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome) -> Result<Summary, Worke
         evaluation,
         validation,
         model_step: trainer.model_age().0,
+        model,
         choice: trainer.model.message().map(str::to_owned),
         recent,
         passes: trainer.of_passes.clone(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tracing::warn;
 use zagros_embedding_client::Rows;
-use zagros_job::{Device, Job, Precision};
+use zagros_job::Job;
 
 use super::apart::Apart;
 use super::group::Together;
@@ -14,7 +14,7 @@ use super::kernels::{Columns, gather, scatter_add};
 use super::prepared::Prepared;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
-use crate::model::{DenseModel, ModelError};
+use crate::model::{DenseModel, ModelError, without_units};
 
 /// What the thread is asked to do.
 type Work = Box<dyn FnOnce(&mut Dense) + Send>;
@@ -162,24 +162,6 @@ impl Dense {
             scatter_add(column, self.columns.width, positions, gradients, &mut into.tables[slot]);
         }
         self.metrics.spent(Stage::Scatter, started.elapsed());
-    }
-}
-
-/// The job's precision, where products in f32 are faster than in it.
-fn without_units(job: &Job) -> Option<&'static str> {
-    #[cfg(target_arch = "x86_64")]
-    let (bf16, f16) =
-        (std::arch::is_x86_feature_detected!("avx512bf16"), std::arch::is_x86_feature_detected!("avx512fp16"));
-    #[cfg(target_arch = "aarch64")]
-    let (bf16, f16) =
-        (std::arch::is_aarch64_feature_detected!("bf16"), std::arch::is_aarch64_feature_detected!("fp16"));
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let (bf16, f16) = (false, false);
-    match job.train.precision {
-        _ if job.train.device == Device::Cuda => None,
-        Precision::Bf16 if !bf16 => Some("bf16"),
-        Precision::F16 if !f16 => Some("f16"),
-        Precision::F32 | Precision::Bf16 | Precision::F16 => None,
     }
 }
 

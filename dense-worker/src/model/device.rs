@@ -6,7 +6,8 @@
 //! over workers. That costs two copies of the weights a step, a few megabytes.
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-use zagros_job::{Device, Job};
+use tch::Kind;
+use zagros_job::{Device, Job, Precision};
 
 use super::ModelError;
 
@@ -57,6 +58,33 @@ fn open(name: &str) -> Result<(), ModelError> {
             next: "put the `lib` folders of the same libtorch release for CUDA, and of CUDA, on LD_LIBRARY_PATH \
                    (docs/gpu.md)",
         }),
+    }
+}
+
+/// Whether products of such numbers are faster than those of f32 on this processor.
+pub(super) fn has_units(kind: Kind) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let (bf16, f16) =
+        (std::arch::is_x86_feature_detected!("avx512bf16"), std::arch::is_x86_feature_detected!("avx512fp16"));
+    #[cfg(target_arch = "aarch64")]
+    let (bf16, f16) =
+        (std::arch::is_aarch64_feature_detected!("bf16"), std::arch::is_aarch64_feature_detected!("fp16"));
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let (bf16, f16) = (false, false);
+    match kind {
+        Kind::BFloat16 => bf16,
+        Kind::Half => f16,
+        _ => true,
+    }
+}
+
+/// The job's precision, where it makes products no faster than f32.
+pub(crate) fn without_units(job: &Job) -> Option<&'static str> {
+    match job.train.precision {
+        _ if job.train.device == Device::Cuda => None,
+        Precision::Bf16 if !has_units(Kind::BFloat16) => Some("bf16"),
+        Precision::F16 if !has_units(Kind::Half) => Some("f16"),
+        Precision::F32 | Precision::Bf16 | Precision::F16 => None,
     }
 }
 

@@ -3,9 +3,10 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tch::nn::Path;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use zagros_job::Precision;
 
+use super::device::has_units;
 use super::{ModelError, int};
 
 /// Hands out first weights, layer after layer, from a generator of its own: libtorch's is one for
@@ -158,9 +159,12 @@ fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> R
     })
 }
 
+/// Where the processor has no units for it, of f32 that have only the digits and range of `kind`.
 fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Tensor, ModelError> {
-    let half = |tensor: &Tensor| tensor.f_to_kind(kind);
-    Ok(half(x)?.f_mm(&half(weight)?.f_tr()?)?.f_to_kind(Kind::Float)?.f_add(bias)?)
+    let factors = if x.device() != Device::Cpu || has_units(kind) { kind } else { Kind::Float };
+    let half = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_to_kind(factors);
+    let product = half(x)?.f_mm(&half(weight)?.f_tr()?)?;
+    Ok(product.f_to_kind(kind)?.f_to_kind(Kind::Float)?.f_add(bias)?)
 }
 
 fn stack(name: &str, inputs: usize, widths: &[usize], weights: &mut Weights) -> Result<Vec<Linear>, ModelError> {

@@ -27,6 +27,7 @@ use zagros_job::{Job, Model, NonFinite, Precision};
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
 use device::Place;
+pub(crate) use device::without_units;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;

@@ -140,7 +140,7 @@ impl RunFolder {
         self.path.join("tensorboard")
     }
 
-    /// The trained model; complete once `manifest.json` is in it.
+    /// The trained model, where the job names no other folder for it; complete once `manifest.json` is in it.
     #[must_use]
     pub fn model(&self) -> PathBuf {
         self.path.join("model")

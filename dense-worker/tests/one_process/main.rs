@@ -32,6 +32,7 @@ use zagros_job::{Job, Overrides, Standardise};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+use zagros_store::Folder;
 
 /// Long enough for a busy machine; every run here takes a second or so.
 const LATE: Duration = Duration::from_secs(120);
@@ -240,7 +241,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let cluster = Cluster::start(&job).await;
     let evaluate = Evaluate {
         job,
-        model: run.model(),
+        model: Folder::disk(run.model()),
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),

@@ -1,8 +1,6 @@
 //! One table across the files of a save.
 
-use std::path::PathBuf;
-
-use zagros_snapshot::{Content, Kind, Part, Reader, Rows, TableHeader, parts};
+use zagros_snapshot::{Content, Kind, Part, Rows, SavedFile, TableHeader, parts};
 use zagros_table::Element;
 
 use crate::ExportError;
@@ -10,7 +8,7 @@ use crate::ExportError;
 /// A table of a save, and what of it is wanted.
 #[derive(Clone, Debug)]
 pub struct Source {
-    files: Vec<PathBuf>,
+    files: Vec<SavedFile>,
     header: TableHeader,
     columns: Vec<Part>,
     with_marks: bool,
@@ -21,13 +19,13 @@ impl Source {
     ///
     /// # Errors
     /// When a file cannot be read, has no such table, or has another one of this name.
-    pub fn new(files: &[PathBuf], name: &str, with_state: bool) -> Result<Self, ExportError> {
+    pub fn new(files: &[SavedFile], name: &str, with_state: bool) -> Result<Self, ExportError> {
         let mut header: Option<TableHeader> = None;
-        for path in files {
-            let found = Reader::open(path)?.table(name)?.1.clone();
+        for file in files {
+            let found = file.open()?.table(name)?.1.clone();
             let problem = header.as_ref().and_then(|first| difference(first, &found));
             if let Some(problem) = problem {
-                return Err(ExportError::Differs { path: path.clone(), table: name.to_owned(), problem });
+                return Err(ExportError::Differs { path: file.path().to_owned(), table: name.to_owned(), problem });
             }
             header = header.or(Some(found));
         }
@@ -70,8 +68,8 @@ impl Source {
     /// Rows of all files, counted without reading them where the format allows.
     pub(crate) fn rows(&self) -> Result<u64, ExportError> {
         let mut rows = 0;
-        for path in &self.files {
-            let mut reader = Reader::open(path)?;
+        for file in &self.files {
+            let mut reader = file.open()?;
             let table = reader.table(&self.header.name)?.0;
             // No block is wanted: each is only asked how many rows it has.
             let counted = std::cell::Cell::new(0);
@@ -90,8 +88,8 @@ impl Source {
         &self,
         mut take: impl FnMut(Rows, u64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
-        for path in &self.files {
-            let mut reader = Reader::open(path)?;
+        for file in &self.files {
+            let mut reader = file.open()?;
             let table = reader.table(&self.header.name)?.0;
             let mut before = 0;
             while let Some(block) = reader.next(|head| head.kind == Kind::Rows && head.table as usize == table)? {

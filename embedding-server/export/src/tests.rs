@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::{Field, RowAccessor};
 use ::safetensors::{Dtype, SafeTensors};
-use zagros_snapshot::{Header, Rows, SnapshotError, TableHeader, Writer};
+use zagros_snapshot::{Header, Rows, SavedFile, SnapshotError, TableHeader, Writer};
 
 use super::*;
 
@@ -48,8 +48,12 @@ fn adagrad(folder: &Path) -> Vec<PathBuf> {
     vec![file(folder, 0, &table, &first), file(folder, 1, &table, &second)]
 }
 
+fn saved(files: &[PathBuf]) -> Vec<SavedFile> {
+    files.iter().map(SavedFile::disk).collect()
+}
+
 fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> Exported {
-    let source = Source::new(files, USER, with_state).unwrap();
+    let source = Source::new(&saved(files), USER, with_state).unwrap();
     export(&source, to, false, |_| ()).unwrap()
 }
 
@@ -142,7 +146,7 @@ fn what_cannot_be_exported_leaves_nothing() {
     let middle = bytes.len() - 60;
     bytes[middle] ^= 1;
     fs::write(&files[1], bytes).unwrap();
-    let source = Source::new(&files, USER, true).unwrap();
+    let source = Source::new(&saved(&files), USER, true).unwrap();
     for name in ["user.parquet", "user.safetensors"] {
         let error = export(&source, &folder.path().join(name), false, |_| ()).unwrap_err();
         assert!(matches!(error, ExportError::Snapshot(SnapshotError::Corrupt { .. })), "{error}");
@@ -153,7 +157,7 @@ fn what_cannot_be_exported_leaves_nothing() {
 #[test]
 fn nothing_is_replaced_unasked_and_no_format_is_guessed() {
     let folder = tempfile::tempdir().unwrap();
-    let source = Source::new(&adagrad(folder.path()), USER, false).unwrap();
+    let source = Source::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let to = folder.path().join("user.parquet");
     fs::write(&to, "mine").unwrap();
     let error = export(&source, &to, false, |_| ()).unwrap_err().to_string();
@@ -172,8 +176,8 @@ fn files_of_two_models_do_not_mix() {
     let rows = Rows { ids: vec![1], slots: bits(&[1.0, 2.0]), marks: vec![] };
     let mut files = vec![file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &rows)];
     files.push(file(folder.path(), 1, &table(USER, 1, "f32", 2, "momentum", false), &rows));
-    let error = Source::new(&files, USER, false).unwrap_err().to_string();
+    let error = Source::new(&saved(&files), USER, false).unwrap_err().to_string();
     assert!(error.contains("table `user` in") && error.contains("dim 1 of f32, 2 words of momentum"), "{error}");
-    let error = Source::new(&files, "users", false).unwrap_err().to_string();
+    let error = Source::new(&saved(&files), "users", false).unwrap_err().to_string();
     assert!(error.contains("has no table `users`; its tables are user"), "{error}");
 }

@@ -16,6 +16,7 @@ mod norms;
 mod reader;
 mod row;
 mod run;
+mod saved;
 #[cfg(test)]
 mod testing;
 mod verify;
@@ -28,6 +29,7 @@ pub use format::{BlockHead, Header, Kind, TableHeader, file_name};
 pub use norms::{Bin, Norms};
 pub use reader::Reader;
 pub use row::{Part, decode, parts};
+pub use saved::{Input, SavedFile};
 pub use verify::{Checked, file_crc, verify};
 pub use writer::{Writer, Written};
 pub use zagros_table::Rows;

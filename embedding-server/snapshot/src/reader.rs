@@ -3,12 +3,11 @@
 mod first_version;
 mod source;
 
-use std::io::{Read, Seek};
 use std::path::Path;
 
-use crate::SnapshotError;
 use crate::block::{Block, Content};
 use crate::format::{BlockHead, HEAD_BYTES, Header, Kind, MAGIC, PREAMBLE_BYTES, TableHeader, VERSION, VERSION_1};
+use crate::{Input, SnapshotError};
 use source::{Place, Source, word};
 
 /// An open file of rows.
@@ -33,11 +32,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn from_input(
-        path: &Path,
-        input: impl Read + Seek + Send + 'static,
-        bytes: u64,
-    ) -> Result<Self, SnapshotError> {
+    pub fn from_input(path: &Path, input: impl Input + 'static, bytes: u64) -> Result<Self, SnapshotError> {
         Self::start(Source::new(path, input, bytes))
     }
 

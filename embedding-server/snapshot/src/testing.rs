@@ -42,6 +42,6 @@ pub(crate) fn written(
     fill(&mut writer).unwrap();
     let crc = writer.finish().unwrap().crc;
     file.flush().unwrap();
-    assert_eq!(crate::file_crc(&path).unwrap(), crc);
+    assert_eq!(crate::file_crc(&crate::SavedFile::disk(&path)).unwrap(), crc);
     path
 }

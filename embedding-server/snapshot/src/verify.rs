@@ -1,10 +1,8 @@
 //! Reads every byte of a file and checks every checksum.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 
-use crate::{Reader, SnapshotError};
+use crate::{SavedFile, SnapshotError};
 
 /// A file that is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +21,8 @@ pub struct Checked {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn verify(path: &Path, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
-    let mut reader = Reader::open(path)?;
+pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
+    let mut reader = file.open()?;
     let mut before = 0;
     while reader.next(|_| true)?.is_some() {
         passed(reader.position() - before);
@@ -38,17 +36,17 @@ pub fn verify(path: &Path, mut passed: impl FnMut(u64)) -> Result<Checked, Snaps
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn file_crc(path: &Path) -> Result<u32, SnapshotError> {
-    let read = |source| SnapshotError::Read { path: path.to_owned(), source };
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(read)?);
+pub fn file_crc(file: &SavedFile) -> Result<u32, SnapshotError> {
+    let read = |source| SnapshotError::Read { path: file.path().to_owned(), source };
+    let mut content = BufReader::with_capacity(1 << 20, file.input()?.0);
     let mut crc = crc32fast::Hasher::new();
     loop {
-        let bytes = file.fill_buf().map_err(read)?;
+        let bytes = content.fill_buf().map_err(read)?;
         if bytes.is_empty() {
             return Ok(crc.finalize());
         }
         crc.update(bytes);
         let passed = bytes.len();
-        file.consume(passed);
+        content.consume(passed);
     }
 }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use zagros_snapshot::{Block, Clock, Content, Header, Reader, Rows, SnapshotError, TableHeader, Writer, verify};
+use zagros_snapshot::{
+    Block, Clock, Content, Header, Reader, Rows, SavedFile, SnapshotError, TableHeader, Writer, verify,
+};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -42,7 +44,7 @@ fn version_1_loads() {
     assert_eq!(blocks[0], Block { table: 0, content: rows(&[3, 1 << 40, u64::MAX], &users, &[]) });
     assert_eq!(blocks[1], Block { table: 1, content: rows(&[7, 0], &items, &[]) });
     assert_eq!(blocks.len(), 2);
-    assert_eq!(verify(&fixture("v1.zrows"), |_| ()).unwrap().version, 1);
+    assert_eq!(verify(&SavedFile::disk(fixture("v1.zrows")), |_| ()).unwrap().version, 1);
 }
 
 /// Every kind of block, narrow weights, marks, a NaN, the largest id.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
-use zagros_store::{Problem, StoreError};
+use zagros_store::{Fault, StoreError};
 use zagros_table::{ClearError, CutError, TableError};
 
 /// Why rows could not be saved or loaded.
@@ -35,7 +35,7 @@ impl StorageError {
     /// Whether an object store did not answer, or could not.
     fn is_away(&self) -> bool {
         match self {
-            Self::Folder(error) => matches!(error, StoreError::Bucket { problem: Problem::Away, .. }),
+            Self::Folder(error) => error.fault() == Fault::Away,
             Self::Write(error) | Self::Read(SnapshotError::Read { source: error, .. }) => {
                 error.kind() == io::ErrorKind::NotConnected
             }

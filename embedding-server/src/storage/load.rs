@@ -1,8 +1,11 @@
 //! Takes from saved files the rows whose buckets this server owns: a save of any number of servers loads into any.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::info;
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, Reader, SnapshotError, TableHeader};
@@ -14,10 +17,13 @@ use super::describe::{describe, difference};
 use crate::EmbeddingService;
 use crate::datapath::Owned;
 
+/// How often it is looked whether the placement is there.
+const POLL: Duration = Duration::from_millis(20);
+
 /// Reads what concerns this server twice: once to verify all of it, once to take it. A file that turns out damaged
 /// leaves memory as it was, also where what is there was to be replaced.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
-    let placement = service.placement()?;
+    let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
     let open = |file: &String| Source::open(service, &placement, Saved::new(&folder, file)?);
@@ -32,6 +38,18 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     }
     info!(rows, files = sources.len(), folder = request.folder, "rows loaded");
     Ok(LoadResponse { rows })
+}
+
+/// The worker that asks has the placement already, and this server hears of it in its own time. Nothing was done yet, so
+/// that waiting is safe where the same request again would not be.
+fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<Owned>, Refusal> {
+    let deadline = Deadline::after(service.patience);
+    loop {
+        match service.placement() {
+            Err(_) if !deadline.is_past() => std::thread::sleep(POLL),
+            placement => return placement,
+        }
+    }
 }
 
 /// A file of rows, wherever it is.

@@ -13,7 +13,7 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
 use zagros_table::Rows;
 
-use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read};
+use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
 use crate::{EmbeddingService, datapath, storage};
 
 /// Slot and mark of each row.
@@ -122,6 +122,27 @@ fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
     datapath::lookup(&saved, &lookup_of(&[(0, &[1, 2, 3]), (1, &[4])], Access::Train)).unwrap();
     let files = save(&[saved], folder.path());
     (folder, files, placed(1, 0))
+}
+
+/// A worker that goes on from a checkpoint may know the placement before this server does.
+#[test]
+fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
+    let (folder, files, _) = small();
+    let service = service(1, 0);
+    let loaded = std::thread::scope(|threads| {
+        let load = threads.spawn(|| load(&service, folder.path(), &files));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!load.is_finished(), "nothing says which rows are this server's");
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        load.join().unwrap()
+    });
+    assert_eq!(loaded, Ok(4));
+    let mut hasty = job(1);
+    hasty.cluster.patience = std::time::Duration::from_millis(1);
+    let alone = EmbeddingService::new(&hasty, ServerIndex(0), &Registry::new()).unwrap();
+    let refusal = load(&alone, folder.path(), &files).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    assert!(refusal.message.contains("embedding server 0 has no placement yet"), "{refusal}");
 }
 
 /// Invariant CK-1, from the reader's side.

@@ -172,8 +172,14 @@ pub(crate) struct Output {
     /// Folder that run folders are made in. A relative path starts at the current directory.
     #[schemars(length(min = 1))]
     pub(crate) folder: String,
-    /// Whether the trained model is saved in the run folder.
+    /// Whether the trained model is saved.
     pub(crate) save_model: bool,
+    /// Folder that the trained model is saved in, as `model` in a folder of the run's name: a path that every role reaches,
+    /// or `s3://bucket/prefix` in an S3-compatible store, with credentials and endpoint as of `checkpoint.folder`. A
+    /// relative path starts at the current directory. Default: `model` in the run folder, which every embedding server must
+    /// then reach under the same path.
+    #[schemars(length(min = 1))]
+    pub(crate) model_folder: Option<String>,
     /// Whether TensorBoard events are written to the run folder.
     pub(crate) tensorboard: bool,
     /// States that are kept where the checkpoints are while training, the best by `train.early_stop.metric`, besides the last; the best one becomes the saved model. 0 keeps none: the last state is saved then. Default: 1
@@ -184,6 +190,6 @@ pub(crate) struct Output {
 
 impl Default for Output {
     fn default() -> Self {
-        Self { folder: "runs".to_owned(), save_model: true, tensorboard: true, keep_best: None }
+        Self { folder: "runs".to_owned(), save_model: true, model_folder: None, tensorboard: true, keep_best: None }
     }
 }

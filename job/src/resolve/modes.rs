@@ -45,15 +45,20 @@ impl Resolver<'_> {
             let help = "remove it: the model is saved in the end; or train with one worker, or in mode \"hybrid\"";
             self.problem("checkpoint.every_steps", message, "with one worker only", help);
         }
-        if let Some(reason) = raw.folder.as_deref().and_then(no_folder) {
-            let help =
-                "give a path, or s3://bucket/prefix; the endpoint is told by AWS_ENDPOINT_URL in the environment";
-            self.problem("checkpoint.folder", "`checkpoint.folder` names no folder", reason, help);
-        }
+        self.names_a_folder("checkpoint.folder", raw.folder.as_deref());
         let every = Duration::from_secs_f64(raw.every_seconds);
         let keep = if apart { 0 } else { raw.keep as usize };
         let (every_steps, folder) = (raw.every_steps, raw.folder.clone());
         Checkpoint { every: (!every.is_zero()).then_some(every), every_steps, folder, keep }
+    }
+
+    /// A path, or a prefix of a bucket.
+    pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {
+        if let Some(reason) = text.and_then(no_folder) {
+            let help =
+                "give a path, or s3://bucket/prefix; the endpoint is told by AWS_ENDPOINT_URL in the environment";
+            self.problem(key, format!("`{key}` names no folder"), reason, help);
+        }
     }
 
     /// The dense network's table is the job's own.
@@ -111,6 +116,16 @@ mod tests {
         for bad in ["s3://", "s3:///prefix", "s3://key:secret@models", "gs://models", "file://disk"] {
             assert_eq!(problems(CRITEO, &with(bad)), ["`checkpoint.folder` names no folder"], "{bad}");
         }
+    }
+
+    #[test]
+    fn models_go_to_a_path_or_a_bucket() {
+        let with = |folder: &str| format!("[output]\nmodel_folder = '{folder}'\n");
+        let found = job(CRITEO, &with("s3://models/ads"));
+        assert_eq!(found.output.model_folder.as_deref(), Some("s3://models/ads"));
+        assert!(found.to_toml().contains("model_folder = \"s3://models/ads\""));
+        assert_eq!(job(CRITEO, "").output.model_folder, None);
+        assert_eq!(problems(CRITEO, &with("gs://models")), ["`output.model_folder` names no folder"]);
     }
 
     #[test]

@@ -93,8 +93,9 @@ pub struct HybridJobSpec {
     #[schemars(length(max = 32))]
     pub volumes: Vec<MountedVolume>,
     /// Where run folders and models are written, mounted at `/output`. Servers write the rows and worker 0 all else, so
-    /// with pods on several nodes it must be a claim that they can share (ReadWriteMany). Default: an empty directory
-    /// of each pod, gone with it.
+    /// with pods on several nodes it must be a claim that they can share (ReadWriteMany), unless the job's
+    /// `checkpoint.folder` and `output.model_folder` are in an object store. Default: an empty directory of each pod,
+    /// gone with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputClaim>,
     /// How the run ends, fails and is tried again.

@@ -26,10 +26,21 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Variables whose names begin with AWS_.
 pub(crate) type Environment = [(String, String)];
 
+/// Variables that are credentials, say where there are some, or that none are needed.
+const CREDENTIALS: [&str; 5] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+];
+
 /// A bucket, with a connection as the environment has it.
 pub(crate) struct Bucket {
     name: String,
     endpoint: String,
+    /// Whether the environment has credentials; without any the machine is asked for its own.
+    has_key: bool,
     pub(crate) store: AmazonS3,
     /// How long any request may take with all its retries.
     patience: Duration,
@@ -85,7 +96,8 @@ impl Bucket {
         let store = builder.build().map_err(|error| wrong(explain(&error).1))?;
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("store").build();
         let runtime = runtime.map_err(|error| wrong(format!("no thread for it: {error}")))?;
-        Ok(Self { name: name.to_owned(), endpoint: told, store, patience, runtime: Some(runtime) })
+        let has_key = CREDENTIALS.iter().any(|name| variable(name).is_some());
+        Ok(Self { name: name.to_owned(), endpoint: told, has_key, store, patience, runtime: Some(runtime) })
     }
 
     /// Starts a request.
@@ -135,6 +147,7 @@ impl Bucket {
     }
 
     pub(crate) fn error(&self, what: &'static str, key: &Key, problem: Problem, reason: String) -> StoreError {
+        let problem = if problem == Problem::Away && !self.has_key { Problem::Keyless } else { problem };
         StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
     }
 

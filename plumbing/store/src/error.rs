@@ -53,6 +53,8 @@ pub enum Problem {
     Missing,
     /// It does not answer, or says that it cannot.
     Away,
+    /// The same, and the environment has no credentials: the machine's own may be what does not answer.
+    Keyless,
     /// The environment asks for something that cannot be.
     Environment,
     /// More than an object can hold.
@@ -82,7 +84,12 @@ impl Problem {
             Self::NoBucket => "make the bucket, or correct the name after s3://",
             Self::Missing => "it may have been deleted, or never been finished",
             Self::Away => {
-                "is the store running, and is AWS_ENDPOINT_URL right? A longer `cluster.patience_seconds` waits longer"
+                "is the store running, and is AWS_ENDPOINT_URL right? `cluster.patience_seconds` of a job, or `--patience` of a \
+                 command, waits longer"
+            }
+            Self::Keyless => {
+                "there is no AWS_ACCESS_KEY_ID in the environment, so that the role of this machine or pod was asked for: \
+                 set it and AWS_SECRET_ACCESS_KEY, or give the machine a role; else, is AWS_ENDPOINT_URL right?"
             }
             Self::Environment => "correct the environment and start again",
             Self::TooLarge => "use more embedding servers",
@@ -110,7 +117,7 @@ impl StoreError {
             Self::Bucket { problem, .. } => match problem {
                 Problem::Refused | Problem::NoBucket | Problem::Environment => Fault::Setting,
                 Problem::Missing => Fault::Missing,
-                Problem::Away => Fault::Away,
+                Problem::Away | Problem::Keyless => Fault::Away,
                 Problem::TooLarge => Fault::Machine,
             },
         }
@@ -119,7 +126,7 @@ impl StoreError {
     /// As an I/O error, for what reads and writes files wherever they are.
     pub(crate) fn into_io(self) -> io::Error {
         let kind = match &self {
-            Self::Bucket { problem: Problem::Away, .. } => io::ErrorKind::NotConnected,
+            Self::Bucket { problem: Problem::Away | Problem::Keyless, .. } => io::ErrorKind::NotConnected,
             error if error.is_missing() => io::ErrorKind::NotFound,
             _ => io::ErrorKind::Other,
         };

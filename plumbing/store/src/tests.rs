@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use zagros_fake_s3::{FakeS3, Fault};
 
 use crate::upload::PART;
-use crate::{Folder, Problem, StoreError};
+use crate::{Fault as Whose, Folder, Problem, StoreError};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -175,6 +175,19 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
     let away = with("s3://models/ads", "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     assert_eq!(problem(&away), Some(Problem::Away), "{away}");
     assert!(!format!("{:?}", folder_of(&store, PATIENCE)).contains("test-"));
+}
+
+#[test]
+fn a_machine_that_has_no_role_either_is_told_which_variables_to_set() {
+    let store = FakeS3::start("models");
+    let mut environment = store.environment();
+    environment.retain(|(key, _)| !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&key.as_str()));
+    environment.push(("AWS_METADATA_ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned()));
+    let folder = Folder::open_in(&environment, "s3://models/ads", Duration::from_secs(1)).unwrap();
+    let error = folder.read("rows").unwrap_err();
+    assert_eq!(problem(&error), Some(Problem::Keyless), "{error}");
+    assert!(error.to_string().contains("there is no AWS_ACCESS_KEY_ID in the environment"), "{error}");
+    assert_eq!(error.fault(), Whose::Away);
 }
 
 #[test]

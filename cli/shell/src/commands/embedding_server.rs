@@ -7,8 +7,8 @@ use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 
 use crate::args::ServerArgs;
-use crate::checkpoints::check_checkpoints;
 use crate::exit::{Exit, Failure};
+use crate::folders::check_folders;
 use crate::role::Role;
 use crate::start::load_job;
 
@@ -21,7 +21,7 @@ pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
     // Each server writes its own rows: what is wrong with its environment is told now.
-    check_checkpoints(&role.job)?;
+    check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
     let grpc = role.bind("cluster.server_addresses", address).await?;
     let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;

@@ -12,13 +12,10 @@ use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 
 use super::workload;
-use crate::args::{BenchModel, BenchTrainArgs};
+use crate::args::{BenchModel, BenchPrecision, BenchTrainArgs};
 use crate::embedded::Embedded;
 use crate::meter::{Meter, Window};
 use crate::report;
-
-/// Steps before the counted ones: tables grow, caches warm, threads start.
-const WARM_UP: u64 = 20;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -27,6 +24,7 @@ struct Figures {
     model: &'static str,
     dim: usize,
     torch_threads: usize,
+    precision: BenchPrecision,
     staleness: usize,
     samples: u64,
     /// User and system time of the whole process over samples.
@@ -51,7 +49,7 @@ struct Split {
 
 /// Warms up, counts, prints.
 pub(crate) async fn train(args: BenchTrainArgs) -> Result<Exit, Failure> {
-    let (warm_up, counted) = if args.quick { (2, 3) } else { (WARM_UP, args.steps) };
+    let (warm_up, counted) = if args.quick { (2, 3) } else { (args.warm, args.steps) };
     let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
     let window = run(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
@@ -70,8 +68,18 @@ fn job(args: &BenchTrainArgs, steps: u64) -> Result<Job, Failure> {
         BenchModel::Ffnn => "kind = \"ffnn\"\nhidden = [1024, 512, 256]",
     };
     let (threads, staleness) = (args.threads, args.staleness);
-    let train = format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}");
+    let precision = name(args.precision);
+    let train =
+        format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}\nprecision = \"{precision}\"");
     workload::job(&workload::job_text(args.dim, model, &train, ""))
+}
+
+fn name(precision: BenchPrecision) -> &'static str {
+    match precision {
+        BenchPrecision::F32 => "f32",
+        BenchPrecision::Bf16 => "bf16",
+        BenchPrecision::F16 => "f16",
+    }
 }
 
 /// What happened between the end of the warm-up and the last step.
@@ -112,6 +120,7 @@ fn figures(args: &BenchTrainArgs, window: &Window) -> Figures {
         },
         dim: args.dim,
         torch_threads: args.threads,
+        precision: args.precision,
         staleness: args.staleness,
         samples: window.samples,
         cpu_us_per_sample: window.cpu_seconds / samples * 1e6,
@@ -130,8 +139,9 @@ fn figures(args: &BenchTrainArgs, window: &Window) -> Figures {
 }
 
 fn print(figures: &Figures) {
-    let Figures { workload, model, dim, torch_threads, staleness, samples, loss, .. } = figures;
-    out!("{workload}: {model}, dim {dim}, {torch_threads} torch thread(s), staleness {staleness}");
+    let Figures { workload, model, dim, torch_threads, precision, staleness, samples, loss, .. } = figures;
+    let precision = name(*precision);
+    out!("{workload}: {model}, dim {dim}, {torch_threads} torch thread(s), {precision}, staleness {staleness}");
     out!("  {samples} samples after the warm-up, last loss {loss:.4}");
     out!("  {:>9.1} µs of CPU a sample, all threads", figures.cpu_us_per_sample);
     out!("  {:>9.0} samples/s", figures.samples_per_second);

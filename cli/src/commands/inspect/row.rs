@@ -3,7 +3,7 @@
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Found, Header, Reader, TableHeader, bucket, decode, find, holds, parts};
+use zagros_snapshot::{Found, Header, TableHeader, bucket, decode, find, holds, parts};
 
 use super::draw::number;
 use super::model::Model;
@@ -32,8 +32,8 @@ struct RowReport {
 /// Prints the row, or says where it would be.
 pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
     let mut would_be = Vec::new();
-    for path in &model.files {
-        let reader = Reader::open(path).map_err(failed)?;
+    for file in &model.files {
+        let reader = file.open().map_err(failed)?;
         let header = reader.header().clone();
         let saved = reader.table(table).map_err(failed)?.1.clone();
         let bucket = bucket(&header, &saved, id);
@@ -41,10 +41,10 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
             continue;
         }
         if let Some(found) = find(reader, table, id).map_err(failed)? {
-            print(&RowReport::of(&saved, id, file_name(path), bucket, &found), &saved, json)?;
+            print(&RowReport::of(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
             return Ok(Exit::Success);
         }
-        would_be.push(place(&header, file_name(path), bucket));
+        would_be.push(place(&header, file_name(file.path()), bucket));
     }
     Err(missing(table, id, &would_be))
 }

@@ -61,8 +61,8 @@ pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit
 fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
-    for path in &model.files {
-        let reader = Reader::open(path).map_err(failed)?;
+    for file in &model.files {
+        let reader = file.open().map_err(failed)?;
         if let Some(only) = only {
             reader.table(only).map_err(failed)?;
         }

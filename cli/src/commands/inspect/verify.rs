@@ -5,7 +5,7 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::Manifest;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Checked, file_crc};
+use zagros_snapshot::{Checked, SavedFile, file_crc};
 
 use super::model::Model;
 use super::{file_name, progress};
@@ -23,11 +23,11 @@ struct FileReport {
 /// Checks all files, also after a damaged one.
 pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     let bar = progress(model);
-    let check = |(number, path): (usize, &std::path::PathBuf)| {
+    let check = |(number, saved): (usize, &SavedFile)| {
         let expected = model.manifest.as_ref().and_then(|manifest| manifest.row_crcs.get(number).copied());
-        let checked = zagros_snapshot::verify(path, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
-        let checked = checked.and_then(|checked| compare(path, expected).map(|()| checked));
-        FileReport::of(file_name(path), checked)
+        let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
+        let checked = checked.and_then(|checked| compare(saved, expected).map(|()| checked));
+        FileReport::of(file_name(saved.path()), checked)
     };
     let files: Vec<FileReport> = model.files.iter().enumerate().map(check).collect();
     bar.finish_and_clear();
@@ -41,11 +41,14 @@ pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
 }
 
 /// That the file is the one that the model was saved with.
-fn compare(path: &std::path::Path, expected: Option<u32>) -> Result<(), String> {
+fn compare(file: &SavedFile, expected: Option<u32>) -> Result<(), String> {
     let Some(expected) = expected else { return Ok(()) };
-    let found = file_crc(path).map_err(|error| error.to_string())?;
+    let found = file_crc(file).map_err(|error| error.to_string())?;
     let told = || {
-        format!("{} is of another save: the manifest says CRC-32 {expected:08x}, it has {found:08x}", path.display())
+        format!(
+            "{} is of another save: the manifest says CRC-32 {expected:08x}, it has {found:08x}",
+            file.path().display()
+        )
     };
     if found == expected { Ok(()) } else { Err(told()) }
 }

@@ -15,7 +15,7 @@ use zagros_plumbing::Deadline;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage};
 use zagros_store::{Folder, StoreError};
 
-use super::point::{JOB, OPTIMIZER, TRAINING, all, complete, folder_of};
+use super::point::{OPTIMIZER, TRAINING, all, complete, folder_of};
 use super::training::{FORMAT, FileSize, Reader, Training};
 use crate::control::blocking::blocking;
 use crate::control::peers::Peers;
@@ -266,11 +266,10 @@ impl Writing {
         let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
         let saved = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
-        let (own, text) = (folder.clone(), job.to_toml());
+        let own = folder.clone();
         let write_own = move || {
             own.write(OPTIMIZER, &optimizer)?;
-            own.write(TRAINING, &to_json(&training))?;
-            own.write(JOB, text.as_bytes())
+            own.write(TRAINING, &to_json(&training))
         };
         blocking("checkpoint", write_own).await??;
         let outcome = Outcome::Interrupted;

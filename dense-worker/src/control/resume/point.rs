@@ -9,7 +9,7 @@ use zagros_store::{Folder, StoreError};
 use super::Training;
 use super::home::Home;
 use super::training::FORMAT;
-use crate::control::saved_model::MANIFEST;
+use crate::control::saved_model::{JOB, MANIFEST};
 use crate::error::WorkerError;
 use crate::report::{RunFolder, RunLock};
 
@@ -18,7 +18,6 @@ const PREFIX: &str = "resume-";
 /// Beside the model.
 pub(super) const TRAINING: &str = "training.json";
 pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
-pub(super) const JOB: &str = "job.toml";
 
 /// A checkpoint that a run can go on from.
 #[derive(Clone, Debug)]

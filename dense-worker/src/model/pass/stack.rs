@@ -1,6 +1,6 @@
 //! One chunk of a batch through a stack of linear layers, forward and backward.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 use zagros_job::Precision;
 use zagros_table::wide::wide;
 
@@ -9,6 +9,7 @@ use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
 use super::{Course, Share};
 use crate::model::ModelError;
+use crate::model::device::has_units;
 use crate::model::mlp::{Dropout, Mlp};
 
 /// A stack's layers with the memory of one chunk.
@@ -35,6 +36,12 @@ struct Layer {
     activate: bool,
 }
 
+/// What the copies of products in this precision are made of; none of those in f32.
+fn half(precision: Precision) -> Option<Kind> {
+    let kind = if has_units(Kind::BFloat16) { Kind::BFloat16 } else { Kind::Float };
+    (precision == Precision::Bf16).then_some(kind)
+}
+
 impl Stack {
     /// For chunks of up to `rows` samples. `gradients` are where those of the variables go, in their order.
     pub(super) fn new(
@@ -50,7 +57,7 @@ impl Stack {
             let (Some(d_weight), Some(d_bias)) = (gradients.next(), gradients.next()) else { return Err(missing) };
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
-                products: Products::new(weight, rows, mlp.precision_of(activate) == Precision::Bf16)?,
+                products: Products::new(weight, rows, half(mlp.precision_of(activate)))?,
                 bias: bias.f_detach()?,
                 d_weight,
                 d_bias,

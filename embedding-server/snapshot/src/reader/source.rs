@@ -1,21 +1,16 @@
 //! A file that is read forwards, with errors that say where in it.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::SnapshotError;
 use crate::format::CRC_BYTES;
-
-/// Bytes in an order that can be left.
-pub(super) trait Bytes: Read + Seek + Send {}
-
-impl<T: Read + Seek + Send> Bytes for T {}
+use crate::{Input, SnapshotError};
 
 /// A file of which so much was read.
 pub(super) struct Source {
     path: PathBuf,
-    from: BufReader<Box<dyn Bytes>>,
+    from: BufReader<Box<dyn Input>>,
     offset: u64,
     /// Bytes not read yet: a length that claims more is refused before memory is taken for it.
     left: u64,
@@ -37,8 +32,8 @@ impl Source {
     }
 
     /// `bytes` of a file that is called `path`.
-    pub(super) fn new(path: &Path, from: impl Read + Seek + Send + 'static, bytes: u64) -> Self {
-        let from: Box<dyn Bytes> = Box::new(from);
+    pub(super) fn new(path: &Path, from: impl Input + 'static, bytes: u64) -> Self {
+        let from: Box<dyn Input> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
     }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{header, rows_of, written};
-use crate::{Clock, Rows, Writer, verify};
+use crate::{Clock, Rows, SavedFile, Writer, verify};
 
 fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
     let mut reader = Reader::open(path)?;
@@ -76,7 +76,7 @@ fn a_file_without_tables_is_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let empty = Header { tables: Vec::new(), ..header(8) };
     let path = written(folder.path(), &empty, |writer| writer.clock(Clock::default()));
-    assert_eq!(verify(&path, |_| ()).unwrap().blocks, 1);
+    assert_eq!(verify(&SavedFile::disk(&path), |_| ()).unwrap().blocks, 1);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn any_flipped_bit_and_any_cut_is_noticed_by_name() {
     let good = fs::read(&path).unwrap();
     let refused = |bytes: &[u8], what: String| {
         fs::write(&path, bytes).unwrap();
-        let error = verify(&path, |_| ()).expect_err(&what).to_string();
+        let error = verify(&SavedFile::disk(&path), |_| ()).expect_err(&what).to_string();
         assert!(error.contains("rows-0-of-1.zrows"), "{what}: {error}");
     };
     for position in 0..good.len() {
@@ -111,7 +111,7 @@ fn any_flipped_bit_and_any_cut_is_noticed_by_name() {
     refused(&[&good[..], &[0]].concat(), "a byte too many".to_owned());
     fs::write(&path, &good).unwrap();
     let mut passed = 0;
-    let checked = verify(&path, |bytes| passed += bytes).unwrap();
+    let checked = verify(&SavedFile::disk(&path), |bytes| passed += bytes).unwrap();
     assert_eq!((checked.blocks, checked.rows, checked.bytes, checked.version), (4, 3, good.len() as u64, 2));
     assert_eq!(passed, checked.bytes);
 }
@@ -129,9 +129,11 @@ fn damage_is_told_with_block_place_and_both_checksums() {
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let offset = bytes.len() - 48 - 4 - 3 * (8 + 16) - 28;
-    let SnapshotError::Corrupt { expected, found, .. } = verify(&path, |_| ()).unwrap_err() else { panic!("corrupt") };
+    let SnapshotError::Corrupt { expected, found, .. } = verify(&SavedFile::disk(&path), |_| ()).unwrap_err() else {
+        panic!("corrupt")
+    };
     assert_ne!(expected, found);
-    let told = verify(&path, |_| ()).unwrap_err().to_string();
+    let told = verify(&SavedFile::disk(&path), |_| ()).unwrap_err().to_string();
     let place = format!(
         "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x} and has {found:08x}"
     );
@@ -223,6 +225,6 @@ proptest! {
         bytes.extend(crc32fast::hash(&head).to_le_bytes());
         bytes.extend(junk);
         fs::write(&path, &bytes).unwrap();
-        prop_assert!(verify(&path, |_| ()).is_err());
+        prop_assert!(verify(&SavedFile::disk(&path), |_| ()).is_err());
     }
 }

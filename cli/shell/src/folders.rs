@@ -1,29 +1,35 @@
-//! Whether checkpoints can be written where the job wants them.
+//! Whether checkpoints and the model can be written where the job wants them.
 
 use zagros_job::Job;
 use zagros_store::{Fault, Folder, StoreError};
 
 use crate::exit::{Exit, Failure};
 
-/// That checkpoints can be written where the job wants them, before anything else is done: a bucket that is not there
-/// or credentials that are wrong would be noticed only by the first checkpoint.
+/// That checkpoints and the model can be written where the job wants them, before anything else is done: a bucket that is
+/// not there or credentials that are wrong would be noticed only by the first checkpoint, or when all is trained.
 ///
 /// # Errors
 /// What is wrong, where, and what to do.
-pub fn check_checkpoints(job: &Job) -> Result<(), Failure> {
-    let are_written = job.checkpoint.keep > 0 || job.output.keep_best > 0;
-    let Some(folder) = job.checkpoint.folder.as_ref().filter(|_| are_written) else { return Ok(()) };
-    // Requests to a store take as long as the job is patient.
-    Folder::open(folder, job.cluster.patience).and_then(|folder| folder.check()).map_err(failed)
+pub fn check_folders(job: &Job) -> Result<(), Failure> {
+    let are_kept = job.checkpoint.keep > 0 || job.output.keep_best > 0;
+    let checkpoints = job.checkpoint.folder.as_ref().filter(|_| are_kept);
+    let model = job.output.model_folder.as_ref().filter(|_| job.output.save_model);
+    for (key, folder) in [("checkpoint.folder", checkpoints), ("output.model_folder", model)] {
+        let Some(folder) = folder else { continue };
+        // Requests to a store take as long as the job is patient.
+        let checked = Folder::open(folder, job.cluster.patience).and_then(|folder| folder.check());
+        checked.map_err(|error| failed(error, key))?;
+    }
+    Ok(())
 }
 
-fn failed(error: StoreError) -> Failure {
+fn failed(error: StoreError, key: &str) -> Failure {
     let exit = match error.fault() {
         Fault::Setting => Exit::Usage,
         Fault::Away => Exit::Cluster,
         Fault::Missing | Fault::Machine => Exit::Data,
     };
-    Failure::new(exit, miette::miette!("{error} (`checkpoint.folder`)"))
+    Failure::new(exit, miette::miette!("{error} (`{key}`)"))
 }
 
 #[cfg(test)]
@@ -37,7 +43,7 @@ mod tests {
     }
 
     fn told(job: &Job) -> Option<String> {
-        check_checkpoints(job).err().map(|failure| format!("{failure:?}"))
+        check_folders(job).err().map(|failure| format!("{failure:?}"))
     }
 
     #[test]
@@ -58,6 +64,10 @@ mod tests {
         assert_eq!(told(&job), None);
         job.checkpoint.folder = Some("gs://models".to_owned());
         job.checkpoint.keep = 0;
+        assert_eq!(told(&job), None);
+        job.output.model_folder = Some("gs://models".to_owned());
+        assert!(told(&job).is_some_and(|told| told.contains("`output.model_folder`")));
+        job.output.save_model = false;
         assert_eq!(told(&job), None);
     }
 

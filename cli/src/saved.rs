@@ -1,0 +1,210 @@
+//! A saved model that is named on the command line: by its own folder or its run's, on a disk or in a store.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use zagros_dense_worker::WorkerError;
+use zagros_job::Job;
+use zagros_shell::{Exit, Failure, parse_job};
+use zagros_store::{Folder, StoreError};
+
+use crate::resume::failed;
+
+/// Written last: a folder without it holds no model.
+pub(crate) const MANIFEST: &str = "manifest.json";
+/// The job that a model was trained by.
+const JOB: &str = "job.toml";
+/// What a run did, in its folder.
+const SUMMARY: &str = "summary.json";
+/// A run's model, below its folder.
+const MODEL: &str = "model";
+
+/// Where a model is.
+#[derive(Debug)]
+pub(crate) struct SavedModel {
+    /// With the manifest.
+    pub(crate) folder: Folder,
+    /// Of its run, where that is known: models of the first release have their job there alone.
+    run: Option<Folder>,
+}
+
+impl SavedModel {
+    /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`, whose requests take `patience`
+    /// at most.
+    ///
+    /// # Errors
+    /// When there is none, with what is there instead; when a store cannot be asked.
+    pub(crate) fn find(named: &Path, patience: Duration) -> Result<Self, Failure> {
+        let place = open(named, patience)?;
+        if has_manifest(&place)? {
+            // `.` has no parent by name.
+            let whole = place.path().and_then(|path| path.canonicalize().ok());
+            let run = whole.as_deref().and_then(Path::parent).map(Folder::disk);
+            return Ok(Self { folder: place, run });
+        }
+        if let Some(folder) = told_by_run(&place, patience)? {
+            if !has_manifest(&folder)? {
+                let what = format!("the model of {place} was saved in {folder}, and there is no {MANIFEST} any more");
+                return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
+            }
+            return Ok(Self { folder, run: Some(place) });
+        }
+        let inside = place.join(MODEL);
+        if has_manifest(&inside)? {
+            return Ok(Self { folder: inside, run: Some(place) });
+        }
+        Err(no_model(&place))
+    }
+
+    /// The job that it was trained by, with changes to it.
+    ///
+    /// # Errors
+    /// When it is not there, or the changes do not fit it.
+    pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
+        for folder in [Some(&self.folder), self.run.as_ref()].into_iter().flatten() {
+            let text = match folder.read(JOB) {
+                Err(error) if error.is_missing() => continue,
+                text => text.map_err(refused)?,
+            };
+            let path = PathBuf::from(format!("{folder}/{JOB}"));
+            let text = String::from_utf8(text).map_err(|error| {
+                let help = "put the run's job.toml there again";
+                Failure::with_help(Exit::Data, format!("{} is damaged: {error}", path.display()), help)
+            })?;
+            return parse_job(&text, &path, sets);
+        }
+        let help = "models of earlier releases have it in their run folder alone: put that file beside the manifest";
+        Err(Failure::with_help(Exit::Data, format!("{} has no {JOB}, which its data are read by", self.folder), help))
+    }
+}
+
+/// Where a run on this disk says that it saved its model, where that is not in its folder.
+fn told_by_run(run: &Folder, patience: Duration) -> Result<Option<Folder>, Failure> {
+    #[derive(Deserialize)]
+    struct Told {
+        model: Option<PathBuf>,
+    }
+    let text = run.path().and_then(|path| std::fs::read(path.join(SUMMARY)).ok());
+    let told = text.and_then(|text| serde_json::from_slice::<Told>(&text).ok()).and_then(|told| told.model);
+    let elsewhere = told.filter(|model| model.is_absolute() || url(model).is_some());
+    elsewhere.map(|model| open(&model, patience)).transpose()
+}
+
+/// A folder by what was typed.
+pub(crate) fn open(named: &Path, patience: Duration) -> Result<Folder, Failure> {
+    match url(named) {
+        Some(url) => Folder::open(url, patience).map_err(refused),
+        None => Ok(Folder::disk(named)),
+    }
+}
+
+/// The text of a name that is no path.
+pub(crate) fn url(named: &Path) -> Option<&str> {
+    named.to_str().filter(|text| text.contains("://"))
+}
+
+/// What a store or a disk refused, with its exit code.
+pub(crate) fn refused(error: StoreError) -> Failure {
+    failed(WorkerError::from(error))
+}
+
+fn has_manifest(folder: &Folder) -> Result<bool, Failure> {
+    folder.has(MANIFEST).map_err(refused)
+}
+
+/// What is there instead.
+fn no_model(place: &Folder) -> Failure {
+    if place.path().is_some_and(|path| !path.exists()) {
+        return Failure::with_help(Exit::Data, format!("{place} does not exist"), HELP);
+    }
+    if [place.clone(), place.join(MODEL)].iter().filter_map(Folder::path).any(has_rows) {
+        // Rows without a manifest are of a save that did not end.
+        let what = format!("{place} has rows but no {MANIFEST}: the save did not finish");
+        return Failure::with_help(Exit::Data, what, "name one of its .zrows files for `zagros inspect` alone");
+    }
+    let what = format!("{place} holds no model: there is no {MANIFEST}, nor one in {MODEL}/");
+    let mut inside = match place.path() {
+        // A bucket that is not there is told only now: who asks for one object is told that it is not there.
+        None => match place.folders() {
+            Ok(folders) => folders,
+            Err(error) => return refused(error),
+        },
+        Some(_) => Vec::new(),
+    };
+    inside.sort_unstable();
+    match inside.as_slice() {
+        [] => Failure::with_help(Exit::Data, what, HELP),
+        inside => Failure::with_help(Exit::Data, what, format!("give one of the folders in it: {}", inside.join(", "))),
+    }
+}
+
+const HELP: &str = "give a run folder, or the folder of a model or checkpoint, also s3://bucket/…; a run that failed, or \
+                    one with output.save_model = false, has no model";
+
+fn has_rows(folder: &Path) -> bool {
+    let is_rows = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "zrows");
+    std::fs::read_dir(folder).is_ok_and(|entries| entries.filter_map(Result::ok).any(is_rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const TEXT: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
+
+    fn told<T: std::fmt::Debug>(refused: Result<T, Failure>) -> String {
+        format!("{:?}", refused.unwrap_err())
+    }
+
+    #[test]
+    fn a_model_is_found_by_its_run_or_its_own_folder_and_its_job_with_it() {
+        let run = tempfile::tempdir().unwrap();
+        let model = run.path().join(MODEL);
+        std::fs::create_dir(&model).unwrap();
+        std::fs::write(model.join(MANIFEST), "{}").unwrap();
+        let find = |path: &Path| SavedModel::find(path, PATIENCE).unwrap();
+        assert!(told(find(run.path()).job(&[])).contains("has no job.toml"));
+        // Of the first release.
+        std::fs::write(run.path().join(JOB), TEXT).unwrap();
+        for named in [run.path(), &model] {
+            assert_eq!(find(named).folder.path(), Some(model.as_path()));
+            assert_eq!(find(named).job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
+        }
+        std::fs::write(model.join(JOB), TEXT.replace("ads", "own")).unwrap();
+        assert_eq!(find(run.path()).job(&[]).unwrap().name, "own");
+        std::fs::write(model.join(JOB), [0xff]).unwrap();
+        assert!(told(find(run.path()).job(&[])).contains("job.toml is damaged"));
+    }
+
+    #[test]
+    fn a_run_says_where_its_model_is() {
+        let (run, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let summary = |model: &str| std::fs::write(run.path().join(SUMMARY), format!("{{\"model\":{model}}}")).unwrap();
+        let own = run.path().join(MODEL);
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join(MANIFEST), "{}").unwrap();
+        let find = || SavedModel::find(run.path(), PATIENCE);
+        for inside in ["null", "\"model\""] {
+            summary(inside);
+            assert_eq!(find().unwrap().folder.path(), Some(own.as_path()));
+        }
+        summary(&format!("\"{}\"", elsewhere.path().display()));
+        assert!(told(find()).contains("and there is no manifest.json any more"));
+        std::fs::write(elsewhere.path().join(MANIFEST), "{}").unwrap();
+        assert_eq!(find().unwrap().folder.path(), Some(elsewhere.path()));
+    }
+
+    #[test]
+    fn what_holds_no_model_says_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let find = |path: &Path| told(SavedModel::find(path, PATIENCE));
+        assert!(find(&folder.path().join("none")).contains("none does not exist"));
+        assert!(find(folder.path()).contains("holds no model: there is no manifest.json"));
+        std::fs::write(folder.path().join("rows-0-of-1.zrows"), "").unwrap();
+        assert!(find(folder.path()).contains("the save did not finish"));
+        let scheme = find(Path::new("gs://models/ads"));
+        assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are known"), "{scheme}");
+    }
+}

@@ -1,0 +1,111 @@
+//! A file of rows, wherever it lies: on a disk, or where whoever names it knows how to open it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{Reader, SnapshotError};
+
+/// What a file is read through.
+pub trait Input: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Input for T {}
+
+/// Opens a file; answers its size in bytes too.
+type Open = dyn Fn() -> io::Result<(Box<dyn Input>, u64)> + Send + Sync;
+
+/// A file of rows that is opened anew each time that it is read.
+#[derive(Clone)]
+pub struct SavedFile {
+    path: PathBuf,
+    open: Arc<Open>,
+}
+
+impl SavedFile {
+    /// On a disk.
+    #[must_use]
+    pub fn disk(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let file = path.clone();
+        let open = move || {
+            let file = File::open(&file)?;
+            let bytes = file.metadata()?.len();
+            Ok((Box::new(file) as Box<dyn Input>, bytes))
+        };
+        Self { path, open: Arc::new(open) }
+    }
+
+    /// Anywhere: errors call it `path`, and `open` answers its content and how many bytes that is.
+    pub fn new<I: Input + 'static>(
+        path: impl Into<PathBuf>,
+        open: impl Fn() -> io::Result<(I, u64)> + Send + Sync + 'static,
+    ) -> Self {
+        let open = move || open().map(|(input, bytes)| (Box::new(input) as Box<dyn Input>, bytes));
+        Self { path: path.into(), open: Arc::new(open) }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its content from the start, and its size in bytes.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn input(&self) -> Result<(Box<dyn Input>, u64), SnapshotError> {
+        (self.open)().map_err(|source| SnapshotError::Read { path: self.path.clone(), source })
+    }
+
+    /// Reads its header.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn open(&self) -> Result<Reader, SnapshotError> {
+        let (input, bytes) = self.input()?;
+        Reader::from_input(&self.path, input, bytes)
+    }
+}
+
+impl fmt::Debug for SavedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SavedFile").field(&self.path).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::testing::{header, rows_of, written};
+    use crate::{file_crc, verify};
+
+    #[test]
+    fn a_file_is_read_again_and_again_wherever_it_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &header(8), |writer| writer.rows(0, &rows_of(0..3, 4, false)));
+        let bytes = fs::read(&path).unwrap();
+        let content = bytes.clone();
+        let elsewhere =
+            SavedFile::new("s3://a/b.zrows", move || Ok((Cursor::new(content.clone()), content.len() as u64)));
+        let here = SavedFile::disk(&path);
+        assert_eq!(verify(&elsewhere, |_| ()).unwrap(), verify(&here, |_| ()).unwrap());
+        assert_eq!(file_crc(&elsewhere).unwrap(), file_crc(&here).unwrap());
+        assert_eq!(elsewhere.input().unwrap().1, bytes.len() as u64);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_or_is_damaged_is_called_by_its_name() {
+        let away = SavedFile::new("s3://a/b.zrows", || Err::<(Cursor<Vec<u8>>, u64), _>(io::Error::other("away")));
+        let told = away.open().err().unwrap().to_string();
+        assert_eq!(told, "cannot read s3://a/b.zrows: away");
+        let other = SavedFile::new("s3://a/c.zrows", || Ok((Cursor::new(b"no rows at all".to_vec()), 14)));
+        let told = other.open().err().unwrap().to_string();
+        assert!(told.starts_with("s3://a/c.zrows is not a file of rows"), "{told}");
+    }
+}

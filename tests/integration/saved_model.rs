@@ -1,0 +1,218 @@
+//! Models in an S3-compatible object store: written, found, scored and inspected there, and what is wrong with one told
+//! by its name.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_fake_s3::{FakeS3, Fault};
+use zagros_tests::Run;
+
+use crate::fixture::Fixture;
+use crate::resume::end;
+
+/// A store, and runs that know of it.
+fn stored(rows: u32) -> (FakeS3, Fixture) {
+    let store = FakeS3::start("models");
+    let fixture = Fixture::new(rows).with_environment(store.environment());
+    (store, fixture)
+}
+
+/// As the fixture's, but for one variable.
+fn with(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
+    let mut environment = store.environment();
+    environment.retain(|(key, _)| key != name);
+    environment.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+    fixture.with_environment(environment)
+}
+
+fn json(run: Run) -> Value {
+    serde_json::from_str(&run.expect(0).stdout).expect("JSON")
+}
+
+/// Folder of the newest checkpoint, below the bucket, of a run that was stopped.
+fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
+    let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.folder=s3://models/ads"];
+    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+    let mut run = fixture.start(["up", "job.toml", "--servers", "2"].into_iter().chain(sets));
+    run.wait_for_line("checkpoint after step");
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let manifests = store.keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
+    manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")
+}
+
+/// Copies what is below a folder of the store.
+fn copy(store: &FakeS3, folder: &str, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for key in store.keys().iter().filter(|key| key.starts_with(folder)) {
+        let name = key.rsplit('/').next().expect("a name");
+        std::fs::write(to.join(name), store.object(key).expect("it is there")).expect("it is copied");
+    }
+}
+
+fn damage(store: &FakeS3, key: &str) -> Vec<u8> {
+    let good = store.object(key).expect("an object");
+    let mut bytes = good.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    store.put(key, bytes);
+    good
+}
+
+#[test]
+fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
+    let (store, fixture) = stored(20_000);
+    let folder = checkpoint(&store, &fixture);
+    let url = format!("s3://models/{folder}");
+    copy(&store, &folder, &fixture.path("copy"));
+    // Nothing of the run is needed.
+    std::fs::remove_dir_all(fixture.path("runs")).expect("the runs are gone");
+    let scored = json(fixture.zagros(["eval", &url, "--json"]));
+    assert_eq!(scored["samples"], 4000);
+    assert_eq!(scored, json(fixture.zagros(["eval", "copy", "--json"])));
+    for more in [&["--json"][..], &["--table", "C1", "--json"], &["--verify", "--json"]] {
+        let there = json(fixture.zagros([&["inspect", url.as_str()], more].concat()));
+        assert_eq!(there, json(fixture.zagros([&["inspect", "copy"], more].concat())), "{more:?}");
+    }
+    let rows = format!("{url}/rows-1-of-2.zrows");
+    let tables = json(fixture.zagros(["inspect", &rows, "--json"]));
+    assert_eq!(tables.as_array().map(Vec::len), Some(26));
+    let export = ["inspect", &url, "--table", "C1", "--export", "c1.parquet"];
+    fixture.zagros(export).expect(0);
+    assert!(fixture.path("c1.parquet").is_file());
+    // Nothing was written to look at it.
+    let written = store.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    fixture.zagros(["eval", &url]).expect(0);
+    assert_eq!(store.requests().iter().filter(|request| request.starts_with("PUT")).count(), written);
+}
+
+#[test]
+fn what_is_missing_or_damaged_in_a_store_is_named() {
+    let (store, fixture) = stored(20_000);
+    let folder = checkpoint(&store, &fixture);
+    let url = format!("s3://models/{folder}");
+    let above = url.rsplit_once('/').expect("a run").0;
+    for command in ["eval", "inspect"] {
+        fixture.zagros([command, above]).expect(3).says(&["holds no model", "give one of the folders in it: resume-"]);
+        fixture.zagros([command, "s3://models/none"]).expect(3).says(&["s3://models/none holds no model"]);
+    }
+    let rows = format!("{folder}/rows-0-of-2.zrows");
+    let good = damage(&store, &rows);
+    let told = format!("s3://models/{rows} is damaged");
+    fixture.zagros(["eval", &url]).expect(4).says(&[&told, "CRC-32"]);
+    fixture.zagros(["inspect", &url]).expect(3).says(&[&told]);
+    let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
+    assert!(verified.stdout.contains(&format!("s3://models/{rows}")), "{}", verified.stdout);
+    store.remove(&rows);
+    fixture.zagros(["inspect", &url]).expect(3).says(&[&format!("cannot read s3://models/{rows}"), "it is not there"]);
+    store.put(&rows, good);
+    let dense = format!("{folder}/dense.safetensors");
+    let bytes = store.object(&dense).expect("weights");
+    store.put(&dense, &bytes[..bytes.len() / 2]);
+    fixture.zagros(["eval", &url]).expect(3).says(&[&url, "dense.safetensors"]);
+    store.remove(&format!("{folder}/job.toml"));
+    fixture.zagros(["eval", &url]).expect(3).says(&[&url, "has no job.toml"]);
+    store.put(&format!("{folder}/manifest.json"), "{");
+    fixture.zagros(["inspect", &url]).expect(3).says(&[&format!("{url}/manifest.json is damaged")]);
+}
+
+#[test]
+fn a_store_that_cannot_be_asked_for_a_model_is_told() {
+    let (store, fixture) = stored(500);
+    for command in ["eval", "inspect"] {
+        let ask = |fixture: &Fixture, url: &str| fixture.zagros([command, url, "--patience", "2"]);
+        ask(&fixture, "s3://other/ads").expect(2).says(&["there is no such bucket"]);
+        ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are known"]);
+    }
+    let wrong = with(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
+    let told =
+        wrong.zagros(["eval", "s3://models/ads"]).expect(2).says(&["the request was refused; check AWS_ACCESS_KEY_ID"]);
+    assert!(!told.stderr.contains("someone-else") && !told.stderr.contains("test-secret"), "{}", told.stderr);
+    let half = with(&store, wrong, "AWS_ACCESS_KEY_ID", None);
+    half.zagros(["eval", "s3://models/ads"]).expect(2).says(&["correct the environment"]);
+    let away = with(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
+    let told = away.zagros(["eval", "s3://models/ads", "--patience", "2"]).expect(4);
+    told.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--patience"]);
+}
+
+const TO_STORE: &str = "output.model_folder=s3://models/ads";
+
+/// Keys of a run's model.
+fn model(store: &FakeS3) -> Vec<String> {
+    store.keys().into_iter().filter(|key| key.contains("/model/")).collect()
+}
+
+#[test]
+fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
+    let (store, fixture) = stored(20_000);
+    let ran = fixture.zagros(["up", "job.toml", "--servers", "2", "--set", TO_STORE]).expect(0);
+    let folder = fixture.run_folder();
+    let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+    let url = format!("s3://models/ads/{name}/model");
+    ran.says(&[&url]);
+    let files = ["dense.safetensors", "job.toml", "manifest.json", "rows-0-of-2.zrows", "rows-1-of-2.zrows"];
+    assert_eq!(model(&store), files.map(|file| format!("ads/{name}/model/{file}")));
+    assert!(!folder.join("model").exists());
+    let summary = fixture.summary();
+    assert_eq!(summary["model"], url.as_str());
+    let page = std::fs::read_to_string(folder.join("report.html")).expect("a page");
+    assert!(page.contains(&url), "the page says where the model is");
+    let run = folder.display().to_string();
+    let above = url.rsplit_once('/').expect("a run").0;
+    for named in [run.as_str(), above, &url] {
+        let again = json(fixture.zagros(["eval", named, "--json", "--set", "cluster.servers=3"]));
+        assert_eq!(again, summary["evaluation"], "{named}");
+        fixture.zagros(["inspect", named, "--verify"]).expect(0);
+    }
+    store.remove(&format!("ads/{name}/model/manifest.json"));
+    fixture.zagros(["eval", &run]).expect(3).says(&[&url, "there is no manifest.json any more"]);
+}
+
+#[test]
+fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml", "--set", "output.model_folder=models"]).expect(0);
+    let run = fixture.run_folder();
+    let model = fixture.path("models").join(run.file_name().expect("a name")).join("model");
+    assert!(model.join("manifest.json").is_file() && !run.join("model").exists());
+    let evaluation = fixture.summary()["evaluation"].clone();
+    let run = run.display().to_string();
+    let scored = zagros_tests::zagros(["eval", &run, "--json"]);
+    assert_eq!(json(scored), evaluation);
+    zagros_tests::zagros(["inspect", &run, "--verify"]).expect(0);
+}
+
+/// What was trained is not lost with the store that the model was to go to.
+#[test]
+fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
+    let (store, fixture) = stored(20_000);
+    let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.patience_seconds=5"];
+    let up = |more: &'static [&'static str]| {
+        let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
+        ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
+    };
+    store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
+    let failed = fixture.zagros(up(&[])).expect(4);
+    failed.says(&["could not save its rows", "s3://models/ads/small-", "is AWS_ENDPOINT_URL right"]);
+    assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));
+    store.heal();
+    fixture.zagros(up(&[])).expect(0).says(&["going on after step"]);
+    let whole = Fixture::new(20_000);
+    whole.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
+    assert_eq!(end(&fixture), end(&whole));
+    assert_eq!(model(&store).len(), 5);
+    assert_eq!(store.open_uploads(), 0);
+}
+
+#[test]
+fn a_folder_for_the_model_that_cannot_be_is_told_before_training() {
+    let (_store, fixture) = stored(500);
+    for command in ["train", "up"] {
+        let told = fixture.zagros([command, "job.toml", "--set", "output.model_folder=s3://other/ads"]);
+        told.expect(2).says(&["there is no such bucket", "`output.model_folder`"]);
+    }
+    let told = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=gs://models"]);
+    told.expect(2).says(&["`output.model_folder` names no folder", "give a path, or s3://bucket/prefix"]);
+    assert!(!fixture.path("runs").exists(), "nothing was begun");
+}
