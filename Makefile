@@ -3,13 +3,21 @@ ZAGROS := target/release/zagros
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
 
-.PHONY: help train test build programs setup lint unit manifests monitoring images test-compose bench bench-smoke clean
+.PHONY: help train test build programs setup setup-cuda nccl lint unit manifests monitoring images test-compose bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 setup: ## install what is missing (system packages, libtorch into .deps/)
 	@sh scripts/setup.sh
+
+setup-cuda: setup ## what the feature nccl is compiled with, 730 MB into .deps/ (docs/nccl.md)
+	@python3 scripts/fetch_libtorch.py --cuda
+
+nccl: setup-cuda ## build zagros with the feature nccl, and test what can be tested without a GPU
+	cargo clippy --release -p zagros-collective --features nccl --all-targets --quiet -- --deny warnings
+	cargo test --release --quiet -p zagros-collective --features nccl
+	cargo build --release -p zagros --features nccl
 
 build: setup ## build the programs: zagros, and zagros-server without libtorch
 	@test -x $(ZAGROS) || echo "building zagros in release; the first time takes a few minutes"

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_collective::{Collective, CollectiveError, GlooRendezvous, Pending, Place, Rendezvous};
+use zagros_collective::{Backend, Collective, CollectiveError, Pending, Place, Rendezvous, StoreRendezvous};
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, Buckets};
 use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
@@ -74,9 +74,9 @@ fn compare<const N: usize>(
     let store = listener.local_addr()?.to_string();
     let meetings = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
         let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        GlooRendezvous::new(listener, address)
+        StoreRendezvous::new(listener, address, Backend::Gloo)
     });
-    let play = |rank: usize, meeting: GlooRendezvous| -> Outcome<Vec<Vec<Duration>>> {
+    let play = |rank: usize, meeting: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
         let place = Place { rank, world: WORKERS, generation: 1, store: store.clone(), patience: PATIENCE };
         let group = Wire { group: meeting.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();

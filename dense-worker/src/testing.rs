@@ -152,6 +152,7 @@ fn cluster() -> Cluster {
         coordinator: "127.0.0.1:0".to_owned(),
         server_addresses: vec!["127.0.0.1:0".to_owned()],
         worker_address: "127.0.0.1:0".to_owned(),
+        collective: zagros_job::Collective::Gloo,
         admin: "127.0.0.1:0".to_owned(),
         patience: Duration::from_secs(5),
         lease: Duration::from_secs(2),

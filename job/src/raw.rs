@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use checkpoint::Checkpoint;
-pub(crate) use cluster::{Cluster, Wire};
+pub(crate) use cluster::{Cluster, Collective, Wire};
 pub(crate) use data::{Data, Format, Paths};
 pub(crate) use embedding::{Embedding, Init, Table, TableOptimizer};
 pub(crate) use eval::Eval;

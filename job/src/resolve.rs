@@ -52,6 +52,7 @@ impl Resolver<'_> {
         self.names_are_free(raw.train.mode, &tables);
         self.retention_fits(&tables, &raw.tables, &raw.cluster);
         self.sync_fits(raw.cluster.workers, raw.train.mode, &tables);
+        self.collective_fits(&raw.cluster, raw.train.mode);
         let features = features::assemble(features, categorical);
         self.model(&raw.model, &features, &tables);
         let module = self.module_file(&raw.model);

@@ -9,8 +9,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::raw;
 use crate::spec::{
-    Categorical, Data, DenseOptimizer, Device, EarlyStop, Features, Format, Job, Metric, Mode, Model, NonFinite,
-    Numeric, PoolAt, Pooling, Precision, Standardise, Structure, Table, TestPart, ValidationPart, Values, Wire,
+    Categorical, Collective, Data, DenseOptimizer, Device, EarlyStop, Features, Format, Job, Metric, Mode, Model,
+    NonFinite, Numeric, PoolAt, Pooling, Precision, Standardise, Structure, Table, TestPart, ValidationPart, Values,
+    Wire,
 };
 
 impl Job {
@@ -25,7 +26,7 @@ impl Job {
     }
 
     /// A number that two roles share exactly when they work on the same run: features, tables, model, optimisers,
-    /// training, and the cluster's size and wire form. Paths, addresses, time limits and thread counts may differ
+    /// training, and the cluster's size, wire form and collective. Paths, addresses, time limits and thread counts may differ
     /// from machine to machine and are left out, as is whether a standardisation is already fitted.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
@@ -47,6 +48,7 @@ impl Job {
             "eval": self.eval,
             "cluster": [self.cluster.servers, self.cluster.workers, self.cluster.buckets],
             "wire": self.cluster.wire,
+            "collective": self.cluster.collective,
         });
         xxh3_64(agreed.to_string().as_bytes())
     }
@@ -262,6 +264,10 @@ fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
         coordinator: cluster.coordinator.clone(),
         server_addresses: cluster.server_addresses.clone(),
         worker_address: cluster.worker_address.clone(),
+        collective: match cluster.collective {
+            Collective::Gloo => raw::Collective::Gloo,
+            Collective::Nccl => raw::Collective::Nccl,
+        },
         admin: cluster.admin.clone(),
         patience_seconds: cluster.patience.as_secs_f64(),
         lease_seconds: cluster.lease.as_secs_f64(),
@@ -369,6 +375,7 @@ mod tests {
             "cluster.workers=2",
             "cluster.buckets=512",
             "cluster.wire=bf16",
+            "cluster.collective=nccl",
         ];
         let mut seen = std::collections::HashSet::from([job(&[]).fingerprint()]);
         for set in different {

@@ -1,6 +1,7 @@
 //! The validated job: what every role works from. Made by the loader only; the resolved form is
 //! serialised into the run folder.
 
+mod cluster;
 mod dense;
 mod table;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use cluster::{Cluster, Collective, Wire};
 pub use dense::DENSE_TABLE;
 pub use table::*;
 
@@ -424,50 +426,6 @@ pub enum Mode {
     Sync,
     /// As hybrid, and the dense network lives on the servers too ([`Job::dense_table`]).
     Async,
-}
-
-/// Who takes part.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cluster {
-    /// Embedding servers.
-    pub servers: u32,
-    /// Dense workers.
-    pub workers: u32,
-    /// As many of them must be left for the run to go on without one that is lost; `None`: all.
-    pub min_workers: Option<u32>,
-    /// Buckets that rows are placed by; fixed for the life of a model.
-    pub buckets: u32,
-    /// `host:port` of the coordinator's gRPC; port 0 lets the system choose.
-    pub coordinator: String,
-    /// Where embedding servers listen, one per server, or one for all with port 0 or a wildcard host.
-    pub server_addresses: Vec<String>,
-    /// `host:port` where each dense worker of several listens for the others; port 0 lets the system choose.
-    pub worker_address: String,
-    /// `host:port` of each role's HTTP admin port; port 0 lets the system choose.
-    pub admin: String,
-    /// How long any wait for another process may last.
-    pub patience: Duration,
-    /// How long a member may be silent.
-    pub lease: Duration,
-    /// Values of rows and gradients on the wire.
-    pub wire: Wire,
-    /// Threads of one server that serve requests.
-    pub server_threads: usize,
-    /// Bytes that the rows of one server may take; `None` for no limit.
-    pub memory: Option<u64>,
-    /// Where a server keeps rows that its memory does not hold; `None` for a folder below the output folder.
-    pub cold_folder: Option<PathBuf>,
-}
-
-/// Values of rows and gradients on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Wire {
-    /// Exact.
-    F32,
-    /// Half the bytes, 11 significant bits, small range.
-    F16,
-    /// Half the bytes, 8 significant bits, full range.
-    Bf16,
 }
 
 /// What a run leaves behind while it trains, to go on from.

@@ -54,6 +54,17 @@ pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
     told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
+/// Of a program that is built without NCCL; one with it refuses the same on a machine without a device.
+#[test]
+fn sums_over_nccl_are_refused_before_anything_is_trained() {
+    let fixture = Fixture::new(100);
+    let sets = ["--workers", "2", "--set", "cluster.collective=nccl"];
+    let run = fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(2);
+    for told in ["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\"", "docs/nccl.md"] {
+        assert!(run.stderr.contains(told), "no {told} in {}", run.stderr);
+    }
+}
+
 #[test]
 fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
     let fixture = Fixture::new(20_000);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use zagros_collective::{GlooRendezvous, Rendezvous};
+use zagros_collective::{Backend, Rendezvous, StoreRendezvous};
 use zagros_dense_worker::{RunFolder, Silent, Worker};
 use zagros_embedding_client::GrpcShard;
-use zagros_job::Job;
+use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Role};
 
@@ -45,6 +45,16 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     crate::report::finish(worker, Terminal::new(true), &role.signals).await
 }
 
+/// What several workers of a job sum over, if this program was built with it.
+pub(crate) fn backend(job: &Job) -> Result<Backend, Failure> {
+    let backend = match job.cluster.collective {
+        Collective::Nccl if job.cluster.workers > 1 => Backend::Nccl,
+        Collective::Gloo | Collective::Nccl => Backend::Gloo,
+    };
+    backend.is_built().map_err(|error| Failure::from_error(Exit::Usage, error))?;
+    Ok(backend)
+}
+
 /// Where the other workers of a run of several find this one.
 async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
     let cluster = &role.job.cluster;
@@ -55,6 +65,37 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     let address = role.advertised(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;
-    let rendezvous = GlooRendezvous::new(listener, address);
+    let rendezvous = StoreRendezvous::new(listener, address, backend(&role.job)?);
     Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn job(sets: &[&str]) -> Job {
+        let file = "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\ncollective = 'nccl'\n";
+        Job::parse(file, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
+    }
+
+    #[test]
+    fn one_worker_sums_nothing_and_several_do_as_the_job_says() {
+        assert_eq!(backend(&job(&[])).unwrap(), Backend::Gloo);
+        assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), Backend::Gloo);
+    }
+
+    #[test]
+    fn nccl_is_refused_by_a_program_without_it() {
+        let chosen = backend(&job(&["cluster.workers=2"]));
+        if cfg!(feature = "nccl") {
+            assert_eq!(chosen.unwrap(), Backend::Nccl);
+        } else {
+            let refused = format!("{:?}", chosen.unwrap_err());
+            assert!(refused.contains("Usage") && refused.contains("built without NCCL"), "{refused}");
+        }
+    }
 }

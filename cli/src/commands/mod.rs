@@ -2,7 +2,7 @@
 
 mod bench;
 mod data;
-mod dense_worker;
+pub(crate) mod dense_worker;
 mod eval;
 mod inspect;
 mod logs;

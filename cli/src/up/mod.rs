@@ -20,6 +20,7 @@ use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
 
 use crate::args::UpArgs;
+use crate::commands::dense_worker;
 use crate::logs;
 use crate::resume::Start;
 use child::Child;
@@ -39,6 +40,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
         zagros_shell::dashboard::check_terminal()?;
     }
     let job = load_job(&args.job.job, &sets)?;
+    dense_worker::backend(&job)?;
     let start = Start::of(&job, args.fresh)?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;

@@ -2,33 +2,22 @@
 // with the reason in `why`. Buffers are the caller's; a call that has returned touches them no more, but for one that
 // is only started: that touches them until it is waited for.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
-#include <string>
+#include <memory>
 #include <utility>
 #include <vector>
 
-#include <ATen/ATen.h>
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-struct ZagrosStore {
-  c10::intrusive_ptr<c10d::TCPStore> store;
-};
+#include "group.hpp"
 
-struct ZagrosGroup {
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
-};
-
-struct ZagrosWork {
-  c10::intrusive_ptr<c10d::Work> work;
-};
+using zagros::bytes;
+using zagros::floats;
+using zagros::guarded;
 
 namespace {
 
@@ -38,34 +27,47 @@ namespace {
 // thread, and a size that the user has set stays.
 [[maybe_unused]] const int recorder_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 0);
 
-void tell(const char* text, char* why, size_t room) {
-  const size_t length = std::min(std::strlen(text), room - 1);
-  std::memcpy(why, text, length);
-  why[length] = '\0';
-}
+struct GlooWork : ZagrosWork {
+  explicit GlooWork(c10::intrusive_ptr<c10d::Work> work) : work(std::move(work)) {}
 
-template <typename Call>
-int guarded(char* why, size_t room, Call&& call) noexcept {
-  try {
-    call();
-    return 0;
-  } catch (const c10::Error& error) {
-    tell(error.what_without_backtrace(), why, room);
-  } catch (const std::exception& error) {
-    tell(error.what(), why, room);
-  } catch (...) {
-    tell("an exception that is none of the standard library's", why, room);
+  // Without a timeout of its own: the group's ends the work, after which nothing touches the buffer.
+  void wait() override {
+    work->wait();
   }
-  return 1;
-}
 
-at::Tensor floats(float* values, size_t length) {
-  return at::from_blob(values, {static_cast<int64_t>(length)}, at::kFloat);
-}
+  bool is_done() override {
+    return work->isCompleted();
+  }
 
-at::Tensor bytes(uint8_t* values, size_t length) {
-  return at::from_blob(values, {static_cast<int64_t>(length)}, at::kByte);
-}
+  c10::intrusive_ptr<c10d::Work> work;
+};
+
+struct GlooGroup : ZagrosGroup {
+  explicit GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group(std::move(group)) {}
+
+  std::unique_ptr<ZagrosWork> start_all_reduce(float* values, size_t length) override {
+    std::vector<at::Tensor> tensors{floats(values, length)};
+    return std::make_unique<GlooWork>(group->allreduce(tensors));
+  }
+
+  void broadcast(int root, float* values, size_t length) override {
+    std::vector<at::Tensor> tensors{floats(values, length)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    group->broadcast(tensors, options)->wait();
+  }
+
+  void all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
+    std::vector<at::Tensor> inputs{bytes(mine, length)};
+    std::vector<std::vector<at::Tensor>> outputs(1);
+    for (int rank = 0; rank < group->getSize(); ++rank) {
+      outputs[0].push_back(bytes(all + rank * length, length));
+    }
+    group->allgather(outputs, inputs)->wait();
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+};
 
 } // namespace
 
@@ -124,7 +126,7 @@ int zagros_group_form(
     // One call at a time is under way: those that are started early wait for their turn, in order.
     options->threads = 1;
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>(prefix, store->store);
-    *out = new ZagrosGroup{c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, world, std::move(options))};
+    *out = new GlooGroup(c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, world, std::move(options)));
   });
 }
 
@@ -136,20 +138,17 @@ int zagros_group_start_all_reduce(
     ZagrosWork** out,
     char* why,
     size_t room) {
-  return guarded(why, room, [&] {
-    std::vector<at::Tensor> tensors{floats(values, length)};
-    *out = new ZagrosWork{group->group->allreduce(tensors)};
-  });
+  return guarded(why, room, [&] { *out = group->start_all_reduce(values, length).release(); });
 }
 
-// Without a timeout of its own: the group's ends the work, after which nothing touches the buffer.
+// For the group's patience at most.
 int zagros_work_wait(ZagrosWork* work, char* why, size_t room) {
-  return guarded(why, room, [&] { work->work->wait(); });
+  return guarded(why, room, [&] { work->wait(); });
 }
 
 // Whether it has ended, in whatever way.
 bool zagros_work_is_done(ZagrosWork* work) {
-  return work->work->isCompleted();
+  return work->is_done();
 }
 
 void zagros_work_free(ZagrosWork* work) {
@@ -157,12 +156,7 @@ void zagros_work_free(ZagrosWork* work) {
 }
 
 int zagros_group_broadcast(ZagrosGroup* group, int root, float* values, size_t length, char* why, size_t room) {
-  return guarded(why, room, [&] {
-    std::vector<at::Tensor> tensors{floats(values, length)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    group->group->broadcast(tensors, options)->wait();
-  });
+  return guarded(why, room, [&] { group->broadcast(root, values, length); });
 }
 
 // `all` has room for `length` bytes of each rank, in the order of the ranks.
@@ -173,14 +167,11 @@ int zagros_group_all_gather(
     uint8_t* all,
     char* why,
     size_t room) {
-  return guarded(why, room, [&] {
-    std::vector<at::Tensor> inputs{bytes(mine, length)};
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    for (int rank = 0; rank < group->group->getSize(); ++rank) {
-      outputs[0].push_back(bytes(all + rank * length, length));
-    }
-    group->group->allgather(outputs, inputs)->wait();
-  });
+  return guarded(why, room, [&] { group->all_gather(mine, length, all); });
+}
+
+int zagros_group_give_up(ZagrosGroup* group, char* why, size_t room) {
+  return guarded(why, room, [&] { group->give_up(); });
 }
 
 void zagros_group_leave(ZagrosGroup* group) {

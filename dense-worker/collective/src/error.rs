@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::Backend;
+
 /// Why workers could not do something together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
@@ -34,6 +36,16 @@ pub enum CollectiveError {
         /// With this.
         first: Box<CollectiveError>,
     },
+    /// This program or this machine cannot form groups so.
+    #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
+    Backend {
+        /// How they were to be formed.
+        backend: Backend,
+        /// What is missing.
+        reason: String,
+        /// What to do about it.
+        next: &'static str,
+    },
     /// This worker cannot listen or connect at its own address.
     #[error("{address} cannot be used by this worker: {reason}; give the host and port that the other workers reach")]
     Address {
@@ -60,7 +72,7 @@ impl CollectiveError {
                 Self::Missing { ranks: ranks.into_iter().map(number).collect(), call, waited, reason }
             }
             Self::Failed { first } => Self::Failed { first: Box::new(first.numbered(numbers)) },
-            other @ (Self::Broken { .. } | Self::Address { .. }) => other,
+            other @ (Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. }) => other,
         }
     }
 
@@ -70,7 +82,7 @@ impl CollectiveError {
         match self {
             Self::Missing { ranks, .. } => ranks,
             Self::Failed { first } => first.missing(),
-            Self::Broken { .. } | Self::Address { .. } => &[],
+            Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } => &[],
         }
     }
 }

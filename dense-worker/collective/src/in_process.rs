@@ -162,10 +162,13 @@ mod tests {
 
     #[test]
     fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
-        testing::check_against_plain_sums(|| {
-            let meeting = InProcess::default();
-            move |_| Box::new(meeting.clone())
-        });
+        testing::check_against_plain_sums(
+            || {
+                let meeting = InProcess::default();
+                move |_| Box::new(meeting.clone())
+            },
+            5,
+        );
     }
 
     #[test]

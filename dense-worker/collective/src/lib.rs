@@ -1,13 +1,17 @@
 //! What the dense workers of a run do together: sums, broadcasts, gathers, each with a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`GlooRendezvous`] makes one across
-//! processes, on libtorch's own c10d; [`InProcess`] makes one of threads, for tests; [`Alone`] is a world of one.
+//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] makes one across
+//! processes, on libtorch's own c10d with the [`Backend`] that the job wants; [`InProcess`] makes one of threads, for
+//! tests; [`Alone`] is a world of one.
 
 mod alone;
+mod backend;
 mod error;
-mod gloo;
 mod guard;
 mod in_process;
+mod processes;
+mod rendezvous;
+mod roll;
 mod sys;
 #[cfg(test)]
 mod testing;
@@ -15,9 +19,10 @@ mod testing;
 use std::time::Duration;
 
 pub use alone::Alone;
+pub use backend::Backend;
 pub use error::CollectiveError;
-pub use gloo::GlooRendezvous;
 pub use in_process::InProcess;
+pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order; each call waits
 /// for the others for at most the group's patience (invariant WT-1). After an error the group is of no more use.
@@ -28,8 +33,8 @@ pub trait Collective: Send {
     /// How many ranks there are.
     fn world(&self) -> usize;
 
-    /// Replaces each value by its sum over all ranks, the same to the last bit on every rank and in every run. All
-    /// ranks give as many values.
+    /// Replaces each value by its sum over all ranks, the same to the last bit on every rank; in every run too, but for
+    /// NCCL, which promises no order of the additions. All ranks give as many values.
     ///
     /// # Errors
     /// When a rank does not take part.

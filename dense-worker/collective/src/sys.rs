@@ -1,6 +1,9 @@
 //! The shim's C functions, each behind a safe one.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's c10d")]
 
+#[cfg(feature = "nccl")]
+pub(crate) mod nccl;
+
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::ManuallyDrop;
 use std::net::TcpListener;
@@ -83,6 +86,7 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
+    fn zagros_group_give_up(group: *mut RawGroup, why: *mut c_char, room: usize) -> c_int;
     fn zagros_group_leave(group: *mut RawGroup);
 }
 
@@ -95,7 +99,7 @@ unsafe impl Send for Store {}
 // SAFETY: as above.
 unsafe impl Sync for Store {}
 
-/// A connected process group. Dropping it closes its connections.
+/// A connected process group. Dropping it closes its connections; one over NCCL first finishes what is under way.
 #[derive(Debug)]
 pub(crate) struct Group(NonNull<RawGroup>);
 
@@ -146,7 +150,7 @@ impl Drop for Store {
 }
 
 impl Group {
-    /// Connects to all other ranks through `store`, over the network of `host`.
+    /// Connects to all other ranks through `store`, over the network of `host`, with Gloo.
     pub(crate) fn form(
         store: &Store,
         prefix: &str,
@@ -192,6 +196,12 @@ impl Group {
         call(|why, room| unsafe {
             zagros_group_all_gather(group, mine.as_mut_ptr(), length, all.as_mut_ptr(), why, room)
         })
+    }
+
+    /// Before the end of a group that has failed: it ends without waiting for what is under way.
+    pub(crate) fn give_up(&mut self) -> Result<(), String> {
+        // SAFETY: the group lives as long as self.
+        call(|why, room| unsafe { zagros_group_give_up(self.0.as_ptr(), why, room) })
     }
 }
 

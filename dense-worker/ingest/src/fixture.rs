@@ -159,6 +159,7 @@ fn cluster() -> Cluster {
         coordinator: "127.0.0.1:0".into(),
         server_addresses: vec!["127.0.0.1:0".into()],
         worker_address: "127.0.0.1:0".into(),
+        collective: zagros_job::Collective::Gloo,
         admin: "127.0.0.1:0".into(),
         patience: Duration::from_secs(5),
         lease: Duration::from_secs(5),

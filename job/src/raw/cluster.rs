@@ -30,6 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) server_addresses: Vec<String>,
     /// `host:port` where each dense worker of a run of several listens for the others; port 0 lets the system choose.
     pub(crate) worker_address: String,
+    /// What sums the gradients of several dense workers; of no use to one.
+    pub(crate) collective: Collective,
     /// `host:port` of each role's HTTP port for health, metrics and status; port 0 lets the system choose.
     pub(crate) admin: String,
     /// How long any wait for another process may last, in seconds.
@@ -64,6 +66,7 @@ impl Default for Cluster {
             coordinator: "127.0.0.1:7700".to_owned(),
             server_addresses: vec!["127.0.0.1:0".to_owned()],
             worker_address: "127.0.0.1:0".to_owned(),
+            collective: Collective::Gloo,
             admin: "127.0.0.1:0".to_owned(),
             patience_seconds: 30.0,
             lease_seconds: 10.0,
@@ -73,6 +76,17 @@ impl Default for Cluster {
             cold_folder: None,
         }
     }
+}
+
+/// What sums the gradients of several workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Collective {
+    /// Over TCP between the processors.
+    Gloo,
+    /// Between CUDA devices, one for each worker of a machine; in programs built with the feature `nccl`
+    /// (docs/nccl.md). Not in mode `sync`: it promises no order of the additions.
+    Nccl,
 }
 
 /// Form of rows and gradients on the wire.

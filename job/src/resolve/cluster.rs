@@ -9,7 +9,7 @@ use bytesize::ByteSize;
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{Admission, Cluster, Table, Wire};
+use crate::spec::{Admission, Cluster, Collective, Table, Wire};
 
 /// Less would not hold the rows of a single batch.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -33,6 +33,10 @@ impl Resolver<'_> {
             coordinator: raw.coordinator,
             server_addresses: raw.server_addresses,
             worker_address: raw.worker_address,
+            collective: match raw.collective {
+                raw::Collective::Gloo => Collective::Gloo,
+                raw::Collective::Nccl => Collective::Nccl,
+            },
             admin: raw.admin,
             patience: Duration::from_secs_f64(raw.patience_seconds),
             lease: Duration::from_secs_f64(raw.lease_seconds),
@@ -73,6 +77,16 @@ impl Resolver<'_> {
         let help = "which worker sees an id first is a matter of time, so no two runs would be equal: train with one \
                     worker, in another mode, or with admission = { kind = \"always\" }";
         self.problem("train.mode", message, "its runs are bit-equal", help);
+    }
+
+    /// Whether sums over NCCL keep what the mode promises.
+    pub(super) fn collective_fits(&mut self, cluster: &raw::Cluster, mode: raw::Mode) {
+        if cluster.workers > 1 && cluster.collective == raw::Collective::Nccl && mode == raw::Mode::Sync {
+            let message = format!("mode \"sync\" with {} dense workers cannot sum over NCCL", cluster.workers);
+            let help = "NCCL promises no order of the additions, so no two runs would be equal: use collective = \
+                        \"gloo\", or train in another mode";
+            self.problem("cluster.collective", message, "its runs are bit-equal", help);
+        }
     }
 
     /// Bytes of a size with a unit.
@@ -166,6 +180,20 @@ mod tests {
         assert_eq!((two.workers, two.worker_address.as_str()), (2, "10.0.0.7:0"));
         let found = problems(CRITEO, "[cluster]\nworker_address = 'here'\n");
         assert_eq!(found, ["`cluster.worker_address` is no address: \"here\""]);
+    }
+
+    #[test]
+    fn workers_sum_over_gloo_unless_asked_and_over_nccl_in_modes_without_equal_runs() {
+        let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
+        assert_eq!(job(CRITEO, &workers("")).cluster.collective, Collective::Gloo);
+        let nccl = workers("collective = 'nccl'");
+        assert_eq!(job(CRITEO, &nccl).cluster.collective, Collective::Nccl);
+        let found = problems(CRITEO, &format!("{nccl}[train]\nmode = 'sync'\n"));
+        assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot sum over NCCL"]);
+        // One worker sums nothing.
+        job(CRITEO, "[cluster]\ncollective = 'nccl'\n[train]\nmode = 'sync'\n");
+        let found = problems(CRITEO, "[cluster]\ncollective = 'mpi'\n");
+        assert!(found.len() == 1 && found[0].contains("cluster.collective"), "{found:?}");
     }
 
     /// As in containers: each server listens on the same port of a host of its own.

@@ -1,0 +1,71 @@
+// What both kinds of group share: what Rust holds, and how a failure is told. Whoever makes a group, Gloo or NCCL, the
+// calls of collective.cpp reach it through this.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+struct ZagrosStore {
+  c10::intrusive_ptr<c10d::TCPStore> store;
+};
+
+// A sum under way.
+struct ZagrosWork {
+  virtual ~ZagrosWork() = default;
+  virtual void wait() = 0;
+  // Whether nothing touches the values any more.
+  virtual bool is_done() = 0;
+};
+
+// A rank's end of a group. Values and bytes are in the machine's memory.
+struct ZagrosGroup {
+  virtual ~ZagrosGroup() = default;
+  // Called before the end of a group that has failed: nothing of it is to be waited for any more.
+  virtual void give_up() {}
+  virtual std::unique_ptr<ZagrosWork> start_all_reduce(float* values, size_t length) = 0;
+  virtual void broadcast(int root, float* values, size_t length) = 0;
+  // `all` has room for `length` bytes of each rank, in the order of the ranks.
+  virtual void all_gather(uint8_t* mine, size_t length, uint8_t* all) = 0;
+};
+
+namespace zagros {
+
+inline void tell(const char* text, char* why, size_t room) {
+  const size_t length = std::min(std::strlen(text), room - 1);
+  std::memcpy(why, text, length);
+  why[length] = '\0';
+}
+
+// 0, or 1 with the reason in `why`.
+template <typename Call>
+int guarded(char* why, size_t room, Call&& call) noexcept {
+  try {
+    call();
+    return 0;
+  } catch (const c10::Error& error) {
+    tell(error.what_without_backtrace(), why, room);
+  } catch (const std::exception& error) {
+    tell(error.what(), why, room);
+  } catch (...) {
+    tell("an exception that is none of the standard library's", why, room);
+  }
+  return 1;
+}
+
+inline at::Tensor floats(float* values, size_t length) {
+  return at::from_blob(values, {static_cast<int64_t>(length)}, at::kFloat);
+}
+
+inline at::Tensor bytes(uint8_t* values, size_t length) {
+  return at::from_blob(values, {static_cast<int64_t>(length)}, at::kByte);
+}
+
+} // namespace zagros

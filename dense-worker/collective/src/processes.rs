@@ -1,0 +1,187 @@
+//! A rank of a group across processes, on c10d's Gloo or NCCL.
+
+use std::time::{Duration, Instant};
+
+use crate::guard::within;
+use crate::roll::{ROLL_CALL, Roll};
+use crate::sys::Group;
+use crate::{Backend, Collective, CollectiveError, Pending, Sum};
+
+/// The call that a step waits in.
+const SUM: &str = "an all-reduce";
+
+/// One rank of a group of processes.
+pub(crate) struct Processes {
+    /// None once a call has failed.
+    group: Option<Group>,
+    /// Whether the others can keep its end waiting.
+    ends_late: bool,
+    roll: Roll,
+    first: Option<CollectiveError>,
+}
+
+impl Processes {
+    pub(crate) fn new(group: Group, roll: Roll, backend: Backend) -> Self {
+        Self { group: Some(group), ends_late: backend == Backend::Nccl, roll, first: None }
+    }
+
+    fn run<T>(
+        &mut self,
+        call: &'static str,
+        work: impl FnOnce(&mut Group) -> Result<T, String>,
+    ) -> Result<T, CollectiveError> {
+        let started = Instant::now();
+        let Some(group) = &mut self.group else { return Err(self.failed_before()) };
+        let reason = match work(group) {
+            Ok(done) => return Ok(done),
+            Err(reason) => reason,
+        };
+        // Closes every connection, so that whoever still waits in this call learns of it at once.
+        self.leave(true);
+        let error = self.roll.post_mortem(call, started, reason);
+        self.first = Some(error.clone());
+        Err(error)
+    }
+
+    /// Ends the group. One whose end may wait for others ends on a thread of its own, which is left behind when that
+    /// takes longer than a roll call.
+    fn leave(&mut self, failed: bool) {
+        let Some(mut group) = self.group.take() else { return };
+        let end = move || {
+            if failed {
+                // The first failure is what is told.
+                let _ = group.give_up();
+            }
+            drop(group);
+        };
+        if self.ends_late {
+            within(ROLL_CALL, end);
+        } else {
+            end();
+        }
+    }
+
+    fn failed_before(&self) -> CollectiveError {
+        let unknown = || CollectiveError::Broken {
+            call: "an earlier call",
+            waited: Duration::ZERO,
+            reason: "it did not say why".to_owned(),
+        };
+        CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) }
+    }
+
+    /// Every rank's part, padded to the length of `mine`.
+    fn gather_padded(&mut self, mine: &mut [u8]) -> Result<Vec<u8>, CollectiveError> {
+        let mut all = vec![0; mine.len() * self.roll.world];
+        if !mine.is_empty() {
+            self.run("a gather", |group| group.all_gather(mine, &mut all))?;
+        }
+        Ok(all)
+    }
+}
+
+impl Collective for Processes {
+    fn rank(&self) -> usize {
+        self.roll.rank
+    }
+
+    fn world(&self) -> usize {
+        self.roll.world
+    }
+
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+        if values.is_empty() {
+            return Ok(Pending(Sum::Done(values)));
+        }
+        Ok(Pending(Sum::Work(self.run(SUM, |group| group.start_all_reduce(values))?)))
+    }
+
+    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+        match pending.0 {
+            Sum::Done(values) => Ok(values),
+            Sum::Work(work) => self.run(SUM, |_| work.wait()),
+            Sum::Call(..) => Err(CollectiveError::foreign()),
+        }
+    }
+
+    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.run("a broadcast", |group| group.broadcast(root, values))
+    }
+
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let lengths = self.gather_padded(&mut (mine.len() as u64).to_le_bytes())?;
+        let lengths: Vec<usize> =
+            lengths.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes) as usize).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let mut padded = mine.to_vec();
+        padded.resize(longest, 0);
+        let all = self.gather_padded(&mut padded)?;
+        Ok((0..).zip(lengths).map(|(rank, length): (usize, _)| all[rank * longest..][..length].to_vec()).collect())
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.leave(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{self, end, place};
+    use crate::{Place, Rendezvous};
+
+    #[test]
+    fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
+        testing::check_against_plain_sums(|| |_| Box::new(end(Backend::Gloo)) as Box<dyn Rendezvous>, 5);
+    }
+
+    #[test]
+    fn who_does_not_come_to_a_call_is_named_and_the_next_group_forms() {
+        let ends = [end(Backend::Gloo), end(Backend::Gloo), end(Backend::Gloo)];
+        let store = ends[0].address().to_owned();
+        let after = testing::ranks(3, |rank| {
+            let short = Place { patience: Duration::from_millis(500), ..place(rank, 3, &store) };
+            let mut group = ends[rank].meet(&short).unwrap();
+            if rank != 2 {
+                let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
+                assert_eq!(error.missing(), [2], "{error}");
+                let again = group.barrier().unwrap_err();
+                assert!(again.to_string().contains("has failed before") && again.missing() == [2], "{again}");
+            }
+            // Rank 2 still holds its end of the first group.
+            let mut next = ends[rank].meet(&Place { generation: 2, ..place(rank, 3, &store) }).unwrap();
+            next.all_gather(&[rank as u8]).unwrap()
+        });
+        assert_eq!(after, vec![vec![vec![0], vec![1], vec![2]]; 3]);
+    }
+
+    #[test]
+    fn sums_under_way_end_with_the_group_and_their_memory_is_left_alone() {
+        let ends = [end(Backend::Gloo), end(Backend::Gloo)];
+        let store = ends[0].address().to_owned();
+        testing::ranks(2, |rank| {
+            let short = Place { patience: Duration::from_millis(500), ..place(rank, 2, &store) };
+            let mut group = ends[rank].meet(&short).unwrap();
+            if rank == 1 {
+                group.barrier().unwrap();
+                return;
+            }
+            let barrier = group.start_all_reduce_sum(vec![0.0]).unwrap();
+            let sums: Vec<_> = (0..4).map(|_| group.start_all_reduce_sum(vec![1.0; 100_000]).unwrap()).collect();
+            assert_eq!(group.wait(barrier).unwrap(), [0.0]);
+            let mut sums = sums.into_iter();
+            // Given up; the next ones have failed.
+            drop(sums.next());
+            let error = group.wait(sums.next().unwrap()).unwrap_err();
+            assert!(matches!(error, CollectiveError::Broken { .. } | CollectiveError::Missing { .. }), "{error}");
+            let again = group.wait(sums.next().unwrap()).unwrap_err();
+            assert!(again.to_string().contains("has failed before"), "{again}");
+            assert!(group.start_all_reduce_sum(vec![1.0]).is_err());
+        });
+    }
+}

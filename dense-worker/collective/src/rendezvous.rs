@@ -1,0 +1,151 @@
+//! How workers in processes of their own meet: through c10d's store, which rank 0 serves.
+//!
+//! The store has neither password nor encryption; keep its port inside the cluster's network.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::backend::Connector;
+use crate::guard::within;
+use crate::processes::Processes;
+use crate::roll::{ROLL_CALL, Roll};
+use crate::sys::Store;
+use crate::{Alone, Backend, Collective, CollectiveError, Place, Rendezvous};
+
+/// How a worker of its own process meets the others.
+#[derive(Debug)]
+pub struct StoreRendezvous {
+    address: String,
+    host: String,
+    connector: Connector,
+    /// Taken by the store, should this be rank 0; another than rank 0 never uses it.
+    listener: Mutex<Option<TcpListener>>,
+    /// The one that is served here, for all groups to come.
+    served: Mutex<Option<Arc<Store>>>,
+}
+
+impl StoreRendezvous {
+    /// `address` is the `host:port` at which the others reach `listener`.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Address`] when it is no such address, [`CollectiveError::Backend`] when this program or this
+    /// machine has no such backend.
+    pub fn new(listener: TcpListener, address: String, backend: Backend) -> Result<Self, CollectiveError> {
+        let (host, _) = split(&address)?;
+        let connector = Connector::open(backend)?;
+        Ok(Self { host, address, connector, listener: Mutex::new(Some(listener)), served: Mutex::new(None) })
+    }
+
+    fn open(&self, place: &Place, left: Duration) -> Result<Arc<Store>, CollectiveError> {
+        if place.rank != 0 {
+            return Self::connect(place, left);
+        }
+        let mut served = self.served.lock();
+        if let Some(store) = &*served {
+            return Ok(Arc::clone(store));
+        }
+        let (host, port) = split(&self.address)?;
+        let listener = self.listener.lock().take();
+        let opened = within(left, move || Store::open(&host, port, listener, left));
+        let opened = opened.unwrap_or_else(|| Err(format!("it could not be connected to within {left:.1?}")));
+        let store = opened.map_err(|reason| CollectiveError::Address { address: self.address.clone(), reason })?;
+        Ok(Arc::clone(served.insert(Arc::new(store))))
+    }
+
+    fn connect(place: &Place, left: Duration) -> Result<Arc<Store>, CollectiveError> {
+        let started = Instant::now();
+        let (host, port) = split(&place.store)?;
+        let opened = within(left, move || Store::open(&host, port, None, left));
+        let opened = opened.unwrap_or_else(|| Err("it does not answer".to_owned()));
+        opened.map(Arc::new).map_err(|reason| CollectiveError::Missing {
+            ranks: vec![0],
+            call: "forming the group",
+            waited: started.elapsed(),
+            reason: format!("{} ({reason})", place.store),
+        })
+    }
+}
+
+impl Rendezvous for StoreRendezvous {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+        const CALL: &str = "forming the group";
+        if place.world <= 1 {
+            return Ok(Box::new(Alone));
+        }
+        let started = Instant::now();
+        let left = || place.patience.saturating_sub(started.elapsed());
+        let store = self.open(place, left())?;
+        // Ranks of another backend are not taken for ranks of this group.
+        let prefix = format!("{} group {}/", self.connector.backend(), place.generation);
+        let roll = Roll { store, prefix, rank: place.rank, world: place.world };
+        let absent = roll.call("here", left());
+        if !absent.is_empty() {
+            let (waited, reason) = (started.elapsed(), "not here in time".to_owned());
+            return Err(CollectiveError::Missing { ranks: absent, call: CALL, waited, reason });
+        }
+        let formed = {
+            let (connector, roll) = (self.connector, roll.clone());
+            let (host, patience) = (self.host.clone(), place.patience);
+            let form = move || connector.form(&roll, &host, patience);
+            // However late the last rank came: CUDA alone takes seconds to start.
+            let least = if connector.backend() == Backend::Nccl { patience } else { ROLL_CALL };
+            within(left().max(least), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
+        };
+        match formed {
+            Ok(group) => Ok(Box::new(Processes::new(group, roll, self.connector.backend()))),
+            Err(reason) => Err(roll.post_mortem(CALL, started, reason)),
+        }
+    }
+}
+
+/// Host, without brackets, and port.
+fn split(address: &str) -> Result<(String, u16), CollectiveError> {
+    let wrong = || CollectiveError::Address { address: address.to_owned(), reason: "it is not host:port".to_owned() };
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().map_err(|_| wrong())?;
+    if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{end, place};
+
+    #[test]
+    fn who_never_comes_is_named_after_the_patience() {
+        let rank = end(Backend::Gloo);
+        let place = Place { patience: Duration::from_millis(300), ..place(0, 3, rank.address()) };
+        let error = rank.meet(&place).err().unwrap();
+        assert_eq!(error.missing(), [1, 2]);
+        assert!(error.to_string().contains("forming the group"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_0_that_accepts_and_never_answers_is_named() {
+        // Accepts connections into its backlog and never answers.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = listener.local_addr().unwrap().to_string();
+        let place = Place { patience: Duration::from_millis(300), ..place(1, 2, &store) };
+        let error = end(Backend::Gloo).meet(&place).err().unwrap();
+        assert_eq!(error.missing(), [0]);
+        assert!(error.to_string().contains(&store), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        assert_eq!(split("[::1]:80").unwrap(), ("::1".to_owned(), 80));
+        for wrong in ["", "host", ":1", "host:x"] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let error = StoreRendezvous::new(listener, wrong.to_owned(), Backend::Gloo).unwrap_err();
+            assert!(error.to_string().contains("is not host:port"), "{error}");
+        }
+    }
+}

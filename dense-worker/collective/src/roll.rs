@@ -1,0 +1,66 @@
+//! Which ranks are there: every rank writes a key into the store when it comes, and another one when a call fails. So who
+//! is missing is known by name.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::CollectiveError;
+use crate::guard::within;
+use crate::sys::Store;
+
+/// How often the keys of others are looked for.
+const POLL: Duration = Duration::from_millis(5);
+/// How long the others have to say that they are still there, once a call has failed. Their own call fails at the same
+/// time: the group's connections are closed by then.
+pub(crate) const ROLL_CALL: Duration = Duration::from_secs(2);
+
+/// Who is there, by the keys in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Roll {
+    pub(crate) store: Arc<Store>,
+    pub(crate) prefix: String,
+    pub(crate) rank: usize,
+    pub(crate) world: usize,
+}
+
+impl Roll {
+    /// Says that this rank is there and waits for the others to do so; those who did not in time, ascending. When
+    /// the store itself does not answer, that is rank 0, which serves it.
+    pub(crate) fn call(&self, word: &'static str, time: Duration) -> Vec<usize> {
+        let roll = self.clone();
+        let absent = within(time + POLL * 20, move || roll.absent(word, time));
+        let absent = absent.and_then(Result::ok).unwrap_or_else(|| vec![0]);
+        // The store of a rank 0 that is this one may break too; but this rank is here.
+        absent.into_iter().filter(|rank| *rank != self.rank).collect()
+    }
+
+    fn absent(&self, word: &str, time: Duration) -> Result<Vec<usize>, String> {
+        let started = Instant::now();
+        let key = |rank: usize| format!("{}{word}/{rank}", self.prefix);
+        self.store.set(&key(self.rank))?;
+        let mut absent: Vec<usize> = (0..self.world).collect();
+        loop {
+            let mut still = Vec::new();
+            for rank in absent {
+                if !self.store.has(&key(rank))? {
+                    still.push(rank);
+                }
+            }
+            if still.is_empty() || started.elapsed() >= time {
+                return Ok(still);
+            }
+            absent = still;
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Why a call failed: the ranks that do not answer to their names.
+    pub(crate) fn post_mortem(&self, call: &'static str, started: Instant, reason: String) -> CollectiveError {
+        let waited = started.elapsed();
+        match self.call("failed", ROLL_CALL) {
+            ranks if ranks.is_empty() => CollectiveError::Broken { call, waited, reason },
+            ranks => CollectiveError::Missing { ranks, call, waited, reason },
+        }
+    }
+}
