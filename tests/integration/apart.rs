@@ -43,6 +43,39 @@ fn a_worker_apart_that_is_killed_is_named_by_the_other() {
     first.finish().expect(4).says(&["dense worker 1"]);
 }
 
+/// Pass that the newest complete checkpoint of the newest run is in.
+fn checkpointed_pass(fixture: &Fixture) -> u64 {
+    let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
+    let folders = entries.map(|entry| entry.expect("readable").path());
+    let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
+    let text = std::fs::read_to_string(newest.join("training.json")).expect("training.json");
+    let training: Value = serde_json::from_str(&text).expect("JSON");
+    training["pass"].as_u64().expect("a pass")
+}
+
+/// Up to the checkpoint each sample was trained on once in each pass, and after it so is what was left.
+#[test]
+fn a_killed_run_of_workers_apart_goes_on_with_another_number_of_them() {
+    let fixture = Fixture::new(4_000);
+    let up = |workers: &'static str, epochs: String, more: &[&str]| {
+        let epochs = format!("train.epochs={epochs}");
+        let run =
+            ["up", "job.toml", "--servers", "2", "--workers", workers, "--set", "train.mode=async", "--set", &epochs];
+        fixture.start(run.into_iter().chain(more.iter().copied()))
+    };
+    up("2", "1".to_owned(), &[]).finish().expect(0);
+    let samples = fixture.summary()["samples"].as_u64().expect("samples");
+    let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
+    first.wait_for_line("checkpoint after step");
+    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    first.finish().expect(4).says(&["dense worker 1"]);
+    let passes = checkpointed_pass(&fixture) + 2;
+    let second = up("3", passes.to_string(), &[]).finish();
+    second.expect(0).says(&["cluster.workers: 2 → 3", "going on after step"]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], summary["samples"].as_u64()), (&"finished".into(), Some(samples * passes)));
+}
+
 #[test]
 fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let fixture = Fixture::new(4_000);

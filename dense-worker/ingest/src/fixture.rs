@@ -127,7 +127,13 @@ fn job(format: Format, features: Features) -> Job {
         eval: Eval { group_by: None, group_samples: 1000 },
         cluster: cluster(),
         checkpoint: zagros_job::Checkpoint { every: None, every_steps: None, folder: None, keep: 0 },
-        output: Output { folder: "runs".into(), save_model: false, tensorboard: false, keep_best: 0, model_folder: None },
+        output: Output {
+            folder: "runs".into(),
+            save_model: false,
+            tensorboard: false,
+            keep_best: 0,
+            model_folder: None,
+        },
     }
 }
 
