@@ -4,17 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use zagros_dense_worker::WorkerError;
+use zagros_dense_worker::{JOB, MANIFEST, WorkerError};
 use zagros_job::Job;
 use zagros_shell::{Exit, Failure, parse_job};
 use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;
 
-/// Written last: a folder without it holds no model.
-pub(crate) const MANIFEST: &str = "manifest.json";
-/// The job that a model was trained by.
-const JOB: &str = "job.toml";
 /// What a run did, in its folder.
 const SUMMARY: &str = "summary.json";
 /// A run's model, below its folder.

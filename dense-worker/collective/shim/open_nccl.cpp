@@ -72,12 +72,7 @@ class Unnamed {
 
 extern "C" {
 
-// Has to come before anything asks libtorch about CUDA, which then knows of it.
-int zagros_cuda_open(const char* name, char* why, size_t room) {
-  return guarded(why, room, [&] { open_library(name); });
-}
-
-// After zagros_cuda_open: the library needs libtorch's CUDA half, and finds it where it is open already.
+// The library needs libtorch's CUDA half, and finds it where it is open already (src/cuda.rs).
 int zagros_nccl_open(const uint8_t* content, size_t length, const ZagrosNccl** out, char* why, size_t room) {
   return guarded(why, room, [&] {
     const Unnamed file(content, length);
@@ -87,23 +82,6 @@ int zagros_nccl_open(const uint8_t* content, size_t length, const ZagrosNccl** o
     }
     *out = reinterpret_cast<ZagrosNcclEntry*>(entry)();
   });
-}
-
-int zagros_nccl_devices(const ZagrosNccl* nccl, int* out, char* why, size_t room) {
-  return nccl->devices(out, why, room);
-}
-
-int zagros_nccl_form(
-    const ZagrosNccl* nccl,
-    ZagrosStore* store,
-    const char* prefix,
-    int rank,
-    int world,
-    uint64_t patience_ms,
-    ZagrosGroup** out,
-    char* why,
-    size_t room) {
-  return nccl->form(store, prefix, rank, world, patience_ms, out, why, room);
 }
 
 } // extern "C"

@@ -7,7 +7,7 @@ use crate::CollectiveError;
 use crate::roll::Roll;
 use crate::sys::Group;
 #[cfg(feature = "nccl")]
-use crate::sys::nccl::{self, Nccl};
+use crate::sys::nccl::Nccl;
 
 /// What moves the values between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Connector {
         match backend {
             Backend::Gloo => Ok(Self::Gloo),
             #[cfg(feature = "nccl")]
-            Backend::Nccl => open_nccl("libtorch_cuda.so").map(Self::Nccl),
+            Backend::Nccl => open_nccl(crate::CUDA_HALF).map(Self::Nccl),
             #[cfg(not(feature = "nccl"))]
             Backend::Nccl => unreachable!("it is not built"),
         }
@@ -94,7 +94,7 @@ fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
     let missing = |what: &'static str, next| {
         move |reason| CollectiveError::Backend { backend: Backend::Nccl, reason: format!("{what}: {reason}"), next }
     };
-    nccl::open_cuda(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
+    crate::open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
     let nccl = Nccl::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
     nccl.devices().map_err(missing("CUDA shows no device to this program", DEVICE))?;
     Ok(nccl)

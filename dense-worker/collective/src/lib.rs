@@ -6,6 +6,7 @@
 
 mod alone;
 mod backend;
+mod cuda;
 mod error;
 mod guard;
 mod in_process;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 pub use alone::Alone;
 pub use backend::Backend;
+pub use cuda::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use in_process::InProcess;
 pub use rendezvous::StoreRendezvous;

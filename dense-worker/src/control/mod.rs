@@ -26,5 +26,5 @@ mod worker;
 
 pub use evaluate::Evaluate;
 pub use resume::{LastRun, ResumePoint};
-pub use saved_model::Manifest;
+pub use saved_model::{JOB, MANIFEST, Manifest};
 pub use worker::{Input, Worker};

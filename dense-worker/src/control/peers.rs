@@ -89,15 +89,15 @@ impl Trainer {
         if agreed.samples() == 0 {
             return Ok(Made::End(End::Data));
         }
-        let (share, step) = (agreed.share(peers.rank as usize), self.tracker.steps + 1);
         let fetched = match next {
             Next::Batch(fetched) => Some(*fetched),
             Next::Dry | Next::Interrupted => None,
         };
         match fetched {
-            Some(fetched) => self.step_with(pass, peers, (fetched, prefetch), &agreed, share).await?,
+            Some(fetched) => self.step_with(pass, peers, fetched, prefetch, &agreed).await?,
             None => {
-                let work = move |dense: &mut Dense| dense.step_together(None, share, step, &TurnAhead::default());
+                let step = self.tracker.steps + 1;
+                let work = move |dense: &mut Dense| dense.step_together(None, 0.0, step, &TurnAhead::default());
                 match self.dense.call(work).await? {
                     Err(left_out @ WorkerError::LeftOut { .. }) => self.leave_out(left_out, &agreed),
                     stepped => {
@@ -129,9 +129,9 @@ impl Trainer {
         Turn { cuts, parts, ..Turn::default() }
     }
 
-    /// Tells what this worker brings to the step after the next, once its batch is there. It is known only when all are
-    /// asked for it where someone wants to stop, where a checkpoint comes between, and in turns: there, the next batch is
-    /// looked up after this step.
+    /// Tells what this worker brings to the step after the one that is being made, once its batch is there. It tells
+    /// nothing, so that all agree when that step comes, where it is asked to stop, where a checkpoint comes between, and in
+    /// turns, where the next batch is looked up after this step.
     async fn look_ahead(&self, peers: Peers, agreed: &Agreed, prefetch: &mut Option<Prefetch>, ahead: TurnAhead) {
         let Some(prefetch) = prefetch.as_mut().filter(|_| !peers.in_turns && !agreed.cuts()) else { return };
         let mut stop = self.stop.clone();
@@ -151,11 +151,12 @@ impl Trainer {
         &mut self,
         pass: u32,
         peers: Peers,
-        (fetched, prefetch): (Fetched, &mut Option<Prefetch>),
+        fetched: Fetched,
+        prefetch: &mut Option<Prefetch>,
         agreed: &Agreed,
-        share: f32,
     ) -> Result<(), WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
+        let share = agreed.share(peers.rank as usize);
         let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.dense.clone());
         let told = Arc::clone(&ahead);
         let work =

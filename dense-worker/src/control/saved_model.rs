@@ -22,12 +22,13 @@ use crate::summary::Outcome;
 
 /// Layout of the folder; counts up when an older release could not read it.
 const FORMAT: u32 = 1;
-pub(crate) const MANIFEST: &str = "manifest.json";
+/// Written last: a folder without it holds no model.
+pub const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
 /// A run's model, in the folder of the run.
 const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
-pub(crate) const JOB: &str = "job.toml";
+pub const JOB: &str = "job.toml";
 
 /// What is in a model's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

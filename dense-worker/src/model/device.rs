@@ -5,14 +5,11 @@
 //! ([`super::flat::Flat`]), on which all else works as it does without a device: optimiser, checks, checkpoints, sums
 //! over workers. That costs two copies of the weights a step, a few megabytes.
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use tch::Kind;
+use zagros_collective::{CUDA_HALF, open_cuda_half};
 use zagros_job::{Device, Job, Precision};
 
 use super::ModelError;
-
-/// The half of libtorch that knows CUDA.
-const CUDA_HALF: &str = "libtorch_cuda.so";
 
 /// Where variables are, and whether they have a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +27,7 @@ impl Place {
         match job.train.device {
             Device::Cpu => Ok(Self { device: tch::Device::Cpu, mirrored: false }),
             Device::Cuda => {
-                open(CUDA_HALF)?;
+                open_cuda_half(CUDA_HALF).map_err(not_opened)?;
                 if !tch::Cuda::is_available() {
                     let reason = "this machine shows no device to it".to_owned();
                     let next = "see whether `nvidia-smi` lists one and, in a container, whether it is given to it";
@@ -43,21 +40,11 @@ impl Place {
     }
 }
 
-/// Opens a library for the whole process, whose symbols others that come later find. It has to come before anything
-/// asks libtorch about CUDA, which then knows of it.
-#[expect(unsafe_code, reason = "a library that is opened runs code of its own")]
-fn open(name: &str) -> Result<(), ModelError> {
-    // SAFETY: libtorch's library only registers what it knows when it is opened; it stays open as long as the process.
-    match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
-        Ok(library) => {
-            std::mem::forget(library);
-            Ok(())
-        }
-        Err(error) => Err(ModelError::Device {
-            reason: format!("libtorch's CUDA half cannot be opened: {error}"),
-            next: "put the `lib` folders of the same libtorch release for CUDA, and of CUDA, on LD_LIBRARY_PATH \
-                   (docs/gpu.md)",
-        }),
+fn not_opened(error: String) -> ModelError {
+    ModelError::Device {
+        reason: format!("libtorch's CUDA half cannot be opened: {error}"),
+        next: "put the `lib` folders of the same libtorch release for CUDA, and of CUDA, on LD_LIBRARY_PATH \
+               (docs/gpu.md)",
     }
 }
 
@@ -94,9 +81,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_opened_is_named_with_what_to_do() {
-        let error = open("libno_such_library.so").unwrap_err().to_string();
+        let error = not_opened(open_cuda_half("libno_such_library.so").unwrap_err()).to_string();
         assert!(error.contains("libno_such_library.so") && error.contains("LD_LIBRARY_PATH"), "{error}");
-        // What every process has can be opened.
-        open("libc.so.6").unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Takes from saved files the rows whose buckets this server owns: a save of any number of servers loads into any.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tracing::info;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
-use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, Reader, SnapshotError, TableHeader};
+use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, SavedFile, TableHeader};
 use zagros_store::Folder;
 use zagros_table::{Rows, Table, TableError};
 
@@ -26,7 +26,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
-    let open = |file: &String| Source::open(service, &placement, Saved::new(&folder, file)?);
+    let open = |file: &String| Source::open(service, &placement, saved(&folder, file)?);
     let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     sources.iter().try_for_each(Source::verify)?;
     if request.replace {
@@ -52,28 +52,13 @@ fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<Owned>, Refusal>
     }
 }
 
-/// A file of rows, wherever it is.
-struct Saved {
-    folder: Folder,
-    name: String,
-    /// For messages.
-    path: PathBuf,
-}
-
-impl Saved {
-    /// A file of the folder itself: a name that leads elsewhere is refused.
-    fn new(folder: &Folder, file: &str) -> Result<Self, StorageError> {
-        if Path::new(file).file_name().is_none_or(|name| name != file) {
-            return Err(StorageError::FileName { file: file.to_owned() });
-        }
-        Ok(Self { folder: folder.clone(), name: file.to_owned(), path: format!("{folder}/{file}").into() })
+/// A file of the folder itself: a name that leads elsewhere is refused.
+fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
+    if Path::new(file).file_name().is_none_or(|name| name != file) {
+        return Err(StorageError::FileName { file: file.to_owned() });
     }
-
-    fn open(&self) -> Result<Reader, SnapshotError> {
-        let input = self.folder.input(&self.name);
-        let (input, bytes) = input.map_err(|source| SnapshotError::Read { path: self.path.clone(), source })?;
-        Reader::from_input(&self.path, input, bytes)
-    }
+    let (path, folder, file) = (format!("{folder}/{file}"), folder.clone(), file.to_owned());
+    Ok(SavedFile::new(path, move || folder.input(&file)))
 }
 
 /// Whether the server that wrote a file owned buckets of ours.
@@ -86,7 +71,7 @@ fn may_have_ours(header: &Header, placement: &Owned) -> bool {
 struct Source<'a> {
     service: &'a EmbeddingService,
     placement: &'a Owned,
-    saved: Saved,
+    saved: SavedFile,
     /// In the order of the file's tables.
     tables: Vec<Target<'a>>,
     /// The file may have sightings of our ids.
@@ -107,7 +92,7 @@ struct Target<'a> {
 
 impl<'a> Source<'a> {
     /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
-    fn open(service: &'a EmbeddingService, placement: &'a Owned, saved: Saved) -> Result<Self, StorageError> {
+    fn open(service: &'a EmbeddingService, placement: &'a Owned, saved: SavedFile) -> Result<Self, StorageError> {
         let reader = saved.open()?;
         let header = reader.header();
         let target = |saved| Target::of(service, placement, header, saved);
@@ -117,7 +102,7 @@ impl<'a> Source<'a> {
                 let has_ours = may_have_ours(header, placement);
                 Ok(Self { service, placement, saved, tables, has_ours })
             }
-            Err(problem) => Err(StorageError::OtherModel { path: saved.path, problem }),
+            Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
     }
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_dense_worker::Manifest;
+use zagros_dense_worker::{MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure};
 use zagros_snapshot::SavedFile;
 use zagros_store::Folder;
 
-use crate::saved::{self, MANIFEST, SavedModel};
+use crate::saved::{self, SavedModel};
 
 /// Files of rows, and what the model says of itself.
 #[derive(Debug)]
