@@ -156,11 +156,25 @@ class Net(nn.Module):
         return self.layers(torch.cat([numeric, embeddings], 1))
 
 
+class NormedNet(nn.Module):
+    """A linear layer over 1 + 2 normed values, with a buffer that never changes and is not finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.linear = nn.Linear(3, 1)
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+    def forward(self, numeric, embeddings):
+        return self.linear(self.norm(torch.cat([numeric, embeddings], 1))) + self.mask.exp().sum() - 1
+
+
 def modules():
-    for name, outputs in (("net", 1), ("wide_net", 2)):
-        torch.manual_seed(outputs)
+    nets = {"net": lambda: Net(1), "wide_net": lambda: Net(2), "normed_net": NormedNet}
+    for seed, (name, net) in enumerate(nets.items(), start=1):
+        torch.manual_seed(seed)
         file = FOLDER / f"{name}.pt"
-        torch.jit.script(Net(outputs)).save(str(file))
+        torch.jit.script(net()).save(str(file))
         print(hashlib.sha256(file.read_bytes()).hexdigest(), file.name)
 
 

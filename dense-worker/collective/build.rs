@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
 
+/// How a call tells that it failed.
+const CALLS: &str = "../shim/include";
+
 /// What the library of NCCL groups needs of others. In full: the linker then finds a name that none of them has.
 const NCCL_NEEDS: [&str; 6] =
     ["-ltorch_cuda", "-lc10_cuda", "-ltorch_cpu", "-lc10", "-l:libnccl.so.2", "-l:libcudart.so.13"];
@@ -14,6 +17,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=LIBTORCH");
     println!("cargo::rerun-if-env-changed=LIBTORCH_CUDA");
     println!("cargo::rerun-if-changed=shim");
+    println!("cargo::rerun-if-changed={CALLS}");
     let Ok(libtorch) = env::var("LIBTORCH") else {
         println!("cargo::error=LIBTORCH is not set; build inside the checkout, after `make setup`");
         return;
@@ -42,6 +46,7 @@ fn compiler(libtorch: &str) -> cc::Build {
     build
         .cpp(true)
         .std("c++20")
+        .include(CALLS)
         .flag(format!("-isystem{}", include.display()))
         .flag(format!("-isystem{}", include.join("torch/csrc/api/include").display()));
     build

@@ -3,7 +3,7 @@
 mod control;
 mod shard;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use control::FakeControl;
@@ -52,6 +52,18 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             keep_best: 0,
         },
     }
+}
+
+/// A file that `scripts/model_fixtures.py` made.
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model/fixtures").join(name)
+}
+
+/// A module of one numeric value and one vector of two: a batch norm of momentum 0.1 under a linear layer, and a buffer
+/// that is not finite.
+pub(crate) fn normed_net() -> Model {
+    let sha256 = "e5156dab528b972e564caf18803bee74220153e4ecc3b6b030d509b4b6179914".to_owned();
+    Model::TorchScript { file: fixture("normed_net.pt"), sha256 }
 }
 
 /// Makes feature `index` multi-valued, pooled by the worker.

@@ -1,17 +1,15 @@
-// What both kinds of group share: what Rust holds, and how a failure is told. Whoever makes a group, Gloo or NCCL, the
-// calls of collective.cpp reach it through this.
+// What both kinds of group share: what Rust holds. Whoever makes a group, Gloo or NCCL, the calls of collective.cpp reach
+// it through this.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <memory>
-#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "guarded.hpp"
 
 struct ZagrosStore {
   c10::intrusive_ptr<c10d::TCPStore> store;
@@ -37,28 +35,6 @@ struct ZagrosGroup {
 };
 
 namespace zagros {
-
-inline void tell(const char* text, char* why, size_t room) {
-  const size_t length = std::min(std::strlen(text), room - 1);
-  std::memcpy(why, text, length);
-  why[length] = '\0';
-}
-
-// 0, or 1 with the reason in `why`.
-template <typename Call>
-int guarded(char* why, size_t room, Call&& call) noexcept {
-  try {
-    call();
-    return 0;
-  } catch (const c10::Error& error) {
-    tell(error.what_without_backtrace(), why, room);
-  } catch (const std::exception& error) {
-    tell(error.what(), why, room);
-  } catch (...) {
-    tell("an exception that is none of the standard library's", why, room);
-  }
-  return 1;
-}
 
 inline at::Tensor floats(float* values, size_t length) {
   return at::from_blob(values, {static_cast<int64_t>(length)}, at::kFloat);

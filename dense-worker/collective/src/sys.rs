@@ -4,15 +4,14 @@
 #[cfg(feature = "nccl")]
 pub(crate) mod nccl;
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-/// Room for the reason of a failure.
-const REASON_BYTES: usize = 2048;
+use zagros_shim::text;
 
 #[repr(C)]
 struct RawStore {
@@ -251,14 +250,9 @@ impl Drop for Work {
     }
 }
 
-/// Runs a call of the shim, with room for why it failed.
+/// As [`zagros_shim::call`], with a reason of one line.
 fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
-    let mut why = vec![0_u8; REASON_BYTES];
-    if call(why.as_mut_ptr().cast(), why.len()) == 0 {
-        return Ok(());
-    }
-    let reason = CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy();
-    Err(plain(&reason))
+    zagros_shim::call(call).map_err(|reason| plain(&reason))
 }
 
 /// The first line of a message, without the place in the source that gloo puts before it.
@@ -266,10 +260,6 @@ fn plain(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     let told = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, told)| told);
     told.trim().to_owned()
-}
-
-fn text(text: &str) -> Result<CString, String> {
-    CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
 }
 
 fn int(number: usize) -> Result<c_int, String> {
@@ -297,10 +287,5 @@ mod tests {
         assert_eq!(millis(Duration::from_micros(5)), 1);
         assert_eq!(millis(Duration::from_secs(2)), 2000);
         assert!(millis(Duration::MAX) < u64::MAX / 1_000_000);
-    }
-
-    #[test]
-    fn text_that_c_would_cut_is_refused() {
-        assert!(text("a\0b").unwrap_err().contains("NUL"));
     }
 }

@@ -178,8 +178,7 @@ impl Dense {
             local => local,
         };
         let started = Instant::now();
-        let loss = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
-        together.send_rest(self.model.gradients(), loss, local.is_err(), ahead.get().copied());
+        together.send_rest(&self.model, &local, share, ahead.get().copied()).map_err(failed)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
         // The rows' gradients are gathered while the others' are summed.
         let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default() };
@@ -288,25 +287,37 @@ impl Together {
         Self { group, buckets: Buckets::new(BUCKET) }
     }
 
-    /// Sends the gradients that have not left, and besides the loss, who has what is no number, and the turn ahead.
-    fn send_rest(&mut self, gradients: &[f32], loss: f32, diverged: bool, ahead: Option<Turn>) {
+    /// Sends the gradients that have not left, and besides the loss, who has what is no number, the turn ahead, and what
+    /// buffers of the network change by: each worker's batch counts its share in them, too.
+    fn send_rest(
+        &mut self,
+        model: &DenseModel,
+        local: &Result<Option<StepOutput>, ModelError>,
+        share: f32,
+        ahead: Option<Turn>,
+    ) -> Result<(), ModelError> {
         let (rank, world) = (self.group.rank(), self.group.world());
         let mut besides = vec![0.0; 1 + world + world * TURN];
-        besides[0] = loss;
-        besides[1 + rank] = f32::from(diverged);
+        besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
+        besides[1 + rank] = f32::from(local.is_err());
         if let Some(turn) = ahead {
             turn.write(&mut besides[1 + world..], rank);
         }
-        self.buckets.close(self.group.as_mut(), gradients, &besides);
+        besides.extend(model.buffer_changes()?.iter().map(|change| change * share));
+        self.buckets.close(self.group.as_mut(), model.gradients(), &besides);
+        Ok(())
     }
 
-    /// Waits for the sums; the model's gradients are then those of all workers.
+    /// Waits for the sums; the model's gradients, and what its buffers change by, are then those of all workers.
     fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<Reduced, WorkerError> {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
         let besides = self.buckets.finish(self.group.as_mut(), put)?;
+        let world = self.group.world();
         let (loss, rest) = besides.split_first().unwrap_or((&0.0, &[]));
-        let (flags, turns) = rest.split_at(self.group.world().min(rest.len()));
+        let (flags, rest) = rest.split_at(world.min(rest.len()));
+        let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
+        model.replace_buffer_changes(changes).map_err(failed)?;
         Ok(Reduced {
             loss: *loss,
             diverged: (0..).zip(flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),

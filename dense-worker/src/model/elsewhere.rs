@@ -38,7 +38,7 @@ impl DenseModel {
         let output = self.backward(numeric, embeddings, labels)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
         clipped.map_err(|error| self.left_out(error))?;
-        self.made();
+        self.made()?;
         Ok(output)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Everything here runs on one thread (`datapath::dense`): libtorch keeps its thread count per calling thread.
 
+mod buffers;
 mod dcnv2;
 mod deepfm;
 mod device;
@@ -24,6 +25,7 @@ use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
 use zagros_job::{Job, Model, NonFinite, Precision};
 
+use buffers::Buffers;
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
 use device::Place;
@@ -93,6 +95,7 @@ pub struct DenseModel {
     network: Network,
     weights: Flat,
     gradients: Flat,
+    buffers: Buffers,
     /// The step without autograd, for networks that have one.
     team: Option<Team>,
     updater: Updater,
@@ -131,7 +134,7 @@ impl DenseModel {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
-        let network = Network::build(job, &shape, &variables)?;
+        let (network, buffers) = Network::build(job, &shape, &variables)?;
         // Before anything looks at the variables' memory.
         let weights = Flat::weights(&variables, place.mirrored)?;
         let gradients = Flat::gradients(&variables, place.mirrored)?;
@@ -148,6 +151,7 @@ impl DenseModel {
             network,
             weights,
             gradients,
+            buffers,
             team,
             updater,
             steps: 0,
@@ -180,22 +184,23 @@ impl DenseModel {
     /// One optimiser step with the gradients as they are, which are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
-        self.made();
-        Ok(())
+        self.made()
     }
 
     /// A step was made.
-    fn made(&mut self) {
+    fn made(&mut self) -> Result<(), ModelError> {
         self.steps += 1;
         if let Some(scale) = &mut self.loss_scale {
             scale.held();
         }
+        self.buffers.made()
     }
 
     /// A step is not made, because something is not finite; it counts for the schedule all the same. Answers whether its
     /// batch is only left out: because the job wants that, or because it is the loss scale that was too large.
     pub fn leave_out(&mut self) -> bool {
         self.steps += 1;
+        self.buffers.left_out();
         let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::fall);
         was_too_large || self.non_finite == NonFinite::Skip
     }
@@ -234,7 +239,12 @@ impl DenseModel {
                 let loss = team.run(batch, &mut self.gradients, ready)?;
                 Ok(StepOutput { loss, logits, gradients })
             }
-            None => self.autograd(numeric, embeddings, labels),
+            None => {
+                let before = self.buffers.copy()?;
+                let output = self.autograd(numeric, embeddings, labels);
+                self.buffers.put_back(&before, output.is_ok())?;
+                output
+            }
         }
     }
 
@@ -320,10 +330,11 @@ impl DenseModel {
     /// # Errors
     /// [`ModelError::NotFinite`] names which is not.
     pub fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
-        let checks: [(&[f32], _); 3] = [
+        let checks: [(&[f32], _); 4] = [
             (&[output.loss], "the loss"),
             (&output.gradients, "a gradient of an embedding"),
             (self.gradients.values(), "a gradient of the dense network"),
+            (&self.buffers.changes()?, "what a buffer of the dense network becomes"),
         ];
         match checks.into_iter().find(|(values, _)| !all_finite(values)) {
             Some((_, what)) => Err(ModelError::NotFinite { what }),
@@ -333,9 +344,9 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<Self, ModelError> {
+    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<(Self, Buffers), ModelError> {
         let weights = &mut Weights::seeded(variables.root(), job.train.seed, job.train.precision);
-        Ok(match &job.model {
+        let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
             Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
             Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
@@ -345,9 +356,11 @@ impl Network {
             Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
             Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
             Model::TorchScript { file, sha256 } => {
-                Self::TorchScript(TorchScript::load(file, sha256, job.train.seed, variables)?)
+                let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
+                return Ok((Self::TorchScript(module), buffers));
             }
-        })
+        };
+        Ok((network, Buffers::default()))
     }
 
     /// `[batch]` logits.

@@ -15,11 +15,12 @@ impl DenseModel {
         self.gradients.values().len()
     }
 
-    /// Makes every gradient zero, as that of no sample.
+    /// Makes every gradient zero, as that of no sample, which changes no buffer either.
     ///
     /// # Errors
     /// When libtorch fails.
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
+        self.buffers.left_out();
         self.gradients.zero()
     }
 
@@ -40,6 +41,23 @@ impl DenseModel {
             .ok_or(ModelError::Length { what: "dense gradients", expected: weights, found: from + by.len() })?
             .copy_from_slice(by);
         Ok(())
+    }
+
+    /// By how much the last pass changed each value of the network's buffers ([`super::buffers`]); most networks have none.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn buffer_changes(&self) -> Result<Vec<f32>, ModelError> {
+        self.buffers.changes()
+    }
+
+    /// Puts others in the place of these.
+    ///
+    /// # Errors
+    /// When there are not so many values, or libtorch fails.
+    pub fn replace_buffer_changes(&mut self, by: &[f32]) -> Result<(), ModelError> {
+        super::expect("changes of buffers", self.buffers.values(), by.len())?;
+        self.buffers.replace_changes(by)
     }
 
     /// One optimiser step with the gradients as they are now.

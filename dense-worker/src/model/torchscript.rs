@@ -2,7 +2,7 @@
 //!
 //! Loading a module runs code of whoever made it. So the job must say that it is trusted, and name its SHA-256; the
 //! bytes that are loaded are the bytes that were hashed. Its parameters take part in training and saving under their
-//! own names, with `_` for `.`; buffers (running statistics) stay in the module and are not saved.
+//! own names, with `_` for `.`; so do its buffers (running statistics) in saving, see [`super::buffers`].
 
 use std::cell::RefCell;
 use std::fs;
@@ -10,36 +10,50 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use tch::nn::VarStore;
-use tch::{Kind, Tensor, TrainableCModule};
+use tch::{Kind, Tensor};
+use zagros_script::Module;
 
+use super::buffers::Buffers;
 use super::{ModelError, int};
 
 #[derive(Debug)]
 pub(super) struct TorchScript {
     /// Switched between training and evaluation with each batch; the network has one thread.
-    module: RefCell<TrainableCModule>,
+    module: RefCell<Module>,
     seed: u64,
 }
 
 impl TorchScript {
-    /// Reads the module and puts its parameters among the variables. `seed` and step make that of libtorch's
+    /// Reads the module and puts its parameters and buffers among the variables. `seed` and step make that of libtorch's
     /// generator, which dropout inside the module draws from.
     ///
     /// # Errors
     /// When the file cannot be read, has another hash than `sha256` (lower-case hexadecimal), or is no module.
-    pub(super) fn load(file: &Path, sha256: &str, seed: u64, variables: &VarStore) -> Result<Self, ModelError> {
+    pub(super) fn load(
+        file: &Path,
+        sha256: &str,
+        seed: u64,
+        variables: &VarStore,
+    ) -> Result<(Self, Buffers), ModelError> {
         let script = |reason: String| ModelError::Script { file: file.to_owned(), reason };
         let bytes = fs::read(file).map_err(|error| script(format!("cannot be read: {error}")))?;
         let found = hexadecimal(&Sha256::digest(&bytes));
         if found != sha256 {
             return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
         }
-        let module = TrainableCModule::load_data(&mut bytes.as_slice(), variables.root());
-        let module = module.map_err(|error| script(format!("is no TorchScript module: {}", first_line(&error))))?;
+        let is_none = |reason: String| script(format!("is no TorchScript module: {}", first_line(&reason)));
+        let module = Module::load(&bytes, variables.device()).map_err(is_none)?;
+        let root = variables.root();
+        let add = |(name, tensor): (String, Tensor), learned| root.add(&name.replace('.', "_"), tensor, learned);
+        for parameter in module.parameters().map_err(is_none)? {
+            let learned = parameter.1.requires_grad();
+            drop(add(parameter, learned));
+        }
+        let buffers = module.buffers().map_err(is_none)?.into_iter().map(|buffer| add(buffer, false)).collect();
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
-        Ok(Self { module: RefCell::new(module), seed })
+        Ok((Self { module: RefCell::new(module), seed }, Buffers::of(buffers)))
     }
 
     /// Dropout inside the module draws as it does in this step.
@@ -50,13 +64,9 @@ impl TorchScript {
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
     pub(super) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> Result<Tensor, ModelError> {
         let mut module = self.module.borrow_mut();
-        if training {
-            module.f_set_train()?
-        } else {
-            module.f_set_eval()?
-        }
-        let failed = |error| ModelError::ScriptFailed { reason: first_line(&error) };
-        let logits = module.forward_ts(&[numeric, embeddings]).map_err(failed)?;
+        let failed = |reason: String| ModelError::ScriptFailed { reason: cause(&reason) };
+        module.train(training).map_err(failed)?;
+        let logits = module.forward(&[numeric, embeddings]).map_err(failed)?;
         let batch = numeric.size()[0];
         let (shape, kind) = (logits.size(), logits.f_kind()?);
         if (shape != [batch] && shape != [batch, 1]) || kind != Kind::Float {
@@ -72,7 +82,11 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// libtorch appends a trace of its own functions.
-fn first_line(error: &tch::TchError) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().to_owned()
+fn first_line(reason: &str) -> String {
+    reason.lines().next().unwrap_or_default().to_owned()
+}
+
+/// The last words of a trace through the module, after the lines that it went through.
+fn cause(reason: &str) -> String {
+    reason.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }

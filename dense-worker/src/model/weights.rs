@@ -1,25 +1,43 @@
-//! Weights as safetensors: f32, little-endian, named by layer.
+//! Weights, and a module's buffers, as safetensors: little-endian, named by layer.
 
 use std::collections::BTreeMap;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use tch::Tensor;
 use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
 
-use super::{ModelError, to_vec};
+use super::ModelError;
 
 pub(super) fn encode(variables: &VarStore) -> Result<Vec<u8>, ModelError> {
     let mut stored = BTreeMap::new();
     for (name, tensor) in variables.variables() {
-        let bytes: Vec<u8> = to_vec(&tensor.f_detach()?)?.iter().flat_map(|value| value.to_le_bytes()).collect();
-        stored.insert(name, (shape(&tensor), bytes));
+        let (kind, dtype) = stored_as(&tensor)?;
+        let bytes = bytes(&tensor.f_detach()?.f_to_kind(kind)?)?;
+        stored.insert(name, (dtype, shape(&tensor), bytes));
     }
-    let views = stored.iter().map(|(name, (shape, bytes))| {
-        TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name.as_str(), view))
+    let views = stored.iter().map(|(name, (dtype, shape, bytes))| {
+        TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
     });
     let views = views.collect::<Result<Vec<_>, _>>()?;
     Ok(safetensors::serialize(views, None)?)
+}
+
+/// Weights are f32. A module's buffers can be of any kind: each is kept as one that holds all its values.
+fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), ModelError> {
+    Ok(match tensor.f_kind()? {
+        Kind::Float | Kind::Half | Kind::BFloat16 => (Kind::Float, Dtype::F32),
+        Kind::Double => (Kind::Double, Dtype::F64),
+        _ => (Kind::Int64, Dtype::I64),
+    })
+}
+
+/// Little-endian.
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>, ModelError> {
+    let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
+    let mut bytes = vec![0; tensor.numel() * tensor.f_kind()?.elt_size_in_bytes()];
+    tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
+    Ok(bytes)
 }
 
 /// Two passes: nothing is copied before everything fits.
@@ -42,13 +60,13 @@ pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelErro
 fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> Result<Tensor, ModelError> {
     let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
     let view = stored.tensor(name).map_err(missing)?;
-    if view.dtype() != Dtype::F32 || view.shape() != shape(variable) {
-        let (expected, dtype, found) = (shape(variable), view.dtype(), view.shape());
-        return Err(ModelError::Foreign { what: format!("{name} is {dtype:?} {found:?}, not F32 {expected:?}") });
+    let (kind, dtype) = stored_as(variable)?;
+    if view.dtype() != dtype || view.shape() != shape(variable) {
+        let (expected, found_dtype, found) = (shape(variable), view.dtype(), view.shape());
+        let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {expected:?}");
+        return Err(ModelError::Foreign { what });
     }
-    let words = view.data().as_chunks::<4>().0;
-    let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-    Ok(Tensor::f_from_slice(&values)?.f_reshape(variable.size())?)
+    Ok(Tensor::f_from_data_size(view.data(), &variable.size(), kind)?)
 }
 
 fn shape(tensor: &Tensor) -> Vec<usize> {

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use safetensors::SafeTensors;
 use zagros_collective::{InProcess, Place, Rendezvous};
 use zagros_job::{DenseOptimizer, Job, Model, NonFinite, Precision};
 use zagros_protocol::datapath::Access;
@@ -11,7 +12,7 @@ use super::*;
 use crate::datapath::prepared::Preparer;
 use crate::datapath::standing::Standing;
 use crate::metrics::Metrics;
-use crate::testing::{batch, job};
+use crate::testing::{batch, job, normed_net};
 
 fn job_of(seed: u64) -> Job {
     let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
@@ -210,4 +211,28 @@ fn a_worker_that_is_gone_is_named() {
     );
     let error = ended.into_iter().next().unwrap().unwrap().unwrap_err();
     assert!(error.to_string().starts_with("dense worker 1 gone or late"), "{error}");
+}
+
+/// What a module counts changes by the mean of the workers' changes, each weighed by its samples.
+#[test]
+fn what_a_module_counts_is_the_same_on_all_workers() {
+    let count = |parts: &[&[f32]]| {
+        let jobs = vec![Job { model: normed_net(), ..job_of(1) }; parts.len()];
+        let all = ranks(&jobs, |rank, mut dense| {
+            (0..2).for_each(|_| drop(step(&mut dense, parts[rank]).unwrap()));
+            dense.model.to_safetensors().unwrap()
+        });
+        all.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let running_mean = |saved: &[u8]| {
+        let stored = SafeTensors::deserialize(saved).unwrap();
+        assert_eq!(stored.tensor("norm_num_batches_tracked").unwrap().data(), 2_i64.to_le_bytes());
+        let mean = stored.tensor("norm_running_mean").unwrap();
+        mean.data().as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect::<Vec<f32>>()
+    };
+    let all = [0.5, -1.0, 2.0, 0.25, -0.75];
+    let (alone, together) = (count(&[&all]), count(&[&all[..3], &all[3..], &[]]));
+    assert!(together.iter().all(|saved| *saved == together[0]), "they differ");
+    assert!(near(&running_mean(&together[0]), &running_mean(&alone[0])), "{:?}", running_mean(&together[0]));
+    assert!((running_mean(&alone[0])[0] - 0.19 * 0.2).abs() < 1e-6, "{:?}", running_mean(&alone[0]));
 }

@@ -1,15 +1,15 @@
 //! A module of the user's: the same values as the network that it is, trained, saved, and refused where it must be.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use safetensors::SafeTensors;
-use zagros_job::{Job, Model};
+use zagros_job::{Job, Model, NonFinite};
 
 use super::Samples;
 use crate::WorkerError;
 use crate::error::ExitClass;
 use crate::model::{DenseModel, ModelError};
-use crate::testing::job;
+use crate::testing::{fixture, job, normed_net};
 
 /// `torch.jit.script` of linear 5 → 4, ReLU, linear 4 → 1 over both inputs side by side; made by
 /// `scripts/model_fixtures.py`, as are the others.
@@ -17,12 +17,20 @@ const NET: (&str, &str) = ("net.pt", "1c2c8204ed9984ec1e30da1e5d196eacbedb4fcf3d
 /// As `net.pt`, with logits of `[batch, 2]`.
 const WIDE: (&str, &str) = ("wide_net.pt", "4851ef3ce63d1d5d9f43fca562f3f76f66e12ac860c1ac94bb87806fe88925e0");
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model/fixtures").join(name)
-}
-
 fn with(file: PathBuf, sha256: &str) -> Job {
     job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned() })
+}
+
+fn normed() -> Job {
+    job(1, &[2], normed_net())
+}
+
+fn bytes(saved: &[u8], name: &str) -> Vec<u8> {
+    SafeTensors::deserialize(saved).unwrap().tensor(name).unwrap().data().to_vec()
+}
+
+fn floats(saved: &[u8], name: &str) -> Vec<f32> {
+    bytes(saved, name).as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }
 
 fn refusal(job: &Job) -> String {
@@ -98,4 +106,54 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
     wider.tables[0].dim = 7;
     let refused = step(&wider, &Samples::random(&wider, 6));
     assert!(matches!(refused, ModelError::ScriptFailed { .. }), "{refused}");
+}
+
+/// Ioffe and Szegedy 2015, section 3.1, as PyTorch has it: the running variance is of samples, divided by n − 1.
+#[test]
+fn what_a_module_counts_is_saved_with_its_weights() {
+    let job = normed();
+    let samples = Samples::random(&job, 4);
+    let mut model = DenseModel::new(&job).unwrap();
+    for _ in 0..3 {
+        model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    }
+    let saved = model.to_safetensors().unwrap();
+    let mean = samples.numeric.iter().sum::<f32>() / 4.0;
+    let variance = samples.numeric.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / 3.0;
+    // Of three equal batches: (1 − 0.9³) of theirs, and 0.9³ of where they began, 0 and 1.
+    let (found_mean, found_variance) = (floats(&saved, "norm_running_mean")[0], floats(&saved, "norm_running_var")[0]);
+    assert!((found_mean - 0.271 * mean).abs() < 1e-6, "{found_mean}");
+    assert!((found_variance - 0.729 - 0.271 * variance).abs() < 1e-6, "{found_variance}");
+    assert_eq!(bytes(&saved, "norm_num_batches_tracked"), 3_i64.to_le_bytes());
+    assert_eq!(floats(&saved, "mask"), [0.0, f32::NEG_INFINITY]);
+
+    let mut restored = DenseModel::new(&job).unwrap();
+    restored.load_safetensors(&saved).unwrap();
+    restored.restore_optimizer(&model.optimizer_state().unwrap()).unwrap();
+    assert_eq!(restored.to_safetensors().unwrap(), saved);
+    for _ in 0..2 {
+        let [mine, its] = [&mut model, &mut restored].map(|model| {
+            let predicted = model.predict(&samples.numeric, &samples.embeddings, 4).unwrap();
+            (predicted, model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap())
+        });
+        assert_eq!(mine, its);
+    }
+}
+
+#[test]
+fn a_batch_that_is_left_out_or_fails_is_not_counted() {
+    let mut job = normed();
+    job.train.updates.non_finite = NonFinite::Skip;
+    let samples = Samples::random(&job, 4);
+    let mut model = DenseModel::new(&job).unwrap();
+    let before = model.to_safetensors().unwrap();
+    let left_out = model.step(&[f32::NAN; 4], &samples.embeddings, &samples.labels).unwrap_err();
+    assert!(matches!(left_out, ModelError::LeftOut { .. }), "{left_out}");
+    assert_eq!(model.to_safetensors().unwrap(), before);
+    // A batch norm refuses to count one sample.
+    let failed = model.step(&samples.numeric[..1], &samples.embeddings[..2], &samples.labels[..1]).unwrap_err();
+    assert!(failed.to_string().contains("Expected more than 1 value per channel"), "{failed}");
+    assert_eq!(model.to_safetensors().unwrap(), before);
+    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    assert_ne!(model.to_safetensors().unwrap(), before);
 }

@@ -1,0 +1,169 @@
+//! A TorchScript module with all that it holds. `tch` has modules too, but tells of their parameters alone: what a batch
+//! norm counts is in buffers.
+#![expect(unsafe_code, reason = "calls the shim over libtorch's TorchScript")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use tch::{Device, Tensor};
+use zagros_shim::{call, text};
+
+#[repr(C)]
+struct RawModule {
+    _opaque: [u8; 0],
+}
+
+type Take = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: *mut c_void);
+
+unsafe extern "C" {
+    fn zagros_module_load(
+        bytes: *const c_char,
+        length: usize,
+        device: *const c_char,
+        out: *mut *mut RawModule,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_module_free(module: *mut RawModule);
+    fn zagros_module_tensors(
+        module: *const RawModule,
+        buffers: bool,
+        to: *mut c_void,
+        take: Take,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_module_train(module: *mut RawModule, on: bool, why: *mut c_char, room: usize) -> c_int;
+    fn zagros_module_forward(
+        module: *mut RawModule,
+        inputs: *const *const c_void,
+        count: usize,
+        out: *mut *mut c_void,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+}
+
+/// A loaded module.
+#[derive(Debug)]
+pub struct Module(NonNull<RawModule>);
+
+// SAFETY: a module is bound to no thread; only one at a time calls it, as it is not Sync.
+unsafe impl Send for Module {}
+
+impl Module {
+    /// The module of the bytes that `torch.jit.save` writes. Loading can run code of whoever made it.
+    ///
+    /// # Errors
+    /// When they are no module; in libtorch's words.
+    pub fn load(bytes: &[u8], device: Device) -> Result<Self, String> {
+        let device = text(&name(device))?;
+        let mut out = ptr::null_mut();
+        call(|why, room| {
+            // SAFETY: the bytes are read before the call returns, the device ends with NUL, out and why are ours.
+            unsafe { zagros_module_load(bytes.as_ptr().cast(), bytes.len(), device.as_ptr(), &raw mut out, why, room) }
+        })?;
+        NonNull::new(out).map(Self).ok_or_else(|| "no module was made".to_owned())
+    }
+
+    /// Its parameters, by their names: what is learned. They share the module's memory.
+    ///
+    /// # Errors
+    /// In libtorch's words.
+    pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, String> {
+        self.tensors(false)
+    }
+
+    /// Its buffers, by their names: what it remembers besides, such as running statistics. They share the module's
+    /// memory.
+    ///
+    /// # Errors
+    /// In libtorch's words.
+    pub fn buffers(&self) -> Result<Vec<(String, Tensor)>, String> {
+        self.tensors(true)
+    }
+
+    fn tensors(&self, buffers: bool) -> Result<Vec<(String, Tensor)>, String> {
+        let mut taken: Vec<(String, Tensor)> = Vec::new();
+        let to = ptr::from_mut(&mut taken).cast();
+        // SAFETY: the module lives as long as self; `take` is called while the list lives, and nobody else holds it.
+        call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, to, take, why, room) })?;
+        Ok(taken)
+    }
+
+    /// Whether it runs as in training or as in evaluation from now on.
+    ///
+    /// # Errors
+    /// In libtorch's words.
+    pub fn train(&mut self, on: bool) -> Result<(), String> {
+        // SAFETY: the module lives as long as self.
+        call(|why, room| unsafe { zagros_module_train(self.0.as_ptr(), on, why, room) })
+    }
+
+    /// What it makes of the inputs.
+    ///
+    /// # Errors
+    /// When it fails, in libtorch's words, or gives something else than one tensor.
+    pub fn forward(&mut self, inputs: &[&Tensor]) -> Result<Tensor, String> {
+        let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
+        let mut out = ptr::null_mut();
+        call(|why, room| {
+            // SAFETY: the module and the inputs live for the call; out and why are ours.
+            unsafe { zagros_module_forward(self.0.as_ptr(), inputs.as_ptr(), inputs.len(), &raw mut out, why, room) }
+        })?;
+        // SAFETY: a tensor that the shim made for us.
+        NonNull::new(out).map(|out| unsafe { own(out.as_ptr()) }).ok_or_else(|| "no tensor was made".to_owned())
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: made by the shim, and freed once.
+        unsafe { zagros_module_free(self.0.as_ptr()) }
+    }
+}
+
+/// # Safety
+/// `to` is the list of [`Module::tensors`], `name` ends with NUL, and nobody else has the tensor.
+unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: *mut c_void) {
+    // SAFETY: as this function's.
+    let (taken, name) = unsafe { (&mut *to.cast::<Vec<(String, Tensor)>>(), CStr::from_ptr(name)) };
+    // SAFETY: as this function's.
+    taken.push((name.to_string_lossy().into_owned(), unsafe { own(tensor) }));
+}
+
+/// # Safety
+/// The tensor was made with `new`, and nobody else has it.
+unsafe fn own(tensor: *mut c_void) -> Tensor {
+    // SAFETY: as this function's; it is what tch has of a tensor, and deletes.
+    unsafe { Tensor::from_ptr(tensor.cast()) }
+}
+
+fn name(device: Device) -> String {
+    match device {
+        Device::Cpu => "cpu".to_owned(),
+        Device::Cuda(index) => format!("cuda:{index}"),
+        Device::Mps => "mps".to_owned(),
+        Device::Vulkan => "vulkan".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_module_are_refused() {
+        for (bytes, told) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
+            let refused = Module::load(bytes, Device::Cpu).unwrap_err();
+            assert!(refused.contains(told), "{refused}");
+        }
+    }
+
+    #[test]
+    fn devices_have_the_names_that_libtorch_reads() {
+        assert_eq!([Device::Cpu, Device::Cuda(1)].map(name), ["cpu", "cuda:1"]);
+        let refused = Module::load(b"no module", Device::Vulkan).unwrap_err();
+        assert!(!refused.contains("device string"), "{refused}");
+    }
+}

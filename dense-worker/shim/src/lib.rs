@@ -1,0 +1,52 @@
+//! How C++ over libtorch is called. A call answers 0, or another number and why it failed: `include/guarded.hpp` is its
+//! side of that.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+
+/// Room for the reason of a failure, which can be a trace.
+const REASON_BYTES: usize = 8192;
+
+/// Makes a call with room for why it failed.
+///
+/// # Errors
+/// With the reason, as it was told.
+pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
+    let mut why = vec![0_u8; REASON_BYTES];
+    if call(why.as_mut_ptr().cast(), why.len()) == 0 {
+        return Ok(());
+    }
+    Err(CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy().into_owned())
+}
+
+/// Text as C has it.
+///
+/// # Errors
+/// When there is a NUL in it, where C would end it.
+pub fn text(text: &str) -> Result<CString, String> {
+    CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(unsafe_code, reason = "writes as C++ does")]
+    fn a_call_that_fails_says_why() {
+        assert_eq!(call(|_, _| 0), Ok(()));
+        assert_eq!(call(|_, _| 1), Err(String::new()));
+        let failed = call(|why, room| {
+            assert!(room > 4);
+            // SAFETY: there is room for it.
+            unsafe { c"gone".as_ptr().copy_to(why, 5) };
+            3
+        });
+        assert_eq!(failed, Err("gone".to_owned()));
+    }
+
+    #[test]
+    fn text_that_c_would_cut_is_refused() {
+        assert!(text("a\0b").unwrap_err().contains("NUL"));
+        assert_eq!(text("ab").unwrap().as_c_str(), c"ab");
+    }
+}
