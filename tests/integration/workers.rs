@@ -89,7 +89,8 @@ fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
     assert!((scored - together).abs() < 1e-5, "{scored} scored again, {together} then");
 }
 
-/// A file that cannot be cut goes to one worker: five times as many rows to one as to the other, which runs dry.
+/// A file that cannot be cut goes to one worker: five times as many rows to one as to the other, which runs dry. Where one
+/// is late, the other may have both files.
 fn uneven() -> (Fixture, Vec<&'static str>) {
     let fixture = Fixture::new(5_000);
     for name in ["train.txt", "test.txt"] {
@@ -105,8 +106,9 @@ fn a_worker_that_runs_dry_steps_along_and_every_row_is_trained_once() {
     let (fixture, arguments) = uneven();
     let run = fixture.zagros(arguments.into_iter().chain(["--set", "train.epochs=2"])).expect(0);
     assert_eq!(fixture.summary()["samples"], 2 * 6_000);
-    // The worker with 5,000 rows makes 20 steps of 256 a pass, the other one its 4 beside them.
-    assert_eq!(fixture.summary()["steps"], 2 * 20, "{}", run.stderr);
+    // The worker with 5,000 rows makes 20 steps of 256 a pass, the other one its 4 beside them; one with all makes 24.
+    let steps = fixture.summary()["steps"].as_u64().expect("a count");
+    assert!([20 + 20, 20 + 24, 24 + 24].contains(&steps), "{steps} steps; {}", run.stderr);
     assert!(fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC") > 0.6);
 }
 
@@ -122,8 +124,8 @@ fn a_batch_of_one_worker_that_is_no_number_ends_all_and_names_it() {
     // Cross layers multiply what they read with itself.
     let sets = ["--set", "features.numeric=[{column=\"I1\", log=false}]", "--set", "model={kind=\"dcnv2\"}"];
     let run = fixture.zagros(arguments.into_iter().chain(sets)).expect(5);
-    // Of 256 rows a batch, the third of one worker has it; that worker says so, and the other one names it.
-    run.says(&["step 3: loss or gradients of dense worker", "step 3: the loss is not finite"]);
+    // That worker says so, and the other one names it.
+    run.says(&[": loss or gradients of dense worker", ": the loss is not finite"]);
 }
 
 #[test]
