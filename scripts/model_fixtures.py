@@ -157,16 +157,27 @@ class Net(nn.Module):
 
 
 class NormedNet(nn.Module):
-    """A linear layer over 1 + 2 normed values, with a buffer that never changes and is not finite."""
+    """A linear layer over 1 + 2 normed values, with buffers of every sort."""
 
     def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(3)
         self.linear = nn.Linear(3, 1)
-        self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+        # Never change: not finite, beyond what f64 counts, one value in place of three.
+        self.register_buffer("mask", torch.tensor([0.0, float("-inf"), float("nan")]))
+        self.register_buffer("salt", torch.tensor(2**53 + 1))
+        self.register_buffer("offset", torch.zeros(1).expand(3))
+        # Another tensor after each step; changed by scoring.
+        self.register_buffer("seen", torch.tensor(0))
+        self.register_buffer("scored", torch.tensor(0))
 
     def forward(self, numeric, embeddings):
-        return self.linear(self.norm(torch.cat([numeric, embeddings], 1))) + self.mask.exp().sum() - 1
+        if self.training:
+            self.seen = self.seen + 1
+        else:
+            self.scored += 1
+        inputs = torch.cat([numeric, embeddings], 1) + self.offset
+        return self.linear(self.norm(inputs)) + self.mask[:2].exp().sum() - 1
 
 
 def modules():

@@ -59,10 +59,10 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model/fixtures").join(name)
 }
 
-/// A module of one numeric value and one vector of two: a batch norm of momentum 0.1 under a linear layer, and a buffer
-/// that is not finite.
+/// A module of one numeric value and one vector of two: a batch norm of momentum 0.1 under a linear layer, and buffers of
+/// every sort.
 pub(crate) fn normed_net() -> Model {
-    let sha256 = "e5156dab528b972e564caf18803bee74220153e4ecc3b6b030d509b4b6179914".to_owned();
+    let sha256 = "fad0055dc1ad884cc1045166de2d5b4a84703f5ec835764d95dafaa1df1beea4".to_owned();
     Model::TorchScript { file: fixture("normed_net.pt"), sha256 }
 }
 

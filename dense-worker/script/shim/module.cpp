@@ -59,6 +59,24 @@ int zagros_module_tensors(
   });
 }
 
+// Makes this the buffer of that name, which may be one of a module within: "norm.running_mean".
+int zagros_module_set_buffer(
+    ZagrosModule* module,
+    const char* name,
+    const at::Tensor* tensor,
+    char* why,
+    size_t room) {
+  return guarded(why, room, [&] {
+    std::string rest = name;
+    torch::jit::Module owner = module->module;
+    for (size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
+      owner = owner.attr(rest.substr(0, dot)).toModule();
+      rest.erase(0, dot + 1);
+    }
+    owner.setattr(rest, *tensor);
+  });
+}
+
 int zagros_module_train(ZagrosModule* module, bool on, char* why, size_t room) {
   return guarded(why, room, [&] { module->module.train(on); });
 }

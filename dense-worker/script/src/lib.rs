@@ -33,6 +33,13 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
+    fn zagros_module_set_buffer(
+        module: *mut RawModule,
+        name: *const c_char,
+        tensor: *const c_void,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
     fn zagros_module_train(module: *mut RawModule, on: bool, why: *mut c_char, room: usize) -> c_int;
     fn zagros_module_forward(
         module: *mut RawModule,
@@ -75,7 +82,7 @@ impl Module {
     }
 
     /// Its buffers, by their names: what it remembers besides, such as running statistics. They share the module's
-    /// memory.
+    /// memory, until it puts others in their places: `self.count = self.count + 1` does.
     ///
     /// # Errors
     /// In libtorch's words.
@@ -89,6 +96,17 @@ impl Module {
         // SAFETY: the module lives as long as self; `take` is called while the list lives, and nobody else holds it.
         call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, to, take, why, room) })?;
         Ok(taken)
+    }
+
+    /// Makes `tensor` the buffer of that name; the module shares its memory.
+    ///
+    /// # Errors
+    /// When there is no such buffer; in libtorch's words.
+    pub fn set_buffer(&mut self, name: &str, tensor: &Tensor) -> Result<(), String> {
+        let name = text(name)?;
+        let tensor = tensor.as_ptr().cast();
+        // SAFETY: the module and the tensor live for the call, the name ends with NUL, why is ours.
+        call(|why, room| unsafe { zagros_module_set_buffer(self.0.as_ptr(), name.as_ptr(), tensor, why, room) })
     }
 
     /// Whether it runs as in training or as in evaluation from now on.

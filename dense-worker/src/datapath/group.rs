@@ -303,7 +303,11 @@ impl Together {
         if let Some(turn) = ahead {
             turn.write(&mut besides[1 + world..], rank);
         }
-        besides.extend(model.buffer_changes()?.iter().map(|change| change * share));
+        match local {
+            Ok(_) => besides.extend(model.buffer_changes()?.iter().map(|change| change * share)),
+            // All leave the step out.
+            Err(_) => besides.resize(besides.len() + model.buffer_values(), 0.0),
+        }
         self.buckets.close(self.group.as_mut(), model.gradients(), &besides);
         Ok(())
     }

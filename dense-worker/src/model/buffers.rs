@@ -1,16 +1,18 @@
 //! What a network remembers besides its weights: the buffers of a module, such as the running statistics of a batch norm.
 //!
-//! A forward pass in training changes them, before anyone knows whether the step is made. So they are put back after the
-//! pass, and become what it made of them once the step is made: between steps they belong to the weights.
+//! A pass changes them, before anyone knows whether its step is made. So they are put back after the pass, and become what
+//! it made of them once the step is made: between steps they belong to the weights.
 
 use std::iter::zip;
 
+use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 
 use super::{ModelError, int};
 
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
+    names: Vec<String>,
     /// In the module itself.
     live: Vec<Tensor>,
     /// What the last pass made of them, until its step is made or left out.
@@ -18,8 +20,14 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn of(live: Vec<Tensor>) -> Self {
-        Self { live, next: None }
+    pub(super) fn of(named: Vec<(String, Tensor)>) -> Self {
+        let (names, live) = named.into_iter().unzip();
+        Self { names, live, next: None }
+    }
+
+    /// Their names in the module, and they.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        zip(self.names.iter().map(String::as_str), &self.live)
     }
 
     /// To be taken before a pass.
@@ -27,20 +35,46 @@ impl Buffers {
         self.live.iter().map(copy_of).collect()
     }
 
-    /// After a pass, which succeeded or not.
-    pub(super) fn put_back(&mut self, before: &[Tensor], succeeded: bool) -> Result<(), ModelError> {
-        self.next = if succeeded { Some(self.copy()?) } else { None };
-        put(&mut self.live, before)
+    /// After a pass that leaves nothing behind.
+    pub(super) fn put_back(&self, before: &[Tensor]) -> Result<(), ModelError> {
+        put(&self.live, before)
+    }
+
+    /// What a pass in training left: it counts once its step is made.
+    ///
+    /// # Errors
+    /// When one has another shape than before.
+    pub(super) fn keep(&mut self, left: &[Tensor]) -> Result<(), ModelError> {
+        for ((name, live), left) in zip(self.named(), left) {
+            if live.size() != left.size() {
+                let (was, is) = (live.size(), left.size());
+                let reason = format!("its buffer {name} was of shape {was:?} and became {is:?}");
+                return Err(ModelError::ScriptFailed { reason });
+            }
+        }
+        self.next = Some(left.iter().map(copy_of).collect::<Result<_, _>>()?);
+        Ok(())
     }
 
     /// The step of the last pass is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
-        self.next.take().map_or(Ok(()), |next| put(&mut self.live, &next))
+        self.next.take().map_or(Ok(()), |next| put(&self.live, &next))
     }
 
     /// The step of the last pass is not made.
     pub(super) fn left_out(&mut self) {
         self.next = None;
+    }
+
+    /// Whether the last pass left what is no number where one was.
+    pub(super) fn diverge(&self) -> Result<bool, ModelError> {
+        for (live, next) in zip(&self.live, self.next.iter().flatten()) {
+            let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
+            if zip(before, after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// How many values there are.
@@ -49,12 +83,21 @@ impl Buffers {
     }
 
     /// By how much the last pass changed each value: zeros where there was none.
+    ///
+    /// # Errors
+    /// When a change is not finite, which cannot be added to others.
     pub(super) fn changes(&self) -> Result<Vec<f32>, ModelError> {
         let Some(next) = &self.next else { return Ok(vec![0.0; self.values()]) };
-        let (before, after) = (doubles(&self.live)?, doubles(next)?);
-        // What did not change may well be infinite, a mask for instance.
-        let change = |(before, after)| if before == after { 0.0 } else { (after - before) as f32 };
-        Ok(zip(before, after).map(change).collect())
+        let mut all = Vec::with_capacity(self.values());
+        for ((name, live), next) in zip(self.named(), next) {
+            let changes = changes(live, next)?;
+            if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
+                let reason = format!("its buffer {name} changes by {change}, which cannot be summed over workers");
+                return Err(ModelError::ScriptFailed { reason });
+            }
+            all.extend(changes);
+        }
+        Ok(all)
     }
 
     /// Makes these the changes of the last pass, or of one that this worker made no pass for.
@@ -70,37 +113,102 @@ impl Buffers {
     }
 }
 
+/// Numbers that are kept, and added to, without loss.
+pub(super) fn is_number(kind: Kind) -> bool {
+    is_real(kind) || matches!(kind, Kind::Uint8 | Kind::Int8 | Kind::Int16 | Kind::Int | Kind::Int64 | Kind::Bool)
+}
+
+fn is_real(kind: Kind) -> bool {
+    matches!(kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16)
+}
+
 fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
     let mut copy = tensor.f_zeros_like()?;
     copy.f_copy_(tensor)?;
     Ok(copy)
 }
 
-fn put(live: &mut [Tensor], values: &[Tensor]) -> Result<(), ModelError> {
-    zip(live, values).try_for_each(|(live, values)| Ok(live.f_copy_(values)?))
+fn put(live: &[Tensor], values: &[Tensor]) -> Result<(), ModelError> {
+    zip(live, values).try_for_each(|(live, values)| Ok(live.shallow_clone().f_copy_(values)?))
+}
+
+/// What did not change may well be infinite, a mask for instance.
+fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
+    if !is_real(before.f_kind()?) {
+        let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
+        return Ok(zip(values(before)?, values(after)?).map(change).collect());
+    }
+    let change = |(before, after): (f64, f64)| {
+        let same = before == after || (before.is_nan() && after.is_nan());
+        if same { 0.0 } else { (after - before) as f32 }
+    };
+    Ok(zip(values(before)?, values(after)?).map(change).collect())
 }
 
 /// A count stays a whole number: each of several workers adds its share of one.
-fn changed(live: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
-    let (kind, shape) = (live.f_kind()?, live.size());
-    let before = doubles(std::slice::from_ref(live))?;
-    let whole = !matches!(kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16);
-    let value = |(before, change): (f64, &f32)| {
-        let after = before + f64::from(*change);
-        if whole { after.round() } else { after }
+fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
+    let kind = before.f_kind()?;
+    let after = if is_real(kind) {
+        let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
+        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<f64>>())?
+    } else {
+        let add = |(value, change): (i64, &f32)| value.wrapping_add(change.round() as i64);
+        Tensor::f_from_slice(&zip(values(before)?, changes).map(add).collect::<Vec<i64>>())?
     };
-    let after: Vec<f64> = zip(before, changes).map(value).collect();
-    Ok(Tensor::f_from_slice(&after)?.f_reshape(shape)?.f_to_device(live.device())?.f_to_kind(kind)?)
+    Ok(after.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
 }
 
-/// Of all, one after another. Every kind of number but whole ones beyond 2⁵³ is one exactly.
-fn doubles(tensors: &[Tensor]) -> Result<Vec<f64>, ModelError> {
-    let mut all = Vec::new();
-    for tensor in tensors {
-        let start = all.len();
-        all.resize(start + tensor.numel(), 0.0);
-        let tensor = tensor.f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)?.f_contiguous()?;
-        tensor.f_reshape([int(all.len() - start)])?.f_copy_data(&mut all[start..], tensor.numel())?;
+fn values<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
+    let mut values = vec![T::default(); tensor.numel()];
+    let tensor = tensor.f_to_device(Device::Cpu)?.f_to_kind(T::KIND)?.f_contiguous()?;
+    tensor.f_reshape([int(values.len())])?.f_copy_data(&mut values, tensor.numel())?;
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFINITY: f32 = f32::INFINITY;
+
+    fn buffers(values: &[f32]) -> Buffers {
+        Buffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
     }
-    Ok(all)
+
+    fn after(before: &[f32], after: &[f32]) -> Buffers {
+        let mut buffers = buffers(before);
+        buffers.keep(&[Tensor::from_slice(after)]).unwrap();
+        buffers
+    }
+
+    #[test]
+    fn what_becomes_no_number_is_found_and_what_never_was_one_is_not() {
+        assert!(after(&[1.0, 2.0], &[1.0, f32::NAN]).diverge().unwrap());
+        let masks = [0.0, -INFINITY, f32::NAN];
+        assert!(!after(&masks, &masks).diverge().unwrap());
+        assert_eq!(after(&masks, &masks).changes().unwrap(), [0.0; 3]);
+        // The highest value so far, of which there was none.
+        assert!(!after(&[-INFINITY], &[3.0]).diverge().unwrap());
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_summed_and_another_shape_are_told_by_name() {
+        let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
+        assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
+        let refused = buffers(&[1.0]).keep(&[Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
+        assert!(refused.contains("norm.highest was of shape [1] and became [2]"), "{refused}");
+    }
+
+    #[test]
+    fn shares_of_a_count_make_a_whole_one() {
+        let mut buffers = Buffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
+        buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
+        buffers.made().unwrap();
+        assert_eq!(Vec::<i64>::try_from(&buffers.live[0]).unwrap(), [8, i64::MAX]);
+    }
+
+    #[test]
+    fn numbers_of_two_parts_are_not_kept() {
+        assert!(is_number(Kind::Bool) && is_number(Kind::Half) && !is_number(Kind::ComplexFloat));
+    }
 }

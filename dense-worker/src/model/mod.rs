@@ -242,8 +242,11 @@ impl DenseModel {
             None => {
                 let before = self.buffers.copy()?;
                 let output = self.autograd(numeric, embeddings, labels);
-                self.buffers.put_back(&before, output.is_ok())?;
-                output
+                let left = self.network.take_left(&self.buffers)?;
+                self.buffers.left_out();
+                let kept = output.is_ok().then(|| self.buffers.keep(&left)).transpose();
+                self.buffers.put_back(&before)?;
+                kept.and(output)
             }
         }
     }
@@ -290,7 +293,11 @@ impl DenseModel {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, batch)?;
         self.weights.upload()?;
-        to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)
+        let before = self.buffers.copy()?;
+        let logits = tch::no_grad(|| self.network.forward(&numeric, &embeddings, None));
+        self.network.take_left(&self.buffers)?;
+        self.buffers.put_back(&before)?;
+        to_vec(&logits?)
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.
@@ -330,14 +337,14 @@ impl DenseModel {
     /// # Errors
     /// [`ModelError::NotFinite`] names which is not.
     pub fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
-        let checks: [(&[f32], _); 4] = [
+        let checks: [(&[f32], _); 3] = [
             (&[output.loss], "the loss"),
             (&output.gradients, "a gradient of an embedding"),
             (self.gradients.values(), "a gradient of the dense network"),
-            (&self.buffers.changes()?, "what a buffer of the dense network becomes"),
         ];
         match checks.into_iter().find(|(values, _)| !all_finite(values)) {
             Some((_, what)) => Err(ModelError::NotFinite { what }),
+            None if self.buffers.diverge()? => Err(ModelError::NotFinite { what: "a buffer of the dense network" }),
             None => Ok(()),
         }
     }
@@ -361,6 +368,14 @@ impl Network {
             }
         };
         Ok((network, Buffers::default()))
+    }
+
+    /// After a pass: what it has left in the places of the buffers, which are there again.
+    fn take_left(&self, buffers: &Buffers) -> Result<Vec<Tensor>, ModelError> {
+        match self {
+            Self::TorchScript(module) => module.take_left(buffers),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// `[batch]` logits.

@@ -43,10 +43,16 @@ impl DenseModel {
         Ok(())
     }
 
-    /// By how much the last pass changed each value of the network's buffers ([`super::buffers`]); most networks have none.
+    /// How many values the network's buffers have ([`super::buffers`]); most networks have none.
+    #[must_use]
+    pub fn buffer_values(&self) -> usize {
+        self.buffers.values()
+    }
+
+    /// By how much the last pass changed each value of the network's buffers.
     ///
     /// # Errors
-    /// When libtorch fails.
+    /// When one is not finite, or libtorch fails.
     pub fn buffer_changes(&self) -> Result<Vec<f32>, ModelError> {
         self.buffers.changes()
     }

@@ -13,7 +13,7 @@ use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use zagros_script::Module;
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, is_number};
 use super::{ModelError, int};
 
 #[derive(Debug)]
@@ -42,14 +42,25 @@ impl TorchScript {
             return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
         }
         let is_none = |reason: String| script(format!("is no TorchScript module: {}", first_line(&reason)));
-        let module = Module::load(&bytes, variables.device()).map_err(is_none)?;
+        let mut module = Module::load(&bytes, variables.device()).map_err(is_none)?;
         let root = variables.root();
         let add = |(name, tensor): (String, Tensor), learned| root.add(&name.replace('.', "_"), tensor, learned);
         for parameter in module.parameters().map_err(is_none)? {
             let learned = parameter.1.requires_grad();
             drop(add(parameter, learned));
         }
-        let buffers = module.buffers().map_err(is_none)?.into_iter().map(|buffer| add(buffer, false)).collect();
+        let mut buffers = Vec::new();
+        for (name, buffer) in module.buffers().map_err(is_none)? {
+            let kind = buffer.f_kind()?;
+            if !is_number(kind) {
+                return Err(script(format!("has a buffer {name} of {kind:?}, which cannot be saved")));
+            }
+            // One that repeats a value in place of having many cannot be written to.
+            let buffer = buffer.f_contiguous()?;
+            module.set_buffer(&name, &buffer).map_err(is_none)?;
+            drop(add((name.clone(), buffer.shallow_clone()), false));
+            buffers.push((name, buffer));
+        }
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
@@ -59,6 +70,15 @@ impl TorchScript {
     /// Dropout inside the module draws as it does in this step.
     pub(super) fn draw_for(&self, step: u64) {
         tch::manual_seed(self.seed.wrapping_add(step).cast_signed());
+    }
+
+    /// What a pass has left in the buffers' places, in their order; these are there again after it.
+    pub(super) fn take_left(&self, buffers: &Buffers) -> Result<Vec<Tensor>, ModelError> {
+        let failed = |reason| ModelError::ScriptFailed { reason };
+        let mut module = self.module.borrow_mut();
+        let left = module.buffers().map_err(failed)?.into_iter().map(|(_, tensor)| tensor).collect();
+        buffers.named().try_for_each(|(name, live)| module.set_buffer(name, live)).map_err(failed)?;
+        Ok(left)
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
@@ -86,7 +106,9 @@ fn first_line(reason: &str) -> String {
     reason.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The last words of a trace through the module, after the lines that it went through.
+/// What a trace through the module ends with: the error, which hints may follow.
 fn cause(reason: &str) -> String {
-    reason.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error = lines.clone().rfind(|line| line.contains("Error: "));
+    error.or_else(|| lines.next_back()).unwrap_or_default().to_owned()
 }

@@ -226,7 +226,9 @@ fn what_a_module_counts_is_the_same_on_all_workers() {
     };
     let running_mean = |saved: &[u8]| {
         let stored = SafeTensors::deserialize(saved).unwrap();
-        assert_eq!(stored.tensor("norm_num_batches_tracked").unwrap().data(), 2_i64.to_le_bytes());
+        for (name, count) in [("norm_num_batches_tracked", 2), ("seen", 2), ("salt", (1 << 53) + 1)] {
+            assert_eq!(stored.tensor(name).unwrap().data(), i64::to_le_bytes(count), "{name}");
+        }
         let mean = stored.tensor("norm_running_mean").unwrap();
         mean.data().as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect::<Vec<f32>>()
     };

@@ -21,6 +21,9 @@ fn with(file: PathBuf, sha256: &str) -> Job {
     job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned() })
 }
 
+/// Of the normed net: more than f64 counts.
+const SALT: i64 = (1 << 53) + 1;
+
 fn normed() -> Job {
     job(1, &[2], normed_net())
 }
@@ -116,6 +119,8 @@ fn what_a_module_counts_is_saved_with_its_weights() {
     let mut model = DenseModel::new(&job).unwrap();
     for _ in 0..3 {
         model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+        // Scoring counts nothing.
+        model.predict(&samples.numeric, &samples.embeddings, 4).unwrap();
     }
     let saved = model.to_safetensors().unwrap();
     let mean = samples.numeric.iter().sum::<f32>() / 4.0;
@@ -124,8 +129,11 @@ fn what_a_module_counts_is_saved_with_its_weights() {
     let (found_mean, found_variance) = (floats(&saved, "norm_running_mean")[0], floats(&saved, "norm_running_var")[0]);
     assert!((found_mean - 0.271 * mean).abs() < 1e-6, "{found_mean}");
     assert!((found_variance - 0.729 - 0.271 * variance).abs() < 1e-6, "{found_variance}");
-    assert_eq!(bytes(&saved, "norm_num_batches_tracked"), 3_i64.to_le_bytes());
-    assert_eq!(floats(&saved, "mask"), [0.0, f32::NEG_INFINITY]);
+    for (name, count) in [("norm_num_batches_tracked", 3), ("seen", 3), ("scored", 0), ("salt", SALT)] {
+        assert_eq!(bytes(&saved, name), i64::to_le_bytes(count), "{name}");
+    }
+    assert_eq!(floats(&saved, "mask")[..2], [0.0, f32::NEG_INFINITY]);
+    assert!(floats(&saved, "mask")[2].is_nan());
 
     let mut restored = DenseModel::new(&job).unwrap();
     restored.load_safetensors(&saved).unwrap();
