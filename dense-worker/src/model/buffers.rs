@@ -1,7 +1,7 @@
 //! What a network remembers besides its weights: the buffers of a module, such as the running statistics of a batch norm.
 //!
-//! A pass changes them, before anyone knows whether its step is made. So they are put back after the pass, and become what
-//! it made of them once the step is made: between steps they belong to the weights.
+//! A pass changes them, before anyone knows whether its step is made. So it works on copies, and they become what it made of
+//! these once the step is made: between steps they belong to the weights.
 
 use std::iter::zip;
 
@@ -12,8 +12,8 @@ use super::{ModelError, int};
 
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
+    /// In the module.
     names: Vec<String>,
-    /// In the module itself.
     live: Vec<Tensor>,
     /// What the last pass made of them, until its step is made or left out.
     next: Option<Vec<Tensor>>,
@@ -25,43 +25,38 @@ impl Buffers {
         Self { names, live, next: None }
     }
 
-    /// Their names in the module, and they.
-    pub(super) fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+    fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         zip(self.names.iter().map(String::as_str), &self.live)
     }
 
-    /// To be taken before a pass.
-    pub(super) fn copy(&self) -> Result<Vec<Tensor>, ModelError> {
-        self.live.iter().map(copy_of).collect()
-    }
-
-    /// After a pass that leaves nothing behind.
-    pub(super) fn put_back(&self, before: &[Tensor]) -> Result<(), ModelError> {
-        put(&self.live, before)
+    /// For a pass to work on: names in the module, and copies.
+    pub(super) fn copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
+        self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
     /// What a pass in training left: it counts once its step is made.
     ///
     /// # Errors
     /// When one has another shape than before.
-    pub(super) fn keep(&mut self, left: &[Tensor]) -> Result<(), ModelError> {
-        for ((name, live), left) in zip(self.named(), left) {
+    pub(super) fn keep(&mut self, left: Vec<Tensor>) -> Result<(), ModelError> {
+        for ((name, live), left) in zip(self.named(), &left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
                 let reason = format!("its buffer {name} was of shape {was:?} and became {is:?}");
                 return Err(ModelError::ScriptFailed { reason });
             }
         }
-        self.next = Some(left.iter().map(copy_of).collect::<Result<_, _>>()?);
+        self.next = Some(left);
         Ok(())
     }
 
     /// The step of the last pass is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
-        self.next.take().map_or(Ok(()), |next| put(&self.live, &next))
+        let next = self.next.take().into_iter().flatten();
+        zip(&mut self.live, next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
-    /// The step of the last pass is not made.
+    /// The step of the last pass is not made, or it is forgotten for another.
     pub(super) fn left_out(&mut self) {
         self.next = None;
     }
@@ -128,10 +123,6 @@ fn copy_of(tensor: &Tensor) -> Result<Tensor, ModelError> {
     Ok(copy)
 }
 
-fn put(live: &[Tensor], values: &[Tensor]) -> Result<(), ModelError> {
-    zip(live, values).try_for_each(|(live, values)| Ok(live.shallow_clone().f_copy_(values)?))
-}
-
 /// What did not change may well be infinite, a mask for instance.
 fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
     if !is_real(before.f_kind()?) {
@@ -177,7 +168,7 @@ mod tests {
 
     fn after(before: &[f32], after: &[f32]) -> Buffers {
         let mut buffers = buffers(before);
-        buffers.keep(&[Tensor::from_slice(after)]).unwrap();
+        buffers.keep(vec![Tensor::from_slice(after)]).unwrap();
         buffers
     }
 
@@ -195,7 +186,7 @@ mod tests {
     fn a_change_that_cannot_be_summed_and_another_shape_are_told_by_name() {
         let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
-        let refused = buffers(&[1.0]).keep(&[Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
+        let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
         assert!(refused.contains("norm.highest was of shape [1] and became [2]"), "{refused}");
     }
 

@@ -240,13 +240,11 @@ impl DenseModel {
                 Ok(StepOutput { loss, logits, gradients })
             }
             None => {
-                let before = self.buffers.copy()?;
-                let output = self.autograd(numeric, embeddings, labels);
-                let left = self.network.take_left(&self.buffers)?;
                 self.buffers.left_out();
-                let kept = output.is_ok().then(|| self.buffers.keep(&left)).transpose();
-                self.buffers.put_back(&before)?;
-                kept.and(output)
+                self.network.lend(&self.buffers)?;
+                let output = self.autograd(numeric, embeddings, labels)?;
+                self.buffers.keep(self.network.left()?)?;
+                Ok(output)
             }
         }
     }
@@ -293,11 +291,8 @@ impl DenseModel {
         use_threads(self.threads);
         let (numeric, embeddings) = self.inputs(numeric, embeddings, batch)?;
         self.weights.upload()?;
-        let before = self.buffers.copy()?;
-        let logits = tch::no_grad(|| self.network.forward(&numeric, &embeddings, None));
-        self.network.take_left(&self.buffers)?;
-        self.buffers.put_back(&before)?;
-        to_vec(&logits?)
+        self.network.lend(&self.buffers)?;
+        to_vec(&tch::no_grad(|| self.network.forward(&numeric, &embeddings, None))?)
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.
@@ -370,10 +365,18 @@ impl Network {
         Ok((network, Buffers::default()))
     }
 
-    /// After a pass: what it has left in the places of the buffers, which are there again.
-    fn take_left(&self, buffers: &Buffers) -> Result<Vec<Tensor>, ModelError> {
+    /// Before a pass: copies of the buffers for it to work on.
+    fn lend(&self, buffers: &Buffers) -> Result<(), ModelError> {
         match self {
-            Self::TorchScript(module) => module.take_left(buffers),
+            Self::TorchScript(module) => module.lend(buffers),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the last pass made of the copies.
+    fn left(&self) -> Result<Vec<Tensor>, ModelError> {
+        match self {
+            Self::TorchScript(module) => module.left(),
             _ => Ok(Vec::new()),
         }
     }

@@ -42,7 +42,7 @@ impl TorchScript {
             return Err(script(format!("has the SHA-256 {found}, model.sha256 says {sha256}; is it the right file?")));
         }
         let is_none = |reason: String| script(format!("is no TorchScript module: {}", first_line(&reason)));
-        let mut module = Module::load(&bytes, variables.device()).map_err(is_none)?;
+        let module = Module::load(&bytes, variables.device()).map_err(is_none)?;
         let root = variables.root();
         let add = |(name, tensor): (String, Tensor), learned| root.add(&name.replace('.', "_"), tensor, learned);
         for parameter in module.parameters().map_err(is_none)? {
@@ -57,7 +57,6 @@ impl TorchScript {
             }
             // One that repeats a value in place of having many cannot be written to.
             let buffer = buffer.f_contiguous()?;
-            module.set_buffer(&name, &buffer).map_err(is_none)?;
             drop(add((name.clone(), buffer.shallow_clone()), false));
             buffers.push((name, buffer));
         }
@@ -72,13 +71,20 @@ impl TorchScript {
         tch::manual_seed(self.seed.wrapping_add(step).cast_signed());
     }
 
-    /// What a pass has left in the buffers' places, in their order; these are there again after it.
-    pub(super) fn take_left(&self, buffers: &Buffers) -> Result<Vec<Tensor>, ModelError> {
-        let failed = |reason| ModelError::ScriptFailed { reason };
+    /// Gives the next pass copies of the buffers to work on.
+    pub(super) fn lend(&self, buffers: &Buffers) -> Result<(), ModelError> {
         let mut module = self.module.borrow_mut();
-        let left = module.buffers().map_err(failed)?.into_iter().map(|(_, tensor)| tensor).collect();
-        buffers.named().try_for_each(|(name, live)| module.set_buffer(name, live)).map_err(failed)?;
-        Ok(left)
+        for copy in buffers.copies() {
+            let (name, copy) = copy?;
+            module.set_buffer(name, &copy).map_err(|reason| ModelError::ScriptFailed { reason })?;
+        }
+        Ok(())
+    }
+
+    /// What the last pass has left in the buffers' places, in their order.
+    pub(super) fn left(&self) -> Result<Vec<Tensor>, ModelError> {
+        let buffers = self.module.borrow().buffers().map_err(|reason| ModelError::ScriptFailed { reason })?;
+        Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
