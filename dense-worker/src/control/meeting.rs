@@ -11,7 +11,6 @@ use zagros_coordinator_client::MemberView;
 
 use super::apart::Account;
 use super::train::Trainer;
-use crate::datapath::prepared::inconsistent;
 use crate::error::WorkerError;
 
 /// Meetings so far, and the next one.
@@ -180,13 +179,7 @@ impl Trainer {
     /// Tells the others what this worker came for and what it has done, and takes down what they have.
     async fn gather(&mut self, errand: Errand) -> Result<Resolution, WorkerError> {
         let card = Card { errand, called: self.meetings.called(), account: self.tracker.account() };
-        let mine = serde_json::to_vec(&card).unwrap_or_default();
-        let all = self.dense.call(move |dense| dense.all_gather(&mine)).await??;
-        let read = |(rank, bytes): (usize, &Vec<u8>)| -> Result<Card, WorkerError> {
-            let odd = |error| inconsistent(0, format!("what dense worker {rank} says it came for ({error})"));
-            serde_json::from_slice(bytes).map_err(odd)
-        };
-        let cards = all.iter().enumerate().map(read).collect::<Result<Vec<Card>, _>>()?;
+        let cards = self.dense.call(move |dense| dense.all_say(&card)).await??;
         let rank = self.peers.map_or(0, |peers| peers.rank as usize);
         let others = cards.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, card)| card.account);
         self.tracker.met(others.fold(Account::default(), Account::and));

@@ -234,9 +234,8 @@ impl Trainer {
         if self.peers.is_none() || self.tracker.steps_of_all() > 0 {
             return Ok(());
         }
-        let mine = self.untrained_rows.to_le_bytes();
-        let all = self.dense.call(move |dense| dense.all_gather(&mine)).await??;
-        let rows = all.iter().filter_map(|rows| rows.as_slice().try_into().ok().map(u64::from_le_bytes)).sum();
+        let mine: u64 = self.untrained_rows;
+        let rows = self.dense.call(move |dense| dense.all_say(&mine)).await??.into_iter().sum();
         let named = self.splits.files.iter().take(NAMED).map(|path| path.display().to_string());
         let more = (self.splits.files.len() > NAMED).then(|| "…".to_owned());
         let files = named.chain(more).collect::<Vec<_>>().join(", ");

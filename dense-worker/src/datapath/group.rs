@@ -7,13 +7,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use zagros_collective::Collective;
 use zagros_embedding_client::Rows;
 use zagros_ingest::Batch;
 
 use super::buckets::{BUCKET, Buckets};
 use super::dense::{Dense, Stepped};
-use super::prepared::Prepared;
+use super::prepared::{Prepared, inconsistent};
 use crate::error::WorkerError;
 use crate::metrics::Stage;
 use crate::model::{DenseModel, ModelError, StepOutput};
@@ -234,6 +236,14 @@ impl Dense {
         Ok(together.group.all_gather(mine)?)
     }
 
+    /// What every worker says, by rank.
+    ///
+    /// # Errors
+    /// When one does not take part, or says something else.
+    pub(crate) fn all_say<T: Serialize + DeserializeOwned>(&mut self, mine: &T) -> Result<Vec<T>, WorkerError> {
+        all_say(mine, |mine| self.all_gather(mine))
+    }
+
     /// Takes weights and optimiser that rank `source` has now. What it says besides is the answer on all of them.
     ///
     /// # Errors
@@ -328,6 +338,18 @@ impl Together {
             next: Agreed::if_all(turns),
         })
     }
+}
+
+/// As [`Dense::all_say`], over any group's `all_gather`.
+pub(super) fn all_say<T: Serialize + DeserializeOwned>(
+    mine: &T,
+    all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,
+) -> Result<Vec<T>, WorkerError> {
+    let odd = |rank: usize| move |error| inconsistent(0, format!("what dense worker {rank} says ({error})"));
+    // What cannot be written is read by nobody.
+    let mine = serde_json::to_vec(mine).unwrap_or_default();
+    let all = all_gather(&mine)?;
+    (0..).zip(&all).map(|(rank, said)| serde_json::from_slice(said).map_err(odd(rank))).collect()
 }
 
 fn no_group() -> WorkerError {

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use zagros_collective::Collective;
 
 use super::dense::Dense;
-use super::group::{Together, seed_of_rank};
-use super::prepared::inconsistent;
+use super::group::{Together, all_say, seed_of_rank};
 use crate::error::WorkerError;
 
 /// How far a worker is. Of two, the one that is further is the greater: the fields count in their order.
@@ -54,13 +53,8 @@ impl Dense {
     ) -> Result<Vec<Standing>, WorkerError> {
         let mut together = Together::of(group);
         let weights = crc32c::crc32c(&self.model.to_safetensors()?);
-        let mine = serde_json::to_vec(&Card { standing, weights, like: crc32c::crc32c(like) }).unwrap_or_default();
-        let all = together.group.all_gather(&mine)?;
-        let read = |(rank, bytes): (usize, &Vec<u8>)| -> Result<Card, WorkerError> {
-            let odd = |error| inconsistent(0, format!("what dense worker {rank} says it has ({error})"));
-            serde_json::from_slice(bytes).map_err(odd)
-        };
-        let cards = all.iter().enumerate().map(read).collect::<Result<Vec<Card>, _>>()?;
+        let mine = Card { standing, weights, like: crc32c::crc32c(like) };
+        let cards = all_say(&mine, |mine| Ok(together.group.all_gather(mine)?))?;
         let has_begun = cards.iter().any(|card| card.standing.begun);
         let differs = |card: &Card| card.like != cards[0].like || (!has_begun && card.weights != cards[0].weights);
         let workers: Vec<usize> = (0..cards.len()).filter(|rank| differs(&cards[*rank])).collect();

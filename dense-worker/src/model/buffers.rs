@@ -6,9 +6,9 @@
 use std::iter::zip;
 
 use tch::kind::Element;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
-use super::{ModelError, int};
+use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
@@ -150,10 +150,7 @@ fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
 }
 
 fn values<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
-    let mut values = vec![T::default(); tensor.numel()];
-    let tensor = tensor.f_to_device(Device::Cpu)?.f_to_kind(T::KIND)?.f_contiguous()?;
-    tensor.f_reshape([int(values.len())])?.f_copy_data(&mut values, tensor.numel())?;
-    Ok(values)
+    to_vec(&tensor.f_to_kind(T::KIND)?)
 }
 
 #[cfg(test)]

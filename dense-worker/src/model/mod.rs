@@ -21,6 +21,7 @@ mod torchscript;
 mod weights;
 mod wide_deep;
 
+use tch::kind::Element;
 use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
 use zagros_job::{Job, Model, NonFinite, Precision};
@@ -427,9 +428,9 @@ pub(crate) fn expect(what: &'static str, expected: usize, found: usize) -> Resul
 }
 
 /// Empty for an undefined gradient, which is what an input of no columns has.
-fn to_vec(tensor: &Tensor) -> Result<Vec<f32>, ModelError> {
+fn to_vec<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
     let count = if tensor.defined() { tensor.numel() } else { 0 };
-    let mut values = vec![0.0; count];
+    let mut values = vec![T::default(); count];
     if count > 0 {
         tensor.f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data(&mut values, count)?;
     }

@@ -119,9 +119,8 @@ impl Trainer {
             return Ok(());
         }
         self.drain(pass).await?;
-        let mine = serde_json::to_vec(&self.reader()).unwrap_or_default();
-        let all = self.dense.call(move |dense| dense.all_gather(&mine)).await??;
-        let readers = all.iter().map(|bytes| serde_json::from_slice(bytes).unwrap_or_default()).collect();
+        let mine = self.reader();
+        let readers = self.dense.call(move |dense| dense.all_say(&mine)).await??;
         if self.peers.is_none_or(Peers::leads)
             && let Err(error) = self.lead_cut(pass, readers).await
         {

@@ -195,6 +195,18 @@ fn what_is_no_number_on_one_worker_is_left_out_by_all_where_the_job_says_so() {
 }
 
 #[test]
+fn what_workers_say_comes_by_rank_and_who_says_nothing_of_the_kind_is_named() {
+    let said = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+        assert_eq!(dense.all_say(&(rank as u64 + 7)).unwrap(), [7, 8]);
+        if rank == 0 { dense.all_say(&1_u64) } else { dense.all_gather(b"one").map(|_| Vec::new()) }
+    });
+    let refused = said[0].as_ref().unwrap().as_ref().unwrap_err().to_string();
+    assert!(refused.contains("what dense worker 1 says"), "{refused}");
+    let mut alone = Dense::new(&job_of(1), Metrics::new(&prometheus::Registry::new())).unwrap();
+    assert_eq!(alone.all_say(&"here".to_owned()).unwrap(), ["here"]);
+}
+
+#[test]
 fn workers_that_start_from_other_weights_are_named() {
     for ended in ranks(&[job_of(1), job_of(2), job_of(1)], |_, _| ()) {
         assert!(matches!(&ended, Err(WorkerError::Unequal { workers }) if *workers == [1]), "{ended:?}");
