@@ -19,6 +19,7 @@ mod resume;
 mod saved_model;
 mod servers;
 mod signals;
+mod stop;
 mod store;
 mod streaming;
 mod train;

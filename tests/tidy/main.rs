@@ -1,5 +1,6 @@
 //! Rules of the code base that neither the compiler nor clippy knows.
 
+mod compose;
 mod invariants;
 mod layers;
 mod monitoring;

@@ -29,4 +29,4 @@ pub use exit::{Exit, Failure, OrInternal, conclude};
 pub use folders::check_folders;
 pub use role::Role;
 pub use runtime::block_on;
-pub use start::{describe_threads, load_job, load_job_for, parse_job, watch_signals};
+pub use start::{describe_threads, load_job, load_job_for, parse_job, watch_signals, watch_signals_twice};

@@ -36,6 +36,13 @@ pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
     Signals::install(shutdown.clone(), second_signal).or_internal()
 }
 
+/// Pulls `first` at Ctrl-C and SIGTERM, `second` at the next one; a third ends the process at once.
+pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<Signals, Failure> {
+    let second = second.clone();
+    let again = move |code| if second.is_requested() { second_signal(code) } else { second.request() };
+    Signals::install_with(first.clone(), again).or_internal()
+}
+
 /// What a second Ctrl-C does: it ends the process at once.
 #[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
 fn second_signal(code: i32) -> ! {

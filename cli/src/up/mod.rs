@@ -1,11 +1,13 @@
 //! `zagros up`: every role of a job as its own process on this machine.
 //!
-//! The parent starts the roles in order, shows their lines with a prefix, passes Ctrl-C on to the
-//! workers, and ends everything when one of them dies, naming the first that did.
+//! The parent starts the roles in order, shows their lines with a prefix, ends them in order at Ctrl-C, and ends
+//! everything when one of them dies, naming the first that did.
 
 mod child;
 mod console;
+mod held;
 mod prefix;
+mod stop;
 mod supervise;
 mod targets;
 mod watch;
@@ -13,11 +15,12 @@ mod watch;
 use std::path::Path;
 use std::time::Duration;
 
+use indicatif::HumanBytes;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
-use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
+use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals_twice};
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
@@ -26,8 +29,9 @@ use crate::resume::Start;
 use child::Child;
 pub(crate) use child::RoleName;
 pub(crate) use prefix::Outlet;
-use supervise::Restarts;
+use stop::Grace;
 pub(crate) use supervise::Supervisor;
+use supervise::{Restarts, Watched};
 use targets::Targets;
 
 /// Address for "any free port on this machine": several roles share one host here.
@@ -42,8 +46,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::backend(&job)?;
     let start = Start::of(&job, args.fresh)?;
-    let shutdown = Shutdown::new();
-    let signals = watch_signals(&shutdown)?;
+    let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
+    let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
     let patience = job.cluster.patience;
     let (job, sets) = share_cores(&args.job.job, &job, sets, zagros_job::threads::cores())?;
@@ -52,7 +56,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, outlet: outlet.clone() };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let run = plan.run(&job, restarts(&job, args.restarts), &shutdown, &signals);
+    let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
     let ended = if args.watch { watch::along(run, folder, patience, outlet.console).await } else { run.await };
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
@@ -101,6 +105,14 @@ fn share_cores(file: &Path, job: &Job, mut sets: Vec<String>, cores: usize) -> R
     Ok((job, sets))
 }
 
+/// What Ctrl-C and SIGTERM ask for.
+struct StopRequests {
+    /// An orderly end.
+    first: Shutdown,
+    /// An end at once.
+    second: Shutdown,
+}
+
 /// What every child is told.
 pub(crate) struct Plan<'a> {
     pub(crate) job_file: &'a Path,
@@ -126,8 +138,9 @@ impl Plan<'_> {
     }
 
     /// From the first process to the end of the last; a lost worker is started again so many times.
-    async fn run(&self, job: &Job, restarts: u32, shutdown: &Shutdown, signals: &Signals) -> Result<Exit, Failure> {
-        let mut supervisor = Supervisor::new(job.cluster.patience).telling(self.outlet.console.clone());
+    async fn run(&self, job: &Job, restarts: u32, stop: &StopRequests, signals: &Signals) -> Result<Exit, Failure> {
+        let supervisor = Supervisor::new(job.cluster.patience).telling(self.outlet.console.clone());
+        let mut supervisor = supervisor.hurried_by(stop.second.clone());
         let coordinator = match self.start_all(job, &mut supervisor).await {
             Ok(coordinator) => coordinator,
             Err(cause) => {
@@ -139,13 +152,31 @@ impl Plan<'_> {
         let restart = |role| self.start_worker(role, &coordinator, &["--supersede"]);
         let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
         let restarts = Restarts { left: restarts, least, start: &restart };
-        let ended = supervisor.watch_and_restart(shutdown, restarts).await;
-        supervisor.end_all().await;
-        match (ended, signals.exit_code()) {
+        let watched = supervisor.watch_and_restart(&stop.first, restarts).await;
+        if let Ok(Watched::StopRequested) = watched {
+            self.stop(job, &mut supervisor).await;
+        } else {
+            supervisor.end_all().await;
+        }
+        match (watched, signals.exit_code()) {
             (_, Some(code)) => Ok(Exit::Signal(code as u8)),
-            (Ok(()), None) => Ok(Exit::Success),
+            (Ok(_), None) => Ok(Exit::Success),
             (Err(cause), None) => Err(cause),
         }
+    }
+
+    /// An orderly end before the data's: the workers have as long as what they save may take.
+    async fn stop(&self, job: &Job, supervisor: &mut Supervisor) {
+        supervisor.ask_workers();
+        let held = held::held(self.folder, job.cluster.servers).await;
+        let workers = held::grace(held, job.cluster.patience);
+        self.outlet.console.say(format!(
+            "stopping: the dense workers finish their step and save what there is ({} of rows), for up to {}; Ctrl-C \
+             again ends everything at once, unsaved",
+            HumanBytes(held),
+            humantime::format_duration(workers)
+        ));
+        supervisor.stop(Grace { workers, others: job.cluster.patience }).await;
     }
 
     /// Answers the coordinator's address.

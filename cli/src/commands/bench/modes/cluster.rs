@@ -6,7 +6,6 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::{RunFolder, Summary};
 use zagros_job::Job;
-use zagros_plumbing::Shutdown;
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{Exit, Failure, OrInternal};
 
@@ -65,7 +64,7 @@ async fn train(plan: &Plan<'_>, job: &Job, line: Line, supervisor: &mut Supervis
         lines.push(proxy.run(told?.address).or_internal()?);
     }
     plan.start_workers(job, &coordinator, supervisor)?;
-    supervisor.watch(&Shutdown::new()).await
+    supervisor.watch().await
 }
 
 impl Ran {
