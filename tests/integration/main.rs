@@ -1,5 +1,6 @@
 //! The binary as a user runs it: real processes, real files, real sockets on loopback.
 
+mod addresses;
 mod apart;
 mod bad_data;
 mod bad_job;
@@ -22,6 +23,7 @@ mod signals;
 mod stop;
 mod store;
 mod streaming;
+mod too_large;
 mod train;
 mod watch;
 mod workers;

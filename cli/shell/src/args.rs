@@ -1,6 +1,6 @@
 //! The command line that programs share. Help texts teach.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zagros_plumbing::telemetry::{self, LogFormat};
@@ -27,12 +27,15 @@ impl Logging {
     }
 }
 
-/// A job file behind a flag: the form a role is started by.
+/// The job file of a role, and how it is started.
 #[derive(Clone, Debug, Args)]
 pub struct ConfigArgs {
-    /// The job file; every role of a run is given the same one.
-    #[arg(long, value_name = "JOB")]
-    pub config: PathBuf,
+    /// The job file (TOML); every role of a run is given the same one.
+    #[arg(value_name = "JOB", required_unless_present = "config")]
+    job: Option<PathBuf>,
+    /// The job file, for those who name each argument; the same as JOB.
+    #[arg(long, value_name = "JOB", conflicts_with = "job")]
+    config: Option<PathBuf>,
     /// Change a key: `--set train.seed=3` (again for more).
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
@@ -42,6 +45,17 @@ pub struct ConfigArgs {
     /// Stop when standard input closes, which it does when the parent process dies.
     #[arg(long, hide = true)]
     pub exit_with_parent: bool,
+}
+
+impl ConfigArgs {
+    /// The job file.
+    ///
+    /// # Panics
+    /// Never: the command line was refused without one.
+    #[must_use]
+    pub fn job(&self) -> &Path {
+        self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")
+    }
 }
 
 #[derive(Debug, Args)]
@@ -64,9 +78,13 @@ pub struct ServerArgs {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// `host:port` of the coordinator's gRPC.
-    #[arg(long, default_value = "127.0.0.1:7700", value_name = "ADDRESS")]
-    pub(crate) coordinator: String,
+    /// Run folder of a `zagros up` on this machine; without it the newest one below runs/ whose coordinator lives, and where
+    /// there is none, the coordinator at 127.0.0.1:7700.
+    #[arg(value_name = "RUN", conflicts_with = "coordinator")]
+    pub(crate) run: Option<PathBuf>,
+    /// `host:port` of the coordinator's gRPC, wherever it is.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) coordinator: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

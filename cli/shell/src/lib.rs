@@ -15,6 +15,7 @@ mod commands;
 pub mod dashboard;
 mod exit;
 mod folders;
+mod live;
 mod page_token;
 pub mod print;
 mod role;
@@ -29,4 +30,6 @@ pub use exit::{Exit, Failure, OrInternal, conclude};
 pub use folders::check_folders;
 pub use role::Role;
 pub use runtime::block_on;
-pub use start::{describe_threads, load_job, load_job_for, parse_job, watch_signals, watch_signals_twice};
+pub use start::{
+    describe_threads, is_key_given, load_job, load_job_for, parse_job, watch_signals, watch_signals_twice,
+};

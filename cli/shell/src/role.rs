@@ -35,7 +35,7 @@ impl Role {
     /// # Errors
     /// When the job file is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
-        let job = Arc::new(load_job(&config.config, &config.sets)?);
+        let job = Arc::new(load_job(config.job(), &config.sets)?);
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
         if config.exit_with_parent {

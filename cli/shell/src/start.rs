@@ -19,6 +19,11 @@ pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<J
     Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
+/// Whether a job file or what is set over it gives a key, which else has its default.
+pub fn is_key_given(path: &Path, sets: &[String], key: &str) -> bool {
+    zagros_job::is_given(path, &Overrides::new(sets.to_vec(), std::env::vars_os()), key)
+}
+
 /// As [`load_job`], from the text of a file that lies anywhere; errors call it `path`.
 pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());

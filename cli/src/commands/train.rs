@@ -12,6 +12,7 @@ use zagros_shell::{Exit, Failure, describe_threads, err, load_job, watch_signals
 
 use crate::args::TrainArgs;
 use crate::embedded::Embedded;
+use crate::memory;
 use crate::plan;
 use crate::report;
 use crate::resume::Start;
@@ -23,7 +24,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     let job = load_job(&args.job.job, &sets)?;
     if args.dry_run {
-        plan::print(&job)?;
+        plan::print(&job, &Machine::this())?;
         return Ok(Exit::Success);
     }
     if job.cluster.workers > 1 {
@@ -31,6 +32,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         let help = "start them with `zagros up`, or take one: --set cluster.workers=1";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
+    memory::check(&job, &Machine::this())?;
     err!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;

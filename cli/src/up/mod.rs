@@ -3,6 +3,7 @@
 //! The parent starts the roles in order, shows their lines with a prefix, ends them in order at Ctrl-C, and ends
 //! everything when one of them dies, naming the first that did.
 
+mod addresses;
 mod child;
 mod console;
 mod held;
@@ -20,22 +21,24 @@ use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
-use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals_twice};
+use zagros_shell::{
+    Announcement, Exit, Failure, describe_threads, err, is_key_given, load_job, load_job_for, watch_signals_twice,
+};
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
-use crate::logs;
 use crate::resume::Start;
+use crate::{logs, memory, plan};
+pub(crate) use addresses::Addresses;
+use addresses::{ANY_PORT, reachable};
 use child::Child;
 pub(crate) use child::RoleName;
+use console::Console;
 pub(crate) use prefix::Outlet;
 use stop::Grace;
 pub(crate) use supervise::Supervisor;
 use supervise::{Restarts, Watched};
 use targets::Targets;
-
-/// Address for "any free port on this machine": several roles share one host here.
-const ANY_PORT: &str = "127.0.0.1:0";
 
 /// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
@@ -45,15 +48,32 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     }
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::backend(&job)?;
+    let machine = machine(&job, zagros_job::threads::cores());
+    if args.dry_run {
+        plan::print(&load_job_for(&args.job.job, &sets, &machine)?, &machine)?;
+        return Ok(Exit::Success);
+    }
+    memory::check(&job, &machine)?;
+    let console = Console::default();
+    let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
+    let addresses = Addresses::of(&job, is_given, &console)?;
     let start = Start::of(&job, args.fresh)?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
     let patience = job.cluster.patience;
-    let (job, sets) = share_cores(&args.job.job, &job, sets, zagros_job::threads::cores())?;
+    let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
-    let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), ..Outlet::default() };
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, outlet: outlet.clone() };
+    let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), console, ..Outlet::default() };
+    let plan = Plan {
+        job_file: &args.job.job,
+        sets: &sets,
+        folder,
+        patience,
+        quiet: false,
+        outlet: outlet.clone(),
+        addresses,
+    };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
     let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
@@ -93,12 +113,16 @@ fn overrides(args: &UpArgs) -> Vec<String> {
     sets
 }
 
+/// This machine with all processes of the job.
+fn machine(job: &Job, cores: usize) -> Machine {
+    Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize }
+}
+
 /// The processes of one machine divide its cores among them: threads that spin for each other make a step take a
 /// hundred times as long when they have no core each. The job as it is then, and what its children are told.
-fn share_cores(file: &Path, job: &Job, mut sets: Vec<String>, cores: usize) -> Result<(Job, Vec<String>), Failure> {
-    let machine = Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize };
-    let job = load_job_for(file, &sets, &machine)?;
-    err!("threads: {}", describe_threads(&job, &machine));
+fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
+    let job = load_job_for(file, &sets, machine)?;
+    err!("threads: {}", describe_threads(&job, machine));
     sets.push(format!("train.threads={}", job.train.threads));
     sets.push(format!("data.threads={}", job.data.threads));
     sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
@@ -124,6 +148,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) quiet: bool,
     /// Where what they print goes; the last lines of one that failed are shown in any case.
     pub(crate) outlet: Outlet,
+    /// Where they listen.
+    pub(crate) addresses: Addresses,
 }
 
 impl Plan<'_> {
@@ -183,7 +209,7 @@ impl Plan<'_> {
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let address = self.start_servers(job, supervisor).await?;
         if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(self.folder)) {
-            self.outlet.console.say(format!("live page: http://{}/", coordinator.admin));
+            self.outlet.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
         }
         self.start_workers(job, &address, supervisor)?;
         Ok(address)
@@ -217,10 +243,10 @@ impl Plan<'_> {
 
     /// Answers its address.
     pub(crate) async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let mut coordinator = self.start(RoleName::Coordinator, ANY_PORT, &[])?;
+        let mut coordinator = self.start(RoleName::Coordinator, self.addresses.coordinator(), &[])?;
         let announced = coordinator.wait_announced(self.patience).await;
         supervisor.add(coordinator);
-        Ok(announced?.address)
+        Ok(reachable(&announced?.address))
     }
 
     pub(crate) fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
@@ -229,7 +255,7 @@ impl Plan<'_> {
             format!("cluster.coordinator={coordinator}"),
             format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),
             format!("cluster.worker_address={ANY_PORT}"),
-            format!("cluster.admin={ANY_PORT}"),
+            format!("cluster.admin={}", self.addresses.admin(role)),
         ];
         let sets = self.sets.iter().chain(&local).flat_map(|set| ["--set".to_owned(), set.clone()]);
         let mut arguments = role.arguments();
@@ -264,7 +290,7 @@ mod tests {
             std::fs::write(&file, format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\n{cluster}\n")).unwrap();
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
             let job = load_job(&file, &sets).unwrap();
-            share_cores(&file, &job, sets, cores).unwrap().1
+            share_cores(&file, sets, &machine(&job, cores)).unwrap().1
         };
         let shared = sets("workers = 2\nservers = 2", &[], 16);
         assert_eq!(shared, ["train.threads=5", "data.threads=2", "cluster.server_threads=1"]);

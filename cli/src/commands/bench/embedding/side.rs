@@ -14,7 +14,7 @@ use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_shell::{Exit, Failure, OrInternal};
 
 use crate::embedded::Embedded;
-use crate::up::{Outlet, Plan, Supervisor};
+use crate::up::{Addresses, Outlet, Plan, Supervisor};
 
 /// Embedding servers, and how a client reaches them.
 pub(super) struct Side {
@@ -62,6 +62,7 @@ impl Side {
             patience,
             quiet: true,
             outlet: Outlet::default(),
+            addresses: Addresses::any(),
         };
         let mut supervisor = Supervisor::new(patience);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;

@@ -11,7 +11,7 @@ use zagros_shell::{Exit, Failure, OrInternal};
 
 use super::link::Line;
 use super::proxy::{Proxy, Running};
-use crate::up::{Outlet, Plan, RoleName, Supervisor};
+use crate::up::{Addresses, Outlet, Plan, RoleName, Supervisor};
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -36,7 +36,15 @@ pub(super) async fn run(job: &Job, line: Line) -> Result<Ran, Failure> {
     let run = RunFolder::create(&job).or_internal()?;
     let patience = job.cluster.patience;
     let outlet = Outlet { silent: true, ..Outlet::default() };
-    let plan = Plan { job_file: &job_file, sets: &[], folder: run.path(), patience, quiet: true, outlet };
+    let plan = Plan {
+        job_file: &job_file,
+        sets: &[],
+        folder: run.path(),
+        patience,
+        quiet: true,
+        outlet,
+        addresses: Addresses::any(),
+    };
     let before = cpu_time_of_children();
     let mut supervisor = Supervisor::new(patience);
     let ended = train(&plan, &job, line, &mut supervisor).await;
