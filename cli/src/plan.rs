@@ -6,7 +6,7 @@ use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, describe_threads, err, out};
+use zagros_shell::{Exit, Failure, describe_threads, out};
 
 use crate::memory::{Need, row_bytes};
 
@@ -42,7 +42,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
         row("room for rows", room);
     }
     if let Some(warning) = need.warning(limit) {
-        err!("\n{} {warning}", "warning:".yellow().bold());
+        tracing::warn!("{warning}");
     }
     need.check(limit)
 }

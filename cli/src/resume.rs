@@ -2,7 +2,7 @@
 
 use zagros_dense_worker::{ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Change, Job};
-use zagros_shell::{Exit, Failure, OrInternal, check_folders, err};
+use zagros_shell::{Exit, Failure, OrInternal, check_folders, note};
 
 /// The folder of a run that starts now.
 pub(crate) struct Start {
@@ -28,7 +28,7 @@ impl Start {
         };
         let changed = check(job, &point)?;
         if !changed.is_empty() {
-            err!("changed since step {}:{}", point.step(), list(&changed));
+            note!("changed since step {}:{}", point.step(), list(&changed));
         }
         Ok(Self { folder, point: Some(point), _lock: Some(lock) })
     }

@@ -15,6 +15,7 @@ mod inspect;
 mod memory;
 mod monitoring;
 mod page;
+mod quiet;
 mod rejoin;
 mod resume;
 mod saved_model;

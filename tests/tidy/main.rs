@@ -3,5 +3,6 @@
 mod compose;
 mod invariants;
 mod layers;
+mod logs;
 mod monitoring;
 mod sources;

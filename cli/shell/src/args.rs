@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
+use crate::print::{Notes, tell_notes};
+
 /// What is logged, and how. Below a command's own options in its help, however many commands a program has.
 #[derive(Clone, Debug, Args)]
 pub struct Logging {
-    /// Log lines as JSON objects, for a collector.
+    /// Log as JSON objects, for a collector: also what a command tells of its progress.
     #[arg(long, global = true, display_order = 900)]
     pub log_json: bool,
-    /// Log warnings and errors only.
+    /// Print results, warnings and errors only.
     #[arg(long, global = true, display_order = 901)]
     pub quiet: bool,
 }
@@ -20,10 +22,37 @@ impl Logging {
     /// What ends a command is printed as its error, so that an embedded coordinator need not log it as well.
     pub const QUIET: &str = "warn,zagros_coordinator=off";
 
+    /// Notes of a command for a person, where they are to be log lines.
+    const NOTES: &str = "warn,zagros_coordinator=off,zagros=info";
+
+    /// Warnings and errors, for a person.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self { log_json: false, quiet: true }
+    }
+
     /// From now on lines of `level` and above are logged, unless the user wants quiet.
     pub fn install(&self, level: &str) {
-        let format = if self.log_json { LogFormat::Json } else { LogFormat::Text };
-        telemetry::install(format, if self.quiet { Self::QUIET } else { level });
+        let (format, notes) = match (self.log_json, self.quiet) {
+            (false, false) => (LogFormat::Text, Notes::Shown),
+            (true, false) => (LogFormat::Json, Notes::Logged),
+            (true, true) => (LogFormat::Json, Notes::Hidden),
+            (false, true) => (LogFormat::Text, Notes::Hidden),
+        };
+        let level = match notes {
+            Notes::Hidden => Self::QUIET,
+            Notes::Logged if level == Self::QUIET => Self::NOTES,
+            Notes::Logged | Notes::Shown => level,
+        };
+        tell_notes(notes);
+        telemetry::install(format, level);
+    }
+
+    /// The same for another process of this program.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let flags = [(self.log_json, "--log-json"), (self.quiet, "--quiet")];
+        flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| flag.to_owned()).collect()
     }
 }
 

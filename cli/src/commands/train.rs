@@ -8,7 +8,7 @@ use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
-use zagros_shell::{Exit, Failure, describe_threads, err, load_job, watch_signals};
+use zagros_shell::{Exit, Failure, describe_threads, load_job, note, watch_signals};
 
 use crate::args::TrainArgs;
 use crate::embedded::Embedded;
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
     memory::check(&job, &Machine::this())?;
-    err!("threads: {}", describe_threads(&job, &Machine::this()));
+    note!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let start = Start::of(&job, args.fresh)?;

@@ -22,7 +22,8 @@ use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
-    Announcement, Exit, Failure, describe_threads, err, is_key_given, load_job, load_job_for, watch_signals_twice,
+    Announcement, Exit, Failure, Logging, describe_threads, is_key_given, load_job, load_job_for, note,
+    watch_signals_twice,
 };
 
 use crate::args::UpArgs;
@@ -41,7 +42,7 @@ use supervise::{Restarts, Watched};
 use targets::Targets;
 
 /// Runs the job to its end.
-pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
     let sets = overrides(&args);
     if args.watch {
         zagros_shell::dashboard::check_terminal()?;
@@ -65,15 +66,8 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
     let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), console, ..Outlet::default() };
-    let plan = Plan {
-        job_file: &args.job.job,
-        sets: &sets,
-        folder,
-        patience,
-        quiet: false,
-        outlet: outlet.clone(),
-        addresses,
-    };
+    let plan =
+        Plan { job_file: &args.job.job, sets: &sets, folder, patience, logging, outlet: outlet.clone(), addresses };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
     let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
@@ -122,7 +116,7 @@ fn machine(job: &Job, cores: usize) -> Machine {
 /// hundred times as long when they have no core each. The job as it is then, and what its children are told.
 fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
     let job = load_job_for(file, &sets, machine)?;
-    err!("threads: {}", describe_threads(&job, machine));
+    note!("threads: {}", describe_threads(&job, machine));
     sets.push(format!("train.threads={}", job.train.threads));
     sets.push(format!("data.threads={}", job.data.threads));
     sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
@@ -144,8 +138,8 @@ pub(crate) struct Plan<'a> {
     /// Where each child says where it listens.
     pub(crate) folder: &'a Path,
     pub(crate) patience: Duration,
-    /// Children log warnings and errors only.
-    pub(crate) quiet: bool,
+    /// How children log.
+    pub(crate) logging: Logging,
     /// Where what they print goes; the last lines of one that failed are shown in any case.
     pub(crate) outlet: Outlet,
     /// Where they listen.
@@ -154,7 +148,7 @@ pub(crate) struct Plan<'a> {
 
 impl Plan<'_> {
     fn print(&self, job: &Job) {
-        err!(
+        note!(
             "{}: 1 coordinator, {} embedding server(s), {} dense worker(s) on this machine; run folder {}",
             job.name,
             job.cluster.servers,
@@ -262,7 +256,7 @@ impl Plan<'_> {
         arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);
         arguments.extend(sets);
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
-        arguments.extend(self.quiet.then(|| "--quiet".to_owned()));
+        arguments.extend(self.logging.arguments());
         arguments.extend(more.iter().map(|&text| text.to_owned()));
         Child::start(role, &arguments, announce, &self.outlet)
     }

@@ -144,7 +144,7 @@ impl Supervisor {
     fn tell_missing(&self, index: usize) {
         let child = &self.children[index];
         let (name, how) = (child.role.display(), child.end());
-        self.console.say(format!("{name} {how}: nothing can be saved without it, ending the others now"));
+        self.console.warn(format!("{name} {how}: nothing can be saved without it, ending the others now"));
     }
 
     /// A child that was asked ends as a signal would end it; anything else is told. One of another part is told when it
@@ -152,7 +152,7 @@ impl Supervisor {
     fn tell_of_end(&self, index: usize, part: Part) {
         let child = &self.children[index];
         if Part::of(child.role) == part && !child.ended_as_asked() {
-            self.console.say(format!("{} {}", child.role.display(), child.end()));
+            self.console.warn(format!("{} {}", child.role.display(), child.end()));
         }
     }
 
@@ -163,7 +163,7 @@ impl Supervisor {
                     RoleName::DenseWorker(_) => "; what was learned since the last checkpoint is lost",
                     _ => "",
                 };
-                self.console.say(format!("{} is killed: {why}{lost}", child.role.display()));
+                self.console.warn(format!("{} is killed: {why}{lost}", child.role.display()));
                 child.kill().await;
             }
         }

@@ -109,7 +109,7 @@ impl Supervisor {
         }
         restarts.left -= 1;
         let (name, how, left) = (child.role.display(), child.end(), restarts.left);
-        self.console.say(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
+        self.console.warn(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
         self.children[index] = (restarts.start)(child.role)?;
         Ok(true)
     }
@@ -123,14 +123,14 @@ impl Supervisor {
         }
         let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
         if first.is_some_and(|first| is_success(first.ended)) {
-            self.console.say(format!("{name} {how} after training, and is missed by nobody"));
+            self.console.warn(format!("{name} {how} after training, and is missed by nobody"));
             return true;
         }
         let runs = |child: &&Child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
         let left = self.children.iter().filter(runs).count();
         let goes_on = child.is_lost_worker() && left >= least;
         if goes_on {
-            self.console.say(format!(
+            self.console.warn(format!(
                 "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
             ));
         }

@@ -11,7 +11,7 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
 
 use crate::embedded::Embedded;
 use crate::up::{Addresses, Outlet, Plan, Supervisor};
@@ -60,7 +60,7 @@ impl Side {
             sets: &[],
             folder: folder.path(),
             patience,
-            quiet: true,
+            logging: Logging::quiet(),
             outlet: Outlet::default(),
             addresses: Addresses::any(),
         };

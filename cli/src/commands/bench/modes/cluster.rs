@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use zagros_dense_worker::{RunFolder, Summary};
 use zagros_job::Job;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
 
 use super::link::Line;
 use super::proxy::{Proxy, Running};
@@ -41,7 +41,7 @@ pub(super) async fn run(job: &Job, line: Line) -> Result<Ran, Failure> {
         sets: &[],
         folder: run.path(),
         patience,
-        quiet: true,
+        logging: Logging::quiet(),
         outlet,
         addresses: Addresses::any(),
     };
