@@ -8,6 +8,7 @@ use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics;
+use zagros_plumbing::process::raise_file_limit;
 
 use crate::announce::Announcement;
 use crate::args::ConfigArgs;
@@ -37,6 +38,7 @@ impl Role {
     /// When the job file is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(&config.config, &config.sets)?);
+        raise_file_limit();
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
         if config.exit_with_parent {
