@@ -17,6 +17,7 @@ mod exit;
 mod folders;
 mod live;
 mod page_token;
+mod port;
 pub mod print;
 mod role;
 mod runtime;
@@ -28,6 +29,7 @@ pub use args::{ConfigArgs, Logging};
 pub use commands::ServerCommand;
 pub use exit::{Exit, Failure, OrInternal, conclude};
 pub use folders::check_folders;
+pub use port::Port;
 pub use role::Role;
 pub use runtime::block_on;
 pub use start::{
