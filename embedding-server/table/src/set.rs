@@ -44,8 +44,9 @@ impl TableSet {
         Ok(Self { tables, shared, gate: RwLock::default(), cutting: AtomicBool::new(false), turn: AtomicUsize::new(0) })
     }
 
-    /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since some moment.
-    /// Times before the present one are ignored.
+    /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since the tables were
+    /// made. Times before the present one are ignored. Seconds should come from a clock that nobody sets: a wall clock
+    /// that is put forward by an hour would make every row an hour older.
     pub fn tick(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(Moment { steps, seconds });
     }

@@ -161,6 +161,7 @@ impl Stripe {
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
         self.doorkeeper.clear();
+        self.sweep = Sweep::default();
         self.departures = self.departures.wrapping_add(1);
     }
 

@@ -40,8 +40,9 @@ pub(crate) struct Embedding {
     /// `ttl_seconds`.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_steps: u32,
-    /// Seconds without a use after which a row is forgotten. 0 for never; excludes `ttl_steps`, and
-    /// `evict` by frequency, which counts steps.
+    /// Seconds without a use after which a row is forgotten, counted while its server runs: setting the time of day
+    /// ages no row, nor does the time between a save and the run that goes on from it. 0 for never; excludes
+    /// `ttl_steps`, and `evict` by frequency, which counts steps.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_seconds: u32,
     /// Rows whose weights have a smaller Euclidean norm leave memory, now and then; 0 for none. With `victims = "cold"`
