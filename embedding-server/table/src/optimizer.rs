@@ -191,6 +191,27 @@ impl Optimizer {
         self
     }
 
+    /// The optimiser as it is for a push of this share of a step's samples: penalties that an update adds to the
+    /// gradient, or takes off the weights, count as much as the samples do. FTRL's are no part of an update: they say
+    /// what weights follow from its sums, whoever's push it is.
+    #[inline(always)]
+    pub(crate) fn with_share(mut self, share: f32) -> Self {
+        match &mut self {
+            Self::Sgd { l2, .. }
+            | Self::Momentum { l2, .. }
+            | Self::Adagrad { l2, .. }
+            | Self::RowAdagrad { l2, .. } => {
+                *l2 *= share;
+            }
+            Self::Adam { l2, weight_decay, .. } => {
+                *l2 *= share;
+                *weight_decay *= share;
+            }
+            Self::Ftrl { .. } => {}
+        }
+        self
+    }
+
     /// As [`Self::update`], by an optimiser that is [`Self::at`] this rate.
     #[inline(always)]
     pub(crate) fn apply(&self, weights: &mut [f32], state: &mut [f32], gradient: &[f32], limits: &Limits, rate: Rate) {

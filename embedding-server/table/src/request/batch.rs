@@ -7,7 +7,7 @@ use crate::machine::wide::wide;
 use crate::request::group::Scratch;
 use crate::request::hot::row;
 use crate::request::repeats;
-use crate::{NonFinite, Rows, Table, TableError};
+use crate::{NonFinite, Rows, Step, Table, TableError};
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl Table {
     }
 
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
-    /// does not exist is made and then updated. `step` is the number of the push: it sets the rate of learning where
-    /// there is a schedule, and the rounding of narrow weights.
+    /// does not exist is made and then updated. `step` is that of the push: it sets the rate of learning where there is a
+    /// schedule, the rounding of narrow weights, and what penalties on weights count.
     ///
     /// # Errors
     /// When lengths disagree or a gradient is not finite and the table refuses such; nothing is applied then.
@@ -70,9 +70,10 @@ impl Table {
         &self,
         ids: &[u64],
         gradients: &[f32],
-        step: u64,
+        step: impl Into<Step>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
+        let step = step.into();
         self.check_gradients(ids, gradients)?;
         if !self.is_managed() {
             return Ok(self.push_checked(ids, gradients, step, scratch));
@@ -129,7 +130,7 @@ impl Table {
         ))
     }
 
-    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
         let Distinct { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
         PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
@@ -153,7 +154,7 @@ impl Table {
         rows
     }
 
-    fn push_grouped(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+    fn push_grouped(&self, gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
         wide(
             #[inline(always)]
             || self.update_groups(gradients, step, scratch),
