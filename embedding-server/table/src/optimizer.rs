@@ -16,7 +16,7 @@ mod loops;
 
 use loops::{Shaping, each};
 
-pub use loops::Limits;
+pub use loops::{LARGEST, Limits};
 
 /// An optimiser and its settings. g is the gradient after clipping; ε, β and the like are as named.
 #[derive(Clone, Copy, Debug, PartialEq)]
