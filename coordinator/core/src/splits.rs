@@ -9,6 +9,9 @@ const SPLITS_PER_WORKER: u64 = 64;
 const LEAST_BYTES: u64 = 1 << 20;
 /// Above this a lost worker costs too much.
 const MOST_BYTES: u64 = 64 << 20;
+/// Splits of a plan beyond one per file: a run of more than 32 TiB has larger ones. Each takes memory here, and about 30
+/// bytes of the messages that tell the whole plan.
+pub(crate) const MOST_SPLITS: usize = 1 << 19;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +32,17 @@ impl SplitRange {
     }
 }
 
-/// Cuts files into near-equal ranges of at most clamp(total / (workers × 64), 1 MiB, 64 MiB); a file that cannot be
-/// split is one range. Without gap or overlap (invariant SP-1), in file order, so that one worker reads the files as they are.
+/// Cuts files into near-equal ranges of at most clamp(total / (workers × 64), 1 MiB, 64 MiB), or larger ones where these
+/// would be more than [`MOST_SPLITS`]; a file that cannot be split is one range. Without gap or overlap (invariant SP-1), in
+/// file order, so that one worker reads the files as they are.
 #[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32) -> Vec<SplitRange> {
-    let total = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
-    let most = (total / (u64::from(workers.max(1)) * SPLITS_PER_WORKER)).clamp(LEAST_BYTES, MOST_BYTES);
+    // u128: what a stranger says of files may be anything.
+    let total = files.iter().map(|file| u128::from(file.bytes)).sum::<u128>();
+    let share = total / (u128::from(workers.max(1)) * u128::from(SPLITS_PER_WORKER));
+    let least = total.div_ceil(MOST_SPLITS as u128);
+    // Fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
+    let most = share.clamp(LEAST_BYTES.into(), MOST_BYTES.into()).max(least) as u64;
     (0..).zip(files).flat_map(|(index, file)| cut(index, file, most)).collect()
 }
 
@@ -68,6 +76,17 @@ mod tests {
         let plan = plan_splits(&[file(9 << 30, false), file(0, true), file(5, true)], 4);
         let expected = [SplitRange { file: 0, start: 0, end: 9 << 30 }, SplitRange { file: 2, start: 0, end: 5 }];
         assert_eq!(plan, expected);
+    }
+
+    /// Thousands of gigabytes for a plan once ended the coordinator.
+    #[test]
+    fn the_plan_of_any_files_is_small() {
+        let whole = [file(u64::MAX, true)];
+        assert_eq!(plan_splits(&whole, 1).len(), MOST_SPLITS);
+        let many = [(); 3].map(|()| file(u64::MAX, true));
+        let plan = plan_splits(&many, 1024);
+        assert!(plan.len() <= MOST_SPLITS + many.len(), "{} splits", plan.len());
+        assert_eq!((plan[0].start, plan[plan.len() - 1].end), (0, u64::MAX));
     }
 
     proptest! {
