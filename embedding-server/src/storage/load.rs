@@ -139,6 +139,7 @@ impl<'a> Source<'a> {
         match block.content {
             Content::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
             Content::Clock(clock) => {
+                self.service.writers.reached(clock.steps);
                 self.service.tables.tick(clock.steps, clock.seconds);
                 Ok(0)
             }
