@@ -25,8 +25,20 @@ fn lookup() -> LookupRequest {
 fn push(seq: u64) -> PushRequest {
     let LookupRequest { generation, segments, ids, encoding, bags, .. } = lookup();
     let gradients = encode_values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], encoding).unwrap().into();
-    let (writer, epoch, step, staleness) = (WRITER.member, WRITER.epoch, seq, 2);
-    PushRequest { generation, writer, epoch, seq, step, segments, ids, gradients, encoding, bags, staleness }
+    PushRequest {
+        generation,
+        writer: WRITER.member,
+        epoch: WRITER.epoch,
+        seq,
+        step: seq,
+        segments,
+        ids,
+        gradients,
+        encoding,
+        bags,
+        staleness: 2,
+        share: None,
+    }
 }
 
 async fn rows(client: &mut EmbeddingClient<MemberChannel>) -> Vec<f32> {

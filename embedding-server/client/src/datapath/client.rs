@@ -36,7 +36,7 @@ pub struct ClientConfig {
 }
 
 /// Which batch a push is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batch {
     /// New for each batch of a writer and epoch.
     pub seq: u64,
@@ -44,6 +44,9 @@ pub struct Batch {
     pub step: u64,
     /// Earlier batches whose gradients were not acknowledged when this one was looked up.
     pub staleness: u32,
+    /// The part of its step's samples that are in it, by which its gradients were weighed. Penalties on weights are
+    /// weighed by it too.
+    pub share: f32,
 }
 
 /// What became of a push.
@@ -69,9 +72,9 @@ pub struct EmbeddingClient {
 }
 
 impl From<u64> for Batch {
-    /// One whose every batch is a step, with nothing under way before it.
+    /// One whose every batch is a step, and all of it, with nothing under way before it.
     fn from(seq: u64) -> Self {
-        Self { seq, step: seq, staleness: 0 }
+        Self { seq, step: seq, staleness: 0, share: 1.0 }
     }
 }
 
@@ -192,6 +195,7 @@ impl EmbeddingClient {
             gradients: part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?,
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
+            share: Some(batch.share),
         };
         let (_, answer) = self.call(part.server, &request, &self.metrics.push).await?;
         Ok((request.gradients.len() as u64, answer))
