@@ -25,4 +25,4 @@ pub use refusal::{Refusal, RefusalKind};
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a
 /// connection must be equal; the coordinator checks it at join.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;

@@ -277,7 +277,8 @@ impl Trainer {
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
         let stages = self.metrics.stage_seconds();
-        self.membership.set_progress(progress(&report, self.cutter.newest(), so_far, &stages));
+        // Read inside: a checkpoint that becomes complete meanwhile is told after this, or is in it.
+        self.membership.update_progress(|told| *told = progress(&report, self.cutter.newest(), so_far, &stages));
         self.observer.on(&Event::Step(report));
     }
 
