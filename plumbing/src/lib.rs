@@ -7,6 +7,7 @@ pub mod disk;
 pub mod durable;
 pub mod grpc;
 pub mod lifecycle;
+pub mod listener;
 pub mod metrics;
 pub mod process;
 pub mod regular;

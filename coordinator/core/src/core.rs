@@ -16,7 +16,7 @@ use crate::members::{MemberState, Members};
 use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
-use crate::splits::plan_splits;
+use crate::splits::{SplitOrder, plan_splits, uneven_shares};
 use crate::watch::Watch;
 use crate::{Notice, Role, RunOutcome, Seat};
 
@@ -40,6 +40,8 @@ pub struct CoreConfig {
     pub passes: u32,
     /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
     pub fixed_splits: bool,
+    /// In which order the splits of a pass are dealt out.
+    pub order: SplitOrder,
     /// Whether each worker steps at its own pace, so that steps and samples add up.
     pub apart: bool,
     /// What staleness may be at most, batches.
@@ -64,6 +66,8 @@ pub struct Core {
     /// The first worker's list is the run's list.
     pub(crate) files: Vec<DataFile>,
     pub(crate) passes: Option<Passes>,
+    /// Which workers have little or no data to read, in words.
+    pub(crate) uneven: Option<String>,
     pub(crate) group: Group,
     pub(crate) meeting: Meeting,
     pub(crate) evaluations: VecDeque<Evaluation>,
@@ -83,6 +87,7 @@ impl Core {
             placement: Placement::new(config.servers, config.buckets),
             files: Vec::new(),
             passes: None,
+            uneven: None,
             group: Group::default(),
             meeting: Meeting::default(),
             evaluations: VecDeque::new(),
@@ -132,7 +137,7 @@ impl Core {
     /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
-        let (seat, was_lost) = self.members.renew(now, request.member, request.epoch)?;
+        let (seat, was_lost) = self.renew(now, request.member, request.epoch)?;
         self.members.report(now, seat, request);
         request.progress.into_iter().for_each(|progress| self.watch.told(now, progress));
         if was_lost {
@@ -158,14 +163,14 @@ impl Core {
     /// # Errors
     /// `Fenced` when it is no longer a member, `Invalid` when it does not say how.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
-        self.advance(now);
+        let now = self.advance(now);
         let seat = self.members.known(request.member, request.epoch)?;
         if matches!(self.members.state(seat), Some(MemberState::Left { .. })) {
             // The answer to the first goodbye was lost.
             return Ok(LeaveResponse {});
         }
         if seat.role == Role::DenseWorker {
-            self.members.active(request.member, request.epoch)?;
+            self.renew(now, request.member, request.epoch)?;
         }
         let outcome = left_as(seat, request)?;
         let how = RunOutcome::to_string(&outcome);
@@ -291,7 +296,9 @@ impl Core {
     fn absence(&self, seat: Seat) -> Option<String> {
         match self.members.state(seat) {
             None => Some(format!("{seat} has not joined")),
-            Some(MemberState::Lost) => Some(format!("{seat} is lost: silent for longer than its lease")),
+            Some(MemberState::Silent | MemberState::Lost) => {
+                Some(format!("{seat} is lost: silent for longer than its lease"))
+            }
             Some(MemberState::Left { finished: false }) => Some(format!("{seat} has left")),
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
@@ -327,7 +334,9 @@ impl Core {
         self.release(seat);
         if self.passes.is_none() {
             self.files = files.to_vec();
-            let plan = plan_splits(files, self.config.workers);
+            let plan = plan_splits(files, self.config.workers, self.config.order);
+            self.uneven = uneven_shares(&plan, files, self.config.workers);
+            self.notices.extend(self.uneven.clone().map(|why| Notice::Uneven { why }));
             self.passes = Some(Passes::new(plan, self.config.passes, self.shares()));
         }
         if resumed.is_some() {
@@ -345,7 +354,8 @@ impl Core {
     }
 
     fn shares(&self) -> Shares {
-        Shares { workers: self.config.workers, fixed: self.config.fixed_splits }
+        let CoreConfig { workers, fixed_splits: fixed, order, .. } = self.config;
+        Shares { workers, fixed, order }
     }
 
     fn start_when_ready(&mut self) {

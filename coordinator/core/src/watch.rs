@@ -132,6 +132,7 @@ mod tests {
             buckets: 4,
             passes: 1,
             fixed_splits: false,
+            order: crate::SplitOrder::AsInFiles,
             apart,
             staleness: 4,
             checkpoint_every: None,

@@ -7,6 +7,7 @@ mod choice;
 mod completer;
 mod conclude;
 mod evaluate;
+mod label_runs;
 mod manifest;
 mod meeting;
 mod passes;

@@ -13,6 +13,7 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
+use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
 use super::peers::Peers;
 use super::regroup::Unsettled;
@@ -44,6 +45,8 @@ pub(crate) struct Trainer {
     pub(crate) splits: Splits,
     pub(crate) held_out: HeldOutParts,
     pub(crate) tracker: Tracker,
+    /// Of the rows that this worker trains on.
+    pub(crate) label_runs: LabelRuns,
     /// How this worker meets the others of a run of several.
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Them, once it has.
@@ -206,10 +209,7 @@ impl Trainer {
     /// Splits without a training row are nothing to stop for, once some had rows.
     fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
         match fetched.transpose() {
-            Err(WorkerError::Ingest(IngestError::NoRows { rows, .. })) if self.may_be_without_rows() => {
-                self.untrained_rows += rows;
-                Ok(None)
-            }
+            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
             fetched => fetched,
         }
     }
@@ -268,6 +268,9 @@ impl Trainer {
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
+        if let Some(long) = self.label_runs.add(step.labels) {
+            tracing::warn!("{long}");
+        }
         let report = self.tracker.stepped(step);
         self.metrics.steps.inc();
         self.metrics.samples.inc_by(step.labels.len() as u64);

@@ -22,6 +22,7 @@ use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
+use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
 use super::passes::paths;
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
@@ -296,6 +297,7 @@ impl Worker {
         Ok(Trainer {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            label_runs: LabelRuns::default(),
             rendezvous: self.rendezvous.clone(),
             peers: None,
             indices: Vec::new(),

@@ -1,5 +1,7 @@
 //! Several dense workers in one process: what they train together is what one trains alone.
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures::future::join_all;
 use zagros_collective::{InProcess, Rendezvous};
 
@@ -119,7 +121,7 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     assert_eq!(alone[0].as_ref().unwrap().rows, together[0].as_ref().unwrap().rows);
 }
 
-/// Three splits on two workers, in the order of turns: the same bits in every run, and each sample once.
+/// Many splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 #[tokio::test(flavor = "multi_thread")]
 async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -138,14 +140,24 @@ async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() 
     assert!((auc(&first) - auc(&alone)).abs() < 0.02, "{} with two, {} alone", auc(&first), auc(&alone));
 }
 
+/// A compressed file cannot be split.
+fn gzip(path: &Path) {
+    let text = std::fs::read(path).unwrap();
+    let mut encoder = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
+    std::io::Write::write_all(&mut encoder, &text).unwrap();
+    encoder.finish().unwrap();
+}
+
 /// Invariant RK-2.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was_told() {
     let folder = tempfile::tempdir().unwrap();
-    // One split, so that two workers of three read nothing.
     let sets = ["train.staleness=2", "train.epochs=3", "train.evaluate_every=10", "cluster.servers=2"];
-    let (summary, recorded, run) = train_with(3, job(folder.path(), &sets)).await;
-    let (alone, ..) = train_with(1, job(folder.path(), &sets)).await;
+    let job = job(folder.path(), &sets);
+    // One split, so that two workers of three read nothing.
+    gzip(&job.data.train[0]);
+    let (summary, recorded, run) = train_with(3, job.clone()).await;
+    let (alone, ..) = train_with(1, job).await;
     assert_eq!((summary.samples, summary.steps), (alone.samples, alone.steps));
     let evaluation = summary.evaluation.unwrap();
     assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
@@ -238,11 +250,12 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_data_of_one_worker_is_told_by_all() {
     let folder = tempfile::tempdir().unwrap();
-    // The second of three splits is worker 1's alone.
-    let text = rows(100_000);
-    let middle = text[..text.len() / 2].rfind('\n').unwrap() + 1;
+    // The second split of sixteen is worker 1's alone, and lies behind the rows that are checked before the first step.
+    let text = rows(40_000);
+    let middle = text[..text.len() * 3 / 32].rfind('\n').unwrap() + 1;
     let text = format!("{}1,old,5,c1,1,2\n{}", &text[..middle], &text[middle..]);
-    let mut two = job_over(text, folder.path(), &["train.mode=sync", "features.numeric=['age']"]);
+    let mut two =
+        job_over(text, folder.path(), &["train.mode=sync", "features.numeric=['age']", "data.shuffle_rows=0"]);
     two.cluster.workers = 2;
     let (ended, ..) = train_parts(two, vec![Part::of_files(), Part::of_files()]).await;
     let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
