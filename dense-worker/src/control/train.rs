@@ -234,10 +234,10 @@ impl Trainer {
             return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
-        let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
+        let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, share, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(made)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Input, Reader, SavedFile, SnapshotError};
+use crate::{Clock, Content, Input, Reader, SavedFile, SnapshotError};
 
 /// A file that is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Checked {
     pub version: u32,
     /// SHA-256 of the file, that of [`crate::Written`]: whether it is the one that was saved.
     pub sha256: [u8; 32],
+    /// The time that marks are told by; none in files of version 1.
+    pub clock: Clock,
 }
 
 /// Checks a whole file; `passed` is told the bytes that each block took.
@@ -30,15 +32,18 @@ pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, 
     let (input, bytes) = file.input()?;
     let sha256 = Arc::new(Mutex::new(Sha256::new()));
     let mut reader = Reader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
-    let mut before = 0;
-    while reader.next(|_| true)?.is_some() {
+    let (mut before, mut clock) = (0, Clock::default());
+    while let Some(block) = reader.next(|_| true)? {
+        if let Content::Clock(told) = block.content {
+            clock = told;
+        }
         passed(reader.position() - before);
         before = reader.position();
     }
     passed(reader.position() - before);
     let sha256 = sha256.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize().into();
     let (blocks, rows, bytes, version) = (reader.blocks(), reader.rows(), reader.position(), reader.version());
-    Ok(Checked { blocks, rows, bytes, version, sha256 })
+    Ok(Checked { blocks, rows, bytes, version, sha256, clock })
 }
 
 /// A file that is read from its start to its end, and hashed on the way.

@@ -8,9 +8,9 @@ use tracing::info;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
-use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, SavedFile, TableHeader};
+use zagros_snapshot::{Block, BlockHead, Clock, Content, Header, Kind, SavedFile, TableHeader};
 use zagros_store::{Folder, hexadecimal};
-use zagros_table::{Rows, Table, TableError};
+use zagros_table::{Moment, Rows, Table, TableError};
 
 use super::StorageError;
 use super::describe::{describe, difference};
@@ -27,11 +27,15 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
     let open = |(number, file): (usize, &FileDigest)| Source::open(service, &placement, &folder, number, file);
-    let sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-    sources.iter().try_for_each(Source::verify)?;
+    let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
+    sources.iter_mut().try_for_each(Source::verify)?;
     if request.replace {
         service.tables.clear().map_err(StorageError::Clear)?;
     }
+    // Before any row is put in, and by the newest of the files: the servers that wrote them heard of the last step at
+    // their own times.
+    let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
+    service.tables.tick(steps, 0);
     let mut rows = 0;
     for source in &sources {
         rows += source.take()?;
@@ -78,6 +82,8 @@ struct Source<'a> {
     has_ours: bool,
     /// By what the whole file is known, where this server is to compare that.
     digest: Option<FileDigest>,
+    /// When its rows were saved, by the clock of the server that saved them.
+    saved_at: Moment,
 }
 
 /// Where the rows of a saved table go.
@@ -112,27 +118,34 @@ impl<'a> Source<'a> {
                 // A header may lie too: of every file one server compares all of it, whatever that says.
                 let compares = has_ours || number % service.servers.max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
-                Ok(Self { service, placement, saved, tables, has_ours, digest })
+                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: Moment::default() })
             }
             Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
     }
 
-    /// That all that will be taken is whole, and the file the one that was saved. A file that holds something of this
-    /// server's is read to its end for that; of one that holds nothing a server reads the heads.
-    fn verify(&self) -> Result<(), StorageError> {
+    /// That all that will be taken is whole, and the file the one that was saved; keeps the time of the save. A file that
+    /// holds something of this server's is read to its end for that; of one that holds nothing a server reads the heads.
+    fn verify(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
-            return self.compare(digest);
+            let Clock { steps, seconds } = self.compare(digest)?;
+            self.saved_at = Moment { steps, seconds };
+            return Ok(());
         }
         let mut reader = self.saved.open()?;
-        while reader.next(|head| self.concerns(head))?.is_some() {}
+        while let Some(block) = reader.next(|head| self.concerns(head))? {
+            if let Content::Clock(Clock { steps, seconds }) = block.content {
+                self.saved_at = Moment { steps, seconds };
+            }
+        }
         Ok(())
     }
 
-    fn compare(&self, digest: &FileDigest) -> Result<(), StorageError> {
+    /// Answers the time of the save.
+    fn compare(&self, digest: &FileDigest) -> Result<Clock, StorageError> {
         let checked = zagros_snapshot::verify(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
-            return Ok(());
+            return Ok(checked.clock);
         }
         let (expected, found) = (hexadecimal(&digest.sha256), hexadecimal(&checked.sha256));
         Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
@@ -164,10 +177,8 @@ impl<'a> Source<'a> {
     fn put(&self, block: Block) -> Result<u64, StorageError> {
         match block.content {
             Content::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
-            Content::Clock(clock) => {
-                self.service.tables.tick(clock.steps, clock.seconds);
-                Ok(0)
-            }
+            // Known since the file was verified.
+            Content::Clock(_) => Ok(0),
             Content::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
             Content::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
         }
@@ -191,7 +202,8 @@ impl<'a> Source<'a> {
     }
 
     fn put_rows(&self, target: &Target<'_>, rows: Rows) -> Result<u64, StorageError> {
-        let rows = target.owned(self.placement, rows);
+        let mut rows = target.owned(self.placement, rows);
+        target.table.carry_marks(&mut rows, self.saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
         Ok(rows.ids.len() as u64)
