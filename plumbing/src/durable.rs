@@ -22,10 +22,9 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Re
     let temporary = temporary_name(path);
     let written =
         fill_and_sync(&temporary, fill).and_then(|()| fs::rename(&temporary, path)).and_then(|()| sync_folder(path));
-    written.map_err(|error| {
+    written.inspect_err(|_| {
         // The error that matters is the first one; a left-over temporary file is only untidy.
         let _ = fs::remove_file(&temporary);
-        error
     })
 }
 

@@ -167,10 +167,10 @@ impl Trainer {
             (Some(_), false) => Fate::Scored,
         });
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
-        if let (Some(state), Some(checkpoints)) = (state, checkpoints) {
-            if state.step != self.tracker.steps_of_all() {
-                checkpoints.restore(state.step, &self.dense, &self.client.servers()).await?;
-            }
+        if let (Some(state), Some(checkpoints)) = (state, checkpoints)
+            && state.step != self.tracker.steps_of_all()
+        {
+            checkpoints.restore(state.step, &self.dense, &self.client.servers()).await?;
         }
         let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
         self.observer.on(&Event::Chosen { step, message: message.clone() });
