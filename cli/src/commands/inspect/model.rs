@@ -72,11 +72,8 @@ impl Model {
     }
 
     fn check_files(&self, manifest: &Manifest, passed: &dyn Fn(u64)) -> Result<(), Failure> {
-        let files = manifest.files.iter();
-        files
-            .map(|file| manifest.check_file(&self.folder, &file.name, passed))
-            .collect::<Result<(), _>>()
-            .map_err(failed)
+        let mut files = manifest.files.iter();
+        files.try_for_each(|file| manifest.check_file(&self.folder, &file.name, passed)).map_err(failed)
     }
 
     /// The folder that the files are in.
