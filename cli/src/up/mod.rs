@@ -28,7 +28,7 @@ use zagros_shell::{
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
-use crate::resume::Start;
+use crate::resume::{Start, Wanted};
 use crate::{logs, memory, plan};
 pub(crate) use addresses::Addresses;
 use addresses::{ANY_PORT, reachable};
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let console = Console::default();
     let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
     let addresses = Addresses::of(&job, is_given, &console)?;
-    let start = Start::of(&job, args.fresh)?;
+    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
@@ -66,8 +66,16 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
     let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), console, ..Outlet::default() };
-    let plan =
-        Plan { job_file: &args.job.job, sets: &sets, folder, patience, logging, outlet: outlet.clone(), addresses };
+    let plan = Plan {
+        job_file: &args.job.job,
+        sets: &sets,
+        folder,
+        patience,
+        resume: args.resume,
+        logging,
+        outlet: outlet.clone(),
+        addresses,
+    };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
     let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
@@ -138,6 +146,8 @@ pub(crate) struct Plan<'a> {
     /// Where each child says where it listens.
     pub(crate) folder: &'a Path,
     pub(crate) patience: Duration,
+    /// The run goes on though the job learns otherwise now.
+    pub(crate) resume: bool,
     /// How children log.
     pub(crate) logging: Logging,
     /// Where what they print goes; the last lines of one that failed are shown in any case.
@@ -223,7 +233,8 @@ impl Plan<'_> {
 
     fn start_worker(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
         let folder = self.folder.display().to_string();
-        self.start(role, coordinator, &[&["--folder", &folder], more].concat())
+        let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
+        self.start(role, coordinator, &[&["--folder", &folder], resume, more].concat())
     }
 
     /// Coordinator first: the others are told its address, which is the answer.

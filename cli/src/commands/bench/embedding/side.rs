@@ -64,6 +64,7 @@ impl Side {
             folder: folder.path(),
             patience,
             logging: Logging::quiet(),
+            resume: false,
             outlet: Outlet::default(),
             addresses: Addresses::any(),
         };

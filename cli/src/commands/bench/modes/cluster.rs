@@ -41,6 +41,7 @@ pub(super) async fn run(job: &Job, line: Line) -> Result<Ran, Failure> {
         sets: &[],
         folder: run.path(),
         patience,
+        resume: false,
         logging: Logging::quiet(),
         outlet,
         addresses: Addresses::any(),
