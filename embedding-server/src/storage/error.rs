@@ -21,6 +21,8 @@ pub(crate) enum StorageError {
     FileName { file: String },
     #[error("{} was saved from another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
+    #[error("a load that replaces all rows names no file, which would only forget them; name the files of the save")]
+    NothingInPlace,
     #[error("rows are being saved or loaded already; ask again when that is done")]
     Busy,
     #[error(transparent)]
@@ -46,6 +48,13 @@ impl StorageError {
 
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
+        if let StorageError::Read(SnapshotError::Magic { path, .. }) = &error {
+            // What is in a file that holds no rows is none of the caller's business.
+            let path = path.display();
+            return Self::invalid(format!(
+                "{path} is not a file of rows; they end in .zrows and lie in a model folder"
+            ));
+        }
         let kind = match &error {
             error if error.is_away() => RefusalKind::Unavailable,
             StorageError::Write(_) | StorageError::Folder(_) => RefusalKind::Internal,

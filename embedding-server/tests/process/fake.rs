@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -172,6 +173,8 @@ pub(crate) struct Process {
     pub(crate) shutdown: Shutdown,
     pub(crate) address: String,
     pub(crate) admin: SocketAddr,
+    /// The job's `output.folder`.
+    pub(crate) runs: TempDir,
     running: JoinHandle<Result<(), ServerError>>,
 }
 
@@ -184,6 +187,8 @@ impl Process {
     pub(crate) async fn with_patience(coordinator: FakeCoordinator, patience: Duration) -> Self {
         let mut job = job();
         job.cluster.patience = patience;
+        let runs = tempfile::tempdir().unwrap();
+        job.output.folder = runs.path().to_owned();
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (data_listener, admin_listener) = (listen().await, listen().await);
         let address = data_listener.local_addr().unwrap().to_string();
@@ -196,10 +201,11 @@ impl Process {
             data_listener,
             advertised: address.clone(),
             admin_listener: Some(admin_listener),
+            storage_folders: Vec::new(),
             registry: Registry::new(),
         };
         let running = tokio::spawn(run(config, shutdown.clone()));
-        Self { coordinator, shutdown, address, admin, running }
+        Self { coordinator, shutdown, address, admin, runs, running }
     }
 
     /// As [`Self::start`], once it serves.
