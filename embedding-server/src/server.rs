@@ -136,14 +136,15 @@ struct Member {
 impl Member {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
-        let joined = join(&self.job, index, &self.advertised, Arc::clone(&self.control), &self.shutdown).await;
+        let (control, incarnation) = (Arc::clone(&self.control), rand::random());
+        let joined = join(&self.job, index, &self.advertised, incarnation, control, &self.shutdown).await;
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         let run = membership.run();
-        self.guard.joined(run);
+        self.guard.joined(run, incarnation);
         info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
         let patience = self.job.cluster.patience;
         let ended = follow(&self.service, self.control.as_ref(), &membership, patience, &self.shutdown).await;

@@ -22,7 +22,7 @@ use zagros_plumbing::{Deadline, Shutdown, grpc};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
     JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerLoad, StatusRequest, StatusResponse, Writer,
+    ReportEvaluationResponse, ServerEntry, ServerLoad, StatusRequest, StatusResponse, Writer,
 };
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
@@ -47,12 +47,21 @@ pub(crate) struct State {
     pub(crate) left: Option<LeaveRequest>,
     /// Beside [`WRITER`].
     pub(crate) more_writers: Vec<Writer>,
+    /// Where workers are sent in place of the server's own address.
+    pub(crate) proxy: Option<String>,
     /// The largest number that workers have told.
     pub(crate) batch: u64,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct FakeCoordinator(pub(crate) Arc<Mutex<State>>);
+
+impl State {
+    fn entry(&self, joined: &JoinRequest) -> ServerEntry {
+        let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
+        ServerEntry { index: 0, address, incarnation: joined.incarnation, alive: true, run: RUN.0 }
+    }
+}
 
 impl FakeCoordinator {
     /// All buckets belong to server 0.
@@ -129,6 +138,7 @@ impl ControlPlane for FakeCoordinator {
             Some(map) => PlacementResponse {
                 generation: map.generation().0,
                 owners: map.pack_owners().into(),
+                servers: state.joined.iter().map(|joined| state.entry(joined)).collect(),
                 writers: [&[WRITER], &state.more_writers[..]].concat(),
                 ..PlacementResponse::default()
             },

@@ -1,11 +1,20 @@
 //! Saving and loading, for those who may ask for it and for strangers.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::copy;
+use tokio::net::{TcpListener, TcpStream};
+use zagros_embedding_client::{ClientConfig, EmbeddingClient, GrpcShard};
 use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest};
+use zagros_protocol::datapath::Encoding;
+use zagros_protocol::run::stamp_server;
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::datapath::lookup;
-use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN};
+use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER};
 
 fn storage(process: &Process) -> StorageClient<MemberChannel> {
     StorageClient::new(process.channel(Some(RUN)))
@@ -71,5 +80,67 @@ async fn an_error_tells_nothing_of_what_is_in_a_file() {
     for told in ["SECRET", "53", "0x53", "83"] {
         let path = process.runs.path().display().to_string();
         assert!(!refusal.message.replace(&path, "").contains(told), "{refusal}");
+    }
+}
+
+/// A proxy that passes the first connection's requests on and none of the answers, and breaks it once `file` is written.
+/// Later ones work.
+async fn proxy(server: String, file: PathBuf) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut upstream = TcpStream::connect(&server).await.unwrap();
+        let written = async {
+            while !file.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            _ = copy(&mut client, &mut upstream) => panic!("the client gave up"),
+            () = written => drop((client, upstream)),
+        }
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut upstream = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut upstream).await });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    process.client().lookup(lookup()).await.unwrap();
+    let folder = process.runs.path().join("run/model");
+    let file = folder.join("rows-0-of-1.zrows");
+    let through = proxy(process.address.clone(), file.clone()).await;
+    process.coordinator.change(|state| state.proxy = Some(through));
+    let patience = Duration::from_secs(30);
+    let config = ClientConfig { writer: WRITER.member, epoch: WRITER.epoch, wire: Encoding::F32, patience };
+    let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, patience));
+    let client = EmbeddingClient::new(config, Arc::new(process.coordinator.clone()), connect);
+    client.refresh().await.unwrap();
+    let server = client.servers().remove(0);
+    let saved = tokio::time::timeout(patience, server.save(save_to(folder.display()))).await;
+    let saved = saved.expect("the save hangs").unwrap();
+    assert_eq!((saved.rows, saved.files.len()), (3, 1));
+    let saves = r#"zagros_embedding_request_seconds_count{call="save",server="0"} 1"#;
+    let text = process.get("/metrics").await;
+    assert!(text.contains(saves), "the rows were saved twice: {text}");
+}
+
+/// Another process at the same address has none of the rows: what it saved would be an empty model.
+#[tokio::test]
+async fn a_request_for_a_process_that_is_gone_is_not_served_by_the_next_one() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let incarnation = process.coordinator.change(|state| state.joined.clone()).unwrap().incarnation;
+    let folder = process.runs.path().join("model");
+    for (meant, expected) in [(incarnation, None), (incarnation ^ 1, Some(RefusalKind::Moved))] {
+        let mut request = tonic::Request::new(save_to(folder.display()));
+        stamp_server(meant, request.metadata_mut().as_mut());
+        let refused = storage(&process).save(request).await.err().map(|status| Refusal::from(status).kind);
+        assert_eq!(refused, expected);
     }
 }
