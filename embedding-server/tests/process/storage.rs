@@ -8,7 +8,7 @@ use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use zagros_embedding_client::{ClientConfig, EmbeddingClient, GrpcShard};
 use zagros_protocol::control::storage_client::StorageClient;
-use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest};
+use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Encoding;
 use zagros_protocol::run::stamp_server;
 use zagros_protocol::{Refusal, RefusalKind};
@@ -28,6 +28,10 @@ fn save_to(folder: impl ToString) -> SaveRequest {
     SaveRequest { folder: folder.to_string(), ..SaveRequest::default() }
 }
 
+fn file(name: &str) -> FileDigest {
+    FileDigest { name: name.to_owned(), ..FileDigest::default() }
+}
+
 #[tokio::test]
 async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
     let process = Process::ready(FakeCoordinator::placed(4)).await;
@@ -38,7 +42,7 @@ async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
     let up = format!("{}/a/../../b", process.runs.path().display());
     let folders = [elsewhere.path().join("made").display().to_string(), link.join("made").display().to_string(), up];
     for folder in folders.into_iter().chain(["s3://bucket/model".to_owned(), "relative".to_owned()]) {
-        let load = LoadRequest { folder: folder.clone(), files: vec!["rows-0-of-1.zrows".to_owned()], replace: true };
+        let load = LoadRequest { folder: folder.clone(), files: vec![file("rows-0-of-1.zrows")], replace: true };
         let refusals =
             [storage(&process).save(save_to(&folder)).await.map(drop), storage(&process).load(load).await.map(drop)];
         for refused in refusals {
@@ -74,7 +78,7 @@ async fn an_error_tells_nothing_of_what_is_in_a_file() {
     let secret = b"SECRET-KEY=0123456789";
     std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
     let folder = process.runs.path().display().to_string();
-    let load = LoadRequest { folder, files: vec!["secret.txt".to_owned()], replace: true };
+    let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true };
     let refusal = Refusal::from(storage(&process).load(load).await.unwrap_err());
     assert!(refusal.message.contains("secret.txt is not a file of rows"), "{refusal}");
     for told in ["SECRET", "53", "0x53", "83"] {

@@ -12,6 +12,7 @@
 //! never told.
 
 mod bucket;
+mod digest;
 mod disk;
 mod download;
 mod error;
@@ -20,6 +21,7 @@ mod roots;
 mod upload;
 mod url;
 
+pub use digest::{Digest, hexadecimal};
 pub use error::{Fault, Problem, StoreError};
 pub use folder::{Folder, Input};
 pub use roots::{OutsideRoots, Roots};
