@@ -55,6 +55,21 @@ fn the_same_job_gives_the_same_objects() {
     assert_eq!(built(|_| (), Stage::Everything), built(|_| (), Stage::Everything));
 }
 
+/// Another value for the same spec restarts every run when the operator is upgraded.
+#[test]
+fn what_an_attempt_is_made_from_is_known_by_the_same_value_in_every_version() {
+    let value = |change: Value| {
+        let mut job = hybrid_job();
+        spec_of(change)(&mut job);
+        crate::reconcile::template(&job.spec)
+    };
+    assert_eq!(value(json!({})), "16496cc71f1befe9");
+    assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
+    for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
+        assert_ne!(value(change), value(json!({})));
+    }
+}
+
 #[test]
 fn a_role_may_have_an_image_of_its_own_which_its_entrypoint_starts() {
     let own = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:1".to_owned());
