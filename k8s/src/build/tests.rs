@@ -346,18 +346,18 @@ fn evictions_may_have_one_worker_and_nobody_else() {
     }
 }
 
-/// A worker's end may hold a checkpoint; a role without a `pod` block has as long as any other.
+/// A worker's end may hold a checkpoint, for which the others serve; a role without a `pod` block has as long as any.
 #[test]
 fn every_role_has_the_time_that_its_end_takes() {
     let grace = |change: Value| {
         let object = all(spec_of(change));
         POD_OWNERS.map(|title| object(title)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone())
     };
-    assert_eq!(grace(json!({})), [60, 60, 360]);
+    assert_eq!(grace(json!({})), [420, 420, 360]);
     let text = format!("{}[cluster]\npatience_seconds = 1200.0\n", crate::fixture::JOB_TEXT);
-    assert_eq!(grace(json!({"job": {"inline": text}})), [60, 60, 1260]);
-    assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [60, 60, 5]);
-    assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [60, 60, 360]);
+    assert_eq!(grace(json!({"job": {"inline": text}})), [1320, 1320, 1260]);
+    assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [420, 420, 5]);
+    assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [420, 420, 360]);
 }
 
 #[test]
