@@ -66,6 +66,11 @@ impl TorchScript {
         Ok((Self { module: RefCell::new(module), seed }, Buffers::of(buffers)))
     }
 
+    /// Has other units dropped from now on.
+    pub(super) fn drop_by(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
     /// Dropout inside the module draws as it does in this step.
     pub(super) fn draw_for(&self, step: u64) {
         tch::manual_seed(self.seed.wrapping_add(step).cast_signed());
