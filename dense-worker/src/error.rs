@@ -100,6 +100,18 @@ pub enum WorkerError {
         /// Its answer.
         refusal: Refusal,
     },
+    /// The coordinator was away for so long that this worker's splits may be another's by now.
+    #[error(
+        "{coordinator} has not answered for {silence:.1?}, so this worker cannot prove that its splits are still its own, \
+         and has made no step; see whether it still runs and what its log says (a longer `cluster.patience_seconds` waits \
+         longer)"
+    )]
+    LeaseUnproven {
+        /// Who was asked.
+        coordinator: String,
+        /// Since the last answered heartbeat.
+        silence: Duration,
+    },
     /// This worker is no longer part of the run.
     #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
     Fenced {
@@ -171,6 +183,8 @@ pub enum ExitClass {
     Data,
     /// Another process is gone, late, or of another version.
     Cluster,
+    /// This process was silent for too long, and its work was given to others.
+    Fenced,
     /// Loss or gradients are not finite.
     Diverged,
     /// Asked to stop.
@@ -193,6 +207,12 @@ impl WorkerError {
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
+            Self::Fenced { .. } => ExitClass::Fenced,
+            Self::Embedding { source: ClientError::Refused { refusal, .. }, .. }
+                if refusal.kind == RefusalKind::Fenced =>
+            {
+                ExitClass::Fenced
+            }
             Self::PeerDiverged { .. } | Self::LeftOut { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
@@ -204,7 +224,7 @@ impl WorkerError {
             | Self::AnotherJoins
             | Self::Embedding { .. }
             | Self::Control { .. }
-            | Self::Fenced { .. }
+            | Self::LeaseUnproven { .. }
             | Self::Stopped { .. }
             | Self::Storage { .. } => ExitClass::Cluster,
             Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,

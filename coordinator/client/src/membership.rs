@@ -15,6 +15,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::control_plane::answer;
+use crate::lease::LeaseProof;
 use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
@@ -38,6 +39,10 @@ pub struct MemberView {
     pub group: u64,
     /// The newest meeting of workers that step apart.
     pub meeting: Option<Meeting>,
+    /// Why the run is drained: a worker finishes its step, saves and leaves, while the others still serve.
+    pub draining: Option<String>,
+    /// The newest group of which a worker was lost; 0 before the first.
+    pub broken_group: u64,
 }
 
 /// A meeting of workers that step apart, between two steps of each.
@@ -55,6 +60,7 @@ pub struct Membership {
     joined: JoinResponse,
     report: watch::Sender<Report>,
     view: watch::Receiver<MemberView>,
+    proof: LeaseProof,
     heartbeats: JoinHandle<()>,
 }
 
@@ -66,6 +72,7 @@ struct Report {
     waits: Vec<ServerWait>,
     disk: Option<Disk>,
     meeting: u64,
+    leaving: bool,
 }
 
 impl Membership {
@@ -101,8 +108,9 @@ impl Membership {
         let (report, reports) = watch::channel(Report::default());
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
-        let task = Heartbeats { control: Arc::clone(&control), joined, reports, view: publish };
-        Self { control, joined, report, view, heartbeats: tokio::spawn(task.run()) }
+        let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - turn(&joined));
+        let task = Heartbeats { control: Arc::clone(&control), joined, reports, view: publish, renewals };
+        Self { control, joined, report, view, proof, heartbeats: tokio::spawn(task.run()) }
     }
 
     /// Member id; a worker's is its writer id on the data path.
@@ -121,6 +129,12 @@ impl Membership {
     #[must_use]
     pub fn lease(&self) -> Duration {
         lease(&self.joined)
+    }
+
+    /// Whether the lease can be proven, by this process's own clock.
+    #[must_use]
+    pub fn proof(&self) -> LeaseProof {
+        self.proof.clone()
     }
 
     /// Generation of the placement, as last heard.
@@ -171,6 +185,11 @@ impl Membership {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.meeting, number) != number);
     }
 
+    /// This process was asked to end: the coordinator drains the run.
+    pub fn set_leaving(&self) {
+        self.report.send_modify(|report| report.leaving = true);
+    }
+
     /// Stops the heartbeats, tells the last progress and leaves; tried for at most one lease, after which the
     /// coordinator counts this member as lost anyway.
     ///
@@ -208,6 +227,8 @@ struct Heartbeats {
     joined: JoinResponse,
     reports: watch::Receiver<Report>,
     view: watch::Sender<MemberView>,
+    /// When the last heartbeat was sent that was answered.
+    renewals: watch::Sender<Instant>,
 }
 
 impl Heartbeats {
@@ -218,9 +239,11 @@ impl Heartbeats {
         let mut answered = Instant::now();
         loop {
             ticks.tick().await;
+            let sent = Instant::now();
             match self.beat().await {
                 Ok(response) => {
                     answered = Instant::now();
+                    self.renewals.send_replace(sent);
                     self.heard(response);
                 }
                 Err(refusal) if refusal.kind == RefusalKind::Fenced => return self.fenced(refusal),
@@ -244,6 +267,8 @@ impl Heartbeats {
             lost: None,
             group: response.group,
             meeting,
+            draining: Some(response.draining).filter(|reason| !reason.is_empty()),
+            broken_group: response.broken_group,
         };
         self.publish(view);
     }
@@ -308,6 +333,7 @@ fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest
         waits: report.waits.clone(),
         disk: report.disk,
         meeting: report.meeting,
+        leaving: report.leaving,
     }
 }
 

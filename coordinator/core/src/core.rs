@@ -141,6 +141,9 @@ impl Core {
         if self.config.apart {
             self.meeting.ask(now, request.meeting, self.config.lease);
         }
+        if request.leaving && seat.role == Role::EmbeddingServer {
+            self.start_drain(&format!("{seat} was asked to end"));
+        }
         let outcome = self.run.outcome();
         let (meeting, meeting_in_ms) = self.meeting.told(now);
         Ok(HeartbeatResponse {
@@ -150,6 +153,8 @@ impl Core {
             group: self.group.generation(),
             meeting,
             meeting_in_ms,
+            draining: self.draining().unwrap_or_default().to_owned(),
+            broken_group: self.group.broken(),
         })
     }
 
@@ -173,6 +178,7 @@ impl Core {
         self.release(seat);
         self.notices.push(Notice::Left { seat, how });
         self.end_after(seat, outcome);
+        self.end_drain();
         Ok(LeaveResponse {})
     }
 
@@ -309,6 +315,7 @@ impl Core {
             self.notices.push(Notice::Stalled { gap });
         }
         self.expire(now);
+        self.end_drain();
         if self.run == RunState::Training {
             self.watch.look(now, &self.config, &self.members);
         }

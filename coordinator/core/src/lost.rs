@@ -58,6 +58,7 @@ impl Core {
 
     fn lost(&mut self, lapse: Lapse) {
         let splits = self.release(lapse.seat);
+        self.group.lost(lapse.seat);
         self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
         self.finish_after_the_last();
     }

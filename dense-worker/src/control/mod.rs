@@ -7,6 +7,7 @@ mod choice;
 mod completer;
 mod conclude;
 mod evaluate;
+mod fence;
 mod meeting;
 mod passes;
 mod peers;
@@ -16,6 +17,7 @@ mod saved_model;
 mod slow;
 mod splits;
 mod stop;
+mod storage;
 mod stream;
 mod telling;
 #[cfg(test)]

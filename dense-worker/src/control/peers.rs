@@ -247,14 +247,12 @@ impl Trainer {
     pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
-            WorkerError::Peers(_) => {}
+            // Whoever is fenced may be so because the run is over.
+            WorkerError::Peers(_) | WorkerError::Fenced { .. } => {}
             WorkerError::Member(member) if is_over(member) => {}
             _ => return error,
         }
-        match tokio::time::timeout(ACCOUNT, self.stop.requested()).await {
-            Ok(told @ WorkerError::Stopped { .. }) => told,
-            _ => error,
-        }
+        tokio::time::timeout(ACCOUNT, self.stop.over()).await.unwrap_or(error)
     }
 }
 

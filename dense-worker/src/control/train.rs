@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio_util::task::AbortOnDropHandle;
 use zagros_collective::Rendezvous;
 use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
 use zagros_ingest::{Batch, IngestError};
@@ -50,6 +51,8 @@ pub(crate) struct Trainer {
     pub(crate) peers: Option<Peers>,
     /// Index of each, by rank.
     pub(crate) indices: Vec<u32>,
+    /// Ends the group's calls when one of them is lost.
+    pub(crate) group_watch: Option<AbortOnDropHandle<()>>,
     /// It has trained in this run, so that its state is worth going on with.
     pub(crate) begun: bool,
     /// Pass over the data that it is in; their number once all are over.
@@ -172,7 +175,11 @@ impl Trainer {
                 biased;
                 // Of a batch that the others count on, this worker makes the step first.
                 reason = self.stop.requested(), if !self.stopping && self.agreed_ahead.is_none() => {
-                    if interrupted_or(reason)? == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
+                    let outcome = interrupted_or(reason)?;
+                    if let Some(reason) = self.stop.drained_because() {
+                        tracing::info!("{reason}: training stops after this step");
+                    }
+                    if outcome == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
                         return Ok(Next::Interrupted);
                     }
                     (self.stopping, until) = (true, Some(since + self.job.cluster.patience));
@@ -197,7 +204,10 @@ impl Trainer {
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
             self.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
-                return Ok(Next::Batch(Box::new(fetched)));
+                return match self.prove_lease().await {
+                    Ok(()) => Ok(Next::Batch(Box::new(fetched))),
+                    Err(reason) => interrupted_or(reason).map(|_| Next::Interrupted),
+                };
             }
             self.pass_over(pass, fetched.seq, fetched.prepared.batch);
         }
