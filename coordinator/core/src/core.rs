@@ -132,7 +132,7 @@ impl Core {
     /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
-        let (seat, was_lost) = self.members.renew(now, request.member, request.epoch)?;
+        let (seat, was_lost) = self.renew(now, request.member, request.epoch)?;
         self.members.report(now, seat, request);
         request.progress.into_iter().for_each(|progress| self.watch.told(now, progress));
         if was_lost {
@@ -163,14 +163,14 @@ impl Core {
     /// # Errors
     /// `Fenced` when it is no longer a member, `Invalid` when it does not say how.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
-        self.advance(now);
+        let now = self.advance(now);
         let seat = self.members.known(request.member, request.epoch)?;
         if matches!(self.members.state(seat), Some(MemberState::Left { .. })) {
             // The answer to the first goodbye was lost.
             return Ok(LeaveResponse {});
         }
         if seat.role == Role::DenseWorker {
-            self.members.active(request.member, request.epoch)?;
+            self.renew(now, request.member, request.epoch)?;
         }
         let outcome = left_as(seat, request)?;
         let how = RunOutcome::to_string(&outcome);
@@ -297,7 +297,9 @@ impl Core {
     fn absence(&self, seat: Seat) -> Option<String> {
         match self.members.state(seat) {
             None => Some(format!("{seat} has not joined")),
-            Some(MemberState::Lost) => Some(format!("{seat} is lost: silent for longer than its lease")),
+            Some(MemberState::Silent | MemberState::Lost) => {
+                Some(format!("{seat} is lost: silent for longer than its lease"))
+            }
             Some(MemberState::Left { finished: false }) => Some(format!("{seat} has left")),
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }

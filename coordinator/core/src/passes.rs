@@ -20,6 +20,8 @@ pub(crate) struct Passes {
     plan: Vec<SplitRange>,
     passes: Vec<Pass>,
     shares: Shares,
+    /// Holders whose lease has run out. Their splits stay theirs until another worker has nothing else to read.
+    silent: BTreeSet<Seat>,
 }
 
 /// Which splits are whose: split i is worker i mod workers' to read first.
@@ -44,7 +46,8 @@ struct Pass {
 impl Passes {
     pub(crate) fn new(plan: Vec<SplitRange>, passes: u32, shares: Shares) -> Self {
         let splits = plan.len() as u32;
-        Self { passes: (0..passes).map(|_| Pass::fresh(splits)).collect(), plan, shares }
+        let passes = (0..passes).map(|_| Pass::fresh(splits)).collect();
+        Self { passes, plan, shares, silent: BTreeSet::new() }
     }
 
     /// From where another run was left. The plan is that run's, for all passes.
@@ -68,6 +71,7 @@ impl Passes {
     pub(crate) fn assign(&mut self, request: &AssignRequest, seat: Seat) -> Result<AssignResponse, Refusal> {
         let AssignRequest { pass, continuing, .. } = *request;
         self.check_pass(pass)?;
+        self.free_splits_of_silent_holders(pass, seat);
         let (books, shares) = (&mut self.passes[pass as usize], self.shares);
         let rest = shares.rest(&books.rests, seat);
         let work = match (rest, shares.next(&books.free, seat)) {
@@ -106,8 +110,32 @@ impl Passes {
         Ok(books.is_complete() && !was_complete)
     }
 
+    /// The lease of a holder has run out; answers how many splits it holds.
+    pub(crate) fn mark_silent(&mut self, seat: Seat) -> usize {
+        self.silent.insert(seat);
+        self.held_by(seat)
+    }
+
+    /// A silent holder is heard again; answers whether its splits are still its own.
+    pub(crate) fn reclaim(&mut self, seat: Seat) -> bool {
+        self.silent.remove(&seat)
+    }
+
+    /// Where nothing else is left for the asker, splits of silent holders are (invariant SP-2), unless shares are fixed.
+    fn free_splits_of_silent_holders(&mut self, pass: u32, asker: Seat) {
+        let books = &self.passes[pass as usize];
+        if self.shares.fixed || self.shares.next(&books.free, asker).is_some() {
+            return;
+        }
+        let silent = books.held.values().find(|holder| **holder != asker && self.silent.contains(holder));
+        if let Some(holder) = silent.copied() {
+            self.release(holder);
+        }
+    }
+
     /// Frees what a member holds, for others to read (invariant SP-2); answers how many splits that were.
     pub(crate) fn release(&mut self, seat: Seat) -> usize {
+        self.silent.remove(&seat);
         self.passes.iter_mut().map(|pass| pass.release(seat)).sum()
     }
 
@@ -300,6 +328,19 @@ mod tests {
         assert_eq!(books.release(ADA), 1);
         assert_eq!(ask(&mut books, 0, BOB), Ok(0));
         assert_eq!((books.held_by(ADA), books.held_by(BOB)), (0, 2));
+    }
+
+    #[test]
+    fn a_silent_holder_keeps_its_splits_until_another_worker_has_nothing_else_to_read() {
+        let mut books = passes(3, 1);
+        ask(&mut books, 0, ADA).unwrap();
+        assert_eq!(books.mark_silent(ADA), 1);
+        assert_eq!(ask(&mut books, 0, BOB), Ok(10));
+        assert!(books.reclaim(ADA), "the split was given away though another one was free");
+        books.mark_silent(ADA);
+        assert_eq!([ask(&mut books, 0, BOB), ask(&mut books, 0, BOB)], [Ok(20), Ok(0)]);
+        assert!(!books.reclaim(ADA), "two workers read one split");
+        assert_eq!((books.held_by(ADA), books.held_by(BOB)), (0, 3));
     }
 
     #[test]
