@@ -53,6 +53,20 @@ pub enum WorkerError {
         /// Which workers', by index.
         workers: Vec<usize>,
     },
+    /// The loss is a number, and says that nothing is left to train.
+    #[error(
+        "step {step}: {what} is {loss:.1}, where a network that knows nothing has 0.7: training has diverged, and nothing is \
+         saved; lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`, and start anew \
+         (--fresh)"
+    )]
+    LossWithoutSense {
+        /// The step, counted from 1.
+        step: u64,
+        /// Which loss.
+        what: &'static str,
+        /// It, nats.
+        loss: f64,
+    },
     /// As [`Self::PeerDiverged`], of a step that all workers leave out for it.
     #[error("step {step}: loss or gradients of {} are not finite; all workers leave out their batches", names(workers))]
     LeftOut {
@@ -185,7 +199,7 @@ pub enum ExitClass {
     Cluster,
     /// This process was silent for too long, and its work was given to others.
     Fenced,
-    /// Loss or gradients are not finite.
+    /// Loss or gradients are not finite, or the loss leaves no sense.
     Diverged,
     /// Asked to stop.
     Interrupted,
@@ -213,7 +227,7 @@ impl WorkerError {
             {
                 ExitClass::Fenced
             }
-            Self::PeerDiverged { .. } | Self::LeftOut { .. } => ExitClass::Diverged,
+            Self::PeerDiverged { .. } | Self::LeftOut { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
             Self::Member(_)

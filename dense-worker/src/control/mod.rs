@@ -6,6 +6,7 @@ mod checkpoints;
 mod choice;
 mod completer;
 mod conclude;
+mod divergence;
 mod evaluate;
 mod fence;
 mod meeting;

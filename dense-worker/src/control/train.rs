@@ -13,6 +13,7 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 
 use super::completer::Completer;
 use super::conclude::ModelChoice;
+use super::divergence::Divergence;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
 use super::meeting::Meetings;
 use super::peers::Peers;
@@ -88,6 +89,10 @@ pub(crate) struct Trainer {
     pub(crate) of_passes: Vec<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
+    /// Of the last step; of workers that step together, of all.
+    pub(crate) last_loss: f64,
+    /// Whether the loss still makes sense.
+    pub(crate) divergence: Divergence,
 }
 
 /// What comes next out of this worker's stream.
@@ -148,6 +153,7 @@ impl Trainer {
                 Made::Last => return Ok(End::Interrupted),
                 Made::Step { cuts } => cuts,
             };
+            self.check_divergence(self.last_loss)?;
             if self.is_evaluation_due() {
                 self.drain(pass).await?;
                 if let Err(error) = self.evaluate(pass).await {
@@ -278,6 +284,7 @@ impl Trainer {
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
+        self.last_loss = f64::from(step.loss);
         let report = self.tracker.stepped(step);
         self.metrics.steps.inc();
         self.metrics.samples.inc_by(step.labels.len() as u64);

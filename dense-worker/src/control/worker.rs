@@ -22,6 +22,7 @@ use zagros_protocol::datapath::Encoding;
 use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
+use super::divergence::Divergence;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::meeting::Meetings;
 use super::passes::paths;
@@ -325,6 +326,8 @@ impl Worker {
             untrained_rows: 0,
             of_passes: Vec::new(),
             model: ModelChoice::new(&job, checkpoints),
+            divergence: Divergence::default(),
+            last_loss: 0.0,
             job,
             client,
             dense,
