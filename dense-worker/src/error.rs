@@ -126,6 +126,17 @@ pub enum WorkerError {
         /// Since the last answered heartbeat.
         silence: Duration,
     },
+    /// The data that was trained on is not the data of the job.
+    #[error(
+        "epoch {epoch}: {reason}; another process may use the place of this one, see `zagros status`; start the run again, it \
+         goes on from its newest checkpoint"
+    )]
+    Books {
+        /// Pass over the data, counted from 1.
+        epoch: u32,
+        /// What is wrong.
+        reason: String,
+    },
     /// This worker is no longer part of the run.
     #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
     Fenced {
@@ -239,6 +250,7 @@ impl WorkerError {
             | Self::Embedding { .. }
             | Self::Control { .. }
             | Self::LeaseUnproven { .. }
+            | Self::Books { .. }
             | Self::Stopped { .. }
             | Self::Storage { .. } => ExitClass::Cluster,
             Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,

@@ -216,8 +216,10 @@ impl Core {
     /// `Fenced` when the caller is no longer a member, `Invalid` for a pass that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
-        let (_, passes) = self.worker(request.member, request.epoch)?;
-        Ok(PositionResponse { position: Some(passes.position(request.pass)?) })
+        let (seat, passes) = self.worker(request.member, request.epoch)?;
+        let (position, held) = (passes.position(request.pass)?, passes.held_in(request.pass, seat));
+        let completed = self.members.completed_of(seat, request.pass);
+        Ok(PositionResponse { position: Some(position), completed, held })
     }
 
     /// Splits whose every gradient is acknowledged.
@@ -230,6 +232,7 @@ impl Core {
         if passes.complete(request.pass, &request.splits, seat)? {
             self.notices.push(Notice::PassDone { pass: request.pass });
         }
+        self.members.completed(seat, request.pass, &request.splits);
         Ok(CompleteResponse {})
     }
 

@@ -143,6 +143,12 @@ impl Passes {
         self.passes.iter().map(|pass| pass.held.values().filter(|holder| **holder == seat).count()).sum()
     }
 
+    /// Ids of the splits of a pass that a worker is to read.
+    pub(crate) fn held_in(&self, pass: u32, seat: Seat) -> Vec<u64> {
+        let held = self.passes.get(pass as usize).map(|books| &books.held).into_iter().flatten();
+        held.filter(|(_, holder)| **holder == seat).map(|(index, _)| split_id(pass, *index)).collect()
+    }
+
     /// Splits per pass.
     pub(crate) fn splits(&self) -> u32 {
         self.plan.len() as u32

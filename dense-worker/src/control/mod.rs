@@ -12,6 +12,7 @@ mod fence;
 mod meeting;
 mod passes;
 mod peers;
+mod reconcile;
 mod regroup;
 mod resume;
 mod saved_model;

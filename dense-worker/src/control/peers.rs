@@ -1,7 +1,7 @@
 //! Training with other workers: who they are, and the step that all make together.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zagros_coordinator_client::MemberError;
 use zagros_ingest::IngestError;
@@ -18,6 +18,7 @@ use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
+use crate::metrics::Stage;
 
 /// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
 const ACCOUNT: Duration = Duration::from_secs(2);
@@ -221,7 +222,9 @@ impl Trainer {
                 let complete = self.pushes.drain().await?;
                 self.complete(pass, complete);
             }
+            let since = Instant::now();
             self.dense.call(Dense::barrier).await??;
+            self.metrics.spent(Stage::Reduce, since.elapsed());
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Training: the steps of a round, each from rows to gradients on their way, and what comes between two steps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -93,6 +94,8 @@ pub(crate) struct Trainer {
     pub(crate) last_loss: f64,
     /// Whether the loss still makes sense.
     pub(crate) divergence: Divergence,
+    /// Splits of the pass that this worker has read to their ends, by id.
+    pub(crate) read: BTreeSet<u64>,
 }
 
 /// What comes next out of this worker's stream.
@@ -369,8 +372,9 @@ impl Trainer {
         self.completer.flush().await
     }
 
-    pub(super) fn complete(&self, pass: u32, splits: Vec<u64>) {
+    pub(super) fn complete(&mut self, pass: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
+            self.read.extend(&splits);
             let (member, epoch) = (self.splits.member, self.splits.epoch);
             self.completer.complete(CompleteRequest { member, epoch, pass, splits });
         }

@@ -1,5 +1,6 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -328,6 +329,7 @@ impl Worker {
             model: ModelChoice::new(&job, checkpoints),
             divergence: Divergence::default(),
             last_loss: 0.0,
+            read: BTreeSet::new(),
             job,
             client,
             dense,
