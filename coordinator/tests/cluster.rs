@@ -15,8 +15,8 @@ use zagros_job::{Job, Overrides};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
-    AssignRequest, CompleteRequest, DataFile, Evaluation, JoinRequest, Outcome, PlacementRequest, Progress,
-    ReportEvaluationRequest, Role, ServerLoad, StatusRequest, PositionRequest,
+    AssignRequest, CompleteRequest, DataFile, Evaluation, JoinRequest, Outcome, PlacementRequest, PositionRequest,
+    Progress, ReportEvaluationRequest, Role, ServerLoad, StatusRequest,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 

@@ -126,7 +126,8 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
 #[test]
 fn without_early_stopping_a_better_state_than_the_saved_one_is_told_with_the_key_that_keeps_it() {
     let fixture = fixture();
-    let kept: Vec<&str> = OVERFITS.into_iter().filter(|set| !set.contains("early_stop") && !set.contains("keep_best")).collect();
+    let kept: Vec<&str> =
+        OVERFITS.into_iter().filter(|set| !set.contains("early_stop") && !set.contains("keep_best")).collect();
     let run = fixture.zagros(sets(&["train", "job.toml"], &kept)).expect(0);
     let validation = aucs(&fixture, "validation");
     let best = validation.iter().copied().fold(f64::MIN, f64::max);

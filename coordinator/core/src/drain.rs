@@ -47,9 +47,10 @@ impl Core {
         if self.alive_of(Role::DenseWorker).next().is_none() {
             return self.finish(RunOutcome::Interrupted(reason));
         }
-        let gone = self.members.iter().find(|(seat, member)| {
-            seat.role == Role::EmbeddingServer && member.state != MemberState::Alive
-        });
+        let gone = self
+            .members
+            .iter()
+            .find(|(seat, member)| seat.role == Role::EmbeddingServer && member.state != MemberState::Alive);
         if let Some((server, _)) = gone {
             let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
             self.finish(RunOutcome::Failed(why));

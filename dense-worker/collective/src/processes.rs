@@ -23,7 +23,13 @@ pub(crate) struct Processes {
 
 impl Processes {
     pub(crate) fn new(group: Group, roll: Roll, backend: Backend) -> Self {
-        Self { group: Some(group), ends_late: backend == Backend::Nccl, roll, interrupt: Interrupt::default(), first: None }
+        Self {
+            group: Some(group),
+            ends_late: backend == Backend::Nccl,
+            roll,
+            interrupt: Interrupt::default(),
+            first: None,
+        }
     }
 
     fn run<T>(

@@ -68,13 +68,7 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zagros_work_wait(
-        work: *mut RawWork,
-        millis: u64,
-        done: *mut bool,
-        why: *mut c_char,
-        room: usize,
-    ) -> c_int;
+    fn zagros_work_wait(work: *mut RawWork, millis: u64, done: *mut bool, why: *mut c_char, room: usize) -> c_int;
     fn zagros_work_is_done(work: *mut RawWork) -> bool;
     fn zagros_work_free(work: *mut RawWork);
     fn zagros_group_start_broadcast(
@@ -191,12 +185,7 @@ impl Group {
         Work::started(out, Some((start, length, capacity)))
     }
 
-    pub(crate) fn broadcast(
-        &mut self,
-        root: usize,
-        values: &mut [f32],
-        interrupt: &Interrupt,
-    ) -> Result<(), String> {
+    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
         let (group, root, start, length) = (self.0.as_ptr(), int(root)?, values.as_mut_ptr(), values.len());
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on a copy; the values are ours for the wait below, and only that writes to them.

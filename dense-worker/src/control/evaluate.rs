@@ -68,7 +68,8 @@ impl Evaluate {
         let dense = DenseThread::start(&job, metrics.clone()).await?;
         // Nothing is ever pushed by this client.
         let reader = ClientConfig { writer: 0, epoch: 0, wire: wire(&job), patience: job.cluster.patience };
-        let client = Arc::new(EmbeddingClient::new(reader, self.control, retry_storage(self.connect, job.cluster.patience)));
+        let client =
+            Arc::new(EmbeddingClient::new(reader, self.control, retry_storage(self.connect, job.cluster.patience)));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &client.servers(), Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);

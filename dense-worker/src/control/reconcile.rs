@@ -28,7 +28,11 @@ impl Trainer {
         if held.is_empty() {
             return Ok(None);
         }
-        tracing::warn!(pass, splits = held.len(), "splits were assigned to this worker and never arrived: reading them now");
+        tracing::warn!(
+            pass,
+            splits = held.len(),
+            "splits were assigned to this worker and never arrived: reading them now"
+        );
         let plan = position.unwrap_or_default().plan;
         let mine = plan.into_iter().filter(|split| held.contains(&split.id));
         let tasks: Vec<SplitTask> = mine.map(|split| self.splits.task(split)).collect::<Result<_, _>>()?;
@@ -45,7 +49,9 @@ impl Trainer {
         self.read.clear();
         let (index, epoch) = (self.splits.member as u32, pass + 1);
         if foreign > 0 {
-            let reason = format!("{foreign} splits were reported complete in the name of dense worker {index}, which never read them");
+            let reason = format!(
+                "{foreign} splits were reported complete in the name of dense worker {index}, which never read them"
+            );
             return Err(WorkerError::Books { epoch, reason });
         }
         let position = position.unwrap_or_default();

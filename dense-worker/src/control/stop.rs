@@ -56,10 +56,7 @@ impl Stop {
     }
 }
 
-async fn told(
-    view: &mut watch::Receiver<MemberView>,
-    of: impl Fn(&MemberView) -> Option<WorkerError>,
-) -> WorkerError {
+async fn told(view: &mut watch::Receiver<MemberView>, of: impl Fn(&MemberView) -> Option<WorkerError>) -> WorkerError {
     let told = view.wait_for(|view| of(view).is_some()).await.ok().and_then(|view| of(&view));
     match told {
         Some(reason) => reason,

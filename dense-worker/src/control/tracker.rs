@@ -314,7 +314,10 @@ mod tests {
         let mut after = Tracker::new(100);
         after.take_up(serde_json::from_str(&kept).unwrap());
         assert_eq!((after.steps, after.samples, after.skipped_steps(), after.pass_fraction()), (2, 2, 1, 0.5));
-        assert_eq!((after.loss(), after.staleness(), after.overall().report()), (0.25, before.staleness(), before.overall().report()));
+        assert_eq!(
+            (after.loss(), after.staleness(), after.overall().report()),
+            (0.25, before.staleness(), before.overall().report())
+        );
         assert_eq!((after.recent(), after.recent().samples), (before.recent(), 2));
         assert_eq!(after.stepped(step).step, before.stepped(step).step);
     }

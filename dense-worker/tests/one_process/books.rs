@@ -28,7 +28,9 @@ struct Between {
 
 impl Between {
     async fn first_split_is_taken(&self, request: AssignRequest) {
-        let Some(assign_response::Work::Split(split)) = self.control.assign(request).await.unwrap().work else { return };
+        let Some(assign_response::Work::Split(split)) = self.control.assign(request).await.unwrap().work else {
+            return;
+        };
         if self.mishap == Mishap::Forged {
             let AssignRequest { member, epoch, pass, .. } = request;
             self.control.complete(CompleteRequest { member, epoch, pass, splits: vec![split.id] }).await.unwrap();
