@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
-use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome};
+use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
@@ -52,6 +52,10 @@ impl LocalCoordinator {
             buckets: job.cluster.buckets,
             passes: job.train.epochs,
             fixed_splits: job.train.mode == Mode::Sync,
+            order: match job.data.shuffle_rows {
+                0 => SplitOrder::AsInFiles,
+                rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
+            },
             apart: job.train.mode == Mode::Async && job.cluster.workers > 1,
             staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
             checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
@@ -194,6 +198,7 @@ fn log(notice: &Notice) {
         | Notice::GivenUp { .. }
         | Notice::Stalled { .. }
         | Notice::Draining { .. }
+        | Notice::Uneven { .. }
         | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
         _ => info!("{notice}"),
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, Membership};
 use zagros_job::Job;
+use zagros_plumbing::listener::BoundedListener;
 use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
@@ -85,7 +85,7 @@ fn serve_data(
     let router = grpc::server().add_service(adapter.embedding()).add_service(adapter.storage());
     let stop = life.shutdown().clone();
     let serving = async move {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = BoundedListener::new(listener).into_stream();
         router.serve_with_incoming_shutdown(incoming, async move { stop.requested().await }).await
     };
     life.spawn("data port", report(serving, index, "data", failed));

@@ -16,7 +16,7 @@ use crate::members::{MemberState, Members};
 use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
-use crate::splits::plan_splits;
+use crate::splits::{SplitOrder, plan_splits, uneven_shares};
 use crate::watch::Watch;
 use crate::{Notice, Role, RunOutcome, Seat};
 
@@ -40,6 +40,8 @@ pub struct CoreConfig {
     pub passes: u32,
     /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
     pub fixed_splits: bool,
+    /// In which order the splits of a pass are dealt out.
+    pub order: SplitOrder,
     /// Whether each worker steps at its own pace, so that steps and samples add up.
     pub apart: bool,
     /// What staleness may be at most, batches.
@@ -64,6 +66,8 @@ pub struct Core {
     /// The first worker's list is the run's list.
     pub(crate) files: Vec<DataFile>,
     pub(crate) passes: Option<Passes>,
+    /// Which workers have little or no data to read, in words.
+    pub(crate) uneven: Option<String>,
     pub(crate) group: Group,
     pub(crate) meeting: Meeting,
     pub(crate) evaluations: VecDeque<Evaluation>,
@@ -83,6 +87,7 @@ impl Core {
             placement: Placement::new(config.servers, config.buckets),
             files: Vec::new(),
             passes: None,
+            uneven: None,
             group: Group::default(),
             meeting: Meeting::default(),
             evaluations: VecDeque::new(),
@@ -339,7 +344,9 @@ impl Core {
         self.release(seat);
         if self.passes.is_none() {
             self.files = files.to_vec();
-            let plan = plan_splits(files, self.config.workers);
+            let plan = plan_splits(files, self.config.workers, self.config.order);
+            self.uneven = uneven_shares(&plan, files, self.config.workers);
+            self.notices.extend(self.uneven.clone().map(|why| Notice::Uneven { why }));
             self.passes = Some(Passes::new(plan, self.config.passes, self.shares()));
         }
         if resumed.is_some() {
@@ -357,7 +364,8 @@ impl Core {
     }
 
     fn shares(&self) -> Shares {
-        Shares { workers: self.config.workers, fixed: self.config.fixed_splits }
+        let CoreConfig { workers, fixed_splits: fixed, order, .. } = self.config;
+        Shares { workers, fixed, order }
     }
 
     fn start_when_ready(&mut self) {

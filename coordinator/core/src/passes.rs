@@ -9,7 +9,7 @@ use zagros_protocol::control::{AssignRequest, AssignResponse, PassDone, Position
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::Seat;
-use crate::splits::SplitRange;
+use crate::splits::{SplitOrder, SplitRange, Turn};
 
 /// How long a worker waits before it asks again.
 const RETRY_MS: u32 = 200;
@@ -30,13 +30,18 @@ pub(crate) struct Shares {
     pub(crate) workers: u32,
     /// Nobody else ever reads it: who reads what is a function of (split, worker) alone.
     pub(crate) fixed: bool,
+    /// Which of the free ones comes first.
+    pub(crate) order: SplitOrder,
 }
 
 /// One pass over the plan: every split is in exactly one of free, held, done and a rest that nobody has taken, and has
 /// at most one holder (invariant SP-1).
 #[derive(Debug)]
 struct Pass {
-    free: BTreeSet<u32>,
+    /// Its number, and the order of its splits: what a split's turn depends on.
+    number: u32,
+    order: SplitOrder,
+    free: BTreeSet<Turn>,
     held: BTreeMap<u32, Seat>,
     done: BTreeSet<u32>,
     /// Nobody's yet. Their splits may be done, too: read once more for the order of the others' rows.
@@ -46,7 +51,7 @@ struct Pass {
 impl Passes {
     pub(crate) fn new(plan: Vec<SplitRange>, passes: u32, shares: Shares) -> Self {
         let splits = plan.len() as u32;
-        let passes = (0..passes).map(|_| Pass::fresh(splits)).collect();
+        let passes = (0..passes).map(|number| Pass::fresh(number, splits, shares.order)).collect();
         Self { passes, plan, shares, silent: BTreeSet::new() }
     }
 
@@ -59,7 +64,7 @@ impl Passes {
         let mut books = Self::new(plan, passes, shares);
         books.check_pass(position.pass)?;
         let (earlier, now) = books.passes.split_at_mut(position.pass as usize);
-        earlier.iter_mut().for_each(|pass| pass.done.append(&mut pass.free));
+        earlier.iter_mut().for_each(Pass::close);
         now[0].go_on(position)?;
         Ok(books)
     }
@@ -76,10 +81,10 @@ impl Passes {
         let rest = shares.rest(&books.rests, seat);
         let work = match (rest, shares.next(&books.free, seat)) {
             (Some(rest), _) if !continuing => assign_response::Work::Rest(books.take_rest(rest, seat)),
-            (_, Some(index)) => {
-                books.free.remove(&index);
-                books.held.insert(index, seat);
-                assign_response::Work::Split(self.plan[index as usize].on_wire(split_id(pass, index)))
+            (_, Some(turn)) => {
+                books.free.remove(&turn);
+                books.held.insert(turn.split, seat);
+                assign_response::Work::Split(self.plan[turn.split as usize].on_wire(split_id(pass, turn.split)))
             }
             // It comes back for the rest once its stream has ended.
             (Some(_), None) => assign_response::Work::PassDone(PassDone {}),
@@ -183,8 +188,8 @@ impl Passes {
 }
 
 impl Shares {
-    fn next(self, free: &BTreeSet<u32>, seat: Seat) -> Option<u32> {
-        let own = free.iter().find(|index| *index % self.workers.max(1) == seat.index);
+    fn next(self, free: &BTreeSet<Turn>, seat: Seat) -> Option<Turn> {
+        let own = free.iter().find(|turn| turn.split % self.workers.max(1) == seat.index);
         let any = if self.fixed { None } else { free.first() };
         own.or(any).copied()
     }
@@ -197,16 +202,25 @@ impl Shares {
 }
 
 impl Pass {
-    fn fresh(splits: u32) -> Self {
+    fn fresh(number: u32, splits: u32, order: SplitOrder) -> Self {
         let (held, done, rests) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        Self { free: (0..splits).collect(), held, done, rests }
+        Self { free: (0..splits).map(|split| order.turn(number, split)).collect(), number, order, held, done, rests }
+    }
+
+    /// It was complete in an earlier run.
+    fn close(&mut self) {
+        self.done.extend(std::mem::take(&mut self.free).into_iter().map(|turn| turn.split));
+    }
+
+    fn turn(&self, split: u32) -> Turn {
+        self.order.turn(self.number, split)
     }
 
     /// Takes over what another run has read.
     fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
         for id in &position.done {
             let index = planned(position, *id)?;
-            self.free.remove(&index);
+            self.free.remove(&self.turn(index));
             self.done.insert(index);
         }
         for rest in &position.rests {
@@ -214,7 +228,7 @@ impl Pass {
             for split in &rest.splits {
                 let index = planned(position, split.id)?;
                 let is_done = self.done.contains(&index);
-                if !self.free.remove(&index) && !is_done {
+                if !self.free.remove(&self.turn(index)) && !is_done {
                     return Err(Refusal::invalid(format!("the position has split {} in two rests", split.id)));
                 }
                 is_needed |= !is_done;
@@ -250,11 +264,11 @@ impl Pass {
 
     fn release(&mut self, seat: Seat) -> usize {
         let before = self.held.len();
-        let free = &mut self.free;
+        let (free, order, number) = (&mut self.free, self.order, self.number);
         self.held.retain(|index, holder| {
             let stays = *holder != seat;
             if !stays {
-                free.insert(*index);
+                free.insert(order.turn(number, *index));
             }
             stays
         });
@@ -297,9 +311,13 @@ mod tests {
     const ADA: Seat = Seat::worker(0);
     const BOB: Seat = Seat::worker(1);
 
+    fn shares(workers: u32, fixed: bool) -> Shares {
+        Shares { workers, fixed, order: SplitOrder::AsInFiles }
+    }
+
     fn passes(splits: u64, passes: u32) -> Passes {
         let plan = (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
-        Passes::new(plan.collect(), passes, Shares { workers: 1, fixed: false })
+        Passes::new(plan.collect(), passes, shares(1, false))
     }
 
     /// Start of the split that is handed out, or what is said instead.
@@ -367,7 +385,7 @@ mod tests {
     fn workers_read_their_own_share_first_and_then_what_is_left_unless_shares_are_fixed() {
         let plan =
             |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
-        let books = |fixed| Passes::new(plan(3).collect(), 1, Shares { workers: 2, fixed });
+        let books = |fixed| Passes::new(plan(3).collect(), 1, shares(2, fixed));
         let mut shared = books(false);
         assert_eq!([BOB, BOB, ADA].map(|seat| ask(&mut shared, 0, seat)), [Ok(10), Ok(0), Ok(20)]);
         assert_eq!([ask(&mut shared, 0, ADA), ask(&mut shared, 0, BOB)], [Err("wait"); 2]);
@@ -378,6 +396,28 @@ mod tests {
         );
         assert_eq!(fixed.release(ADA), 2);
         assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
+    }
+
+    /// Label-sorted files were read in the same order in each pass.
+    #[test]
+    fn each_pass_deals_out_its_splits_in_an_order_of_its_own_that_a_resumed_run_goes_on_with() {
+        let plan = || (0..20).map(|split| SplitRange { file: 0, start: split, end: split + 1 }).collect::<Vec<_>>();
+        let shares = Shares { order: SplitOrder::Shuffled { seed: 5, window_rows: 1 }, ..shares(1, false) };
+        let all = |books: &mut Passes, pass| std::iter::from_fn(|| ask(books, pass, ADA).ok()).collect::<Vec<_>>();
+        let mut books = Passes::new(plan(), 2, shares);
+        let (first, second) = (all(&mut books, 0), all(&mut books, 1));
+        assert_ne!(first, (0..20).collect::<Vec<_>>());
+        assert_ne!(first, second);
+
+        let mut books = Passes::new(plan(), 2, shares);
+        let begun: Vec<u64> = (0..7).map(|_| ask(&mut books, 1, ADA).unwrap()).collect();
+        let done: Vec<u64> = begun.iter().map(|start| split_id(1, *start as u32)).collect();
+        books.complete(1, &done, ADA).unwrap();
+        let mut resumed = Passes::resume(&books.position(1).unwrap(), 2, shares, 1).unwrap();
+        assert_eq!([begun, all(&mut resumed, 1)].concat(), second);
+        // What a lost worker held has its turn back.
+        assert_eq!(resumed.release(ADA), 13);
+        assert_eq!(all(&mut resumed, 1), second[7..]);
     }
 
     #[test]
@@ -408,7 +448,7 @@ mod tests {
     }
 
     fn resumed(workers: u32, fixed: bool) -> Passes {
-        Passes::resume(&position(), 3, Shares { workers, fixed }, 1).unwrap()
+        Passes::resume(&position(), 3, shares(workers, fixed), 1).unwrap()
     }
 
     fn reader(books: &mut Passes, seat: Seat) -> Option<(u32, u64)> {
@@ -467,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_position_that_cannot_be_is_refused() {
-        let shares = Shares { workers: 1, fixed: false };
+        let shares = shares(1, false);
         let refused = |change: fn(&mut Position)| {
             let mut position = position();
             change(&mut position);

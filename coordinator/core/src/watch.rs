@@ -133,6 +133,7 @@ mod tests {
             buckets: 4,
             passes: 1,
             fixed_splits: false,
+            order: crate::SplitOrder::AsInFiles,
             apart,
             staleness: 4,
             checkpoint_every: None,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, Notice, Role, RunOutcome, Seat, plan_splits};
+use zagros_coordinator_core::{Core, CoreConfig, Notice, Role, RunOutcome, Seat, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
@@ -18,6 +18,7 @@ use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
 const LEASE: Duration = Duration::from_secs(8);
 const PASSES: u32 = 2;
+const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
 /// One thing that happens. `usize` picks the seat, modulo their number.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +110,7 @@ impl World {
             buckets: 16,
             passes: PASSES,
             fixed_splits: false,
+            order: ORDER,
             apart: false,
             staleness: 4,
             checkpoint_every: None,
@@ -355,7 +357,11 @@ impl World {
     fn check_nothing_left(&self, pass: u32, seat: Seat) {
         let own = self.holders.iter().filter(|(key, holder)| key.0 == pass && **holder == seat).count();
         let done = self.completed.iter().filter(|key| key.0 == pass).count();
-        assert_eq!(own + done, plan_splits(&self.files, self.workers()).len(), "pass {pass} is not over for {seat}");
+        assert_eq!(
+            own + done,
+            plan_splits(&self.files, self.workers(), ORDER).len(),
+            "pass {pass} is not over for {seat}"
+        );
     }
 
     fn workers(&self) -> u32 {
@@ -378,7 +384,7 @@ impl World {
                 Notice::PassDone { pass } => {
                     let done = self.completed.iter().filter(|key| key.0 == pass).count();
                     // The completion that ended the pass is booked here after the call.
-                    assert_eq!(done, plan_splits(&self.files, self.workers()).len());
+                    assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
                 }
                 Notice::Stalled { gap } => panic!("the clock jumped by {gap:?}"),
                 _ => {}
@@ -405,7 +411,7 @@ impl World {
     }
 
     fn finish_if_done(&mut self, seat: Seat) {
-        let all = plan_splits(&self.files, self.workers()).len() * PASSES as usize;
+        let all = plan_splits(&self.files, self.workers(), ORDER).len() * PASSES as usize;
         let Some(process) = self.processes.get(&seat).filter(|_| seat.role == Role::DenseWorker) else { return };
         if self.completed.len() == all {
             let (member, epoch) = (process.member, process.epoch);

@@ -9,6 +9,7 @@ mod conclude;
 mod divergence;
 mod evaluate;
 mod fence;
+mod label_runs;
 mod meeting;
 mod passes;
 mod peers;

@@ -202,11 +202,13 @@ impl Trainer {
     /// rows' must be; else it is read again.
     async fn settle(&mut self, was_made: bool) -> Result<(), WorkerError> {
         let (batch, stepped) = (self.unsettled.take(), self.unapplied.take());
-        let (Some(batch), Some(Stepped { gradients, .. }), true) = (batch, stepped, was_made) else { return Ok(()) };
+        let (Some(batch), Some(Stepped { gradients, share, .. }), true) = (batch, stepped, was_made) else {
+            return Ok(());
+        };
         let Unsettled { seq, mut prepared, permit } = batch;
         let ends = self.stream.advance(&mut prepared.batch);
         let permit = Arc::new(permit);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, share, ends, permit });
         self.drain(self.pass).await
     }
 }

@@ -16,6 +16,7 @@ use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::divergence::Divergence;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
+use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
 use super::peers::Peers;
 use super::regroup::Unsettled;
@@ -47,6 +48,8 @@ pub(crate) struct Trainer {
     pub(crate) splits: Splits,
     pub(crate) held_out: HeldOutParts,
     pub(crate) tracker: Tracker,
+    /// Of the rows that this worker trains on.
+    pub(crate) label_runs: LabelRuns,
     /// How this worker meets the others of a run of several.
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Them, once it has.
@@ -225,10 +228,7 @@ impl Trainer {
     /// Splits without a training row are nothing to stop for, once some had rows.
     fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
         match fetched.transpose() {
-            Err(WorkerError::Ingest(IngestError::NoRows { rows, .. })) if self.may_be_without_rows() => {
-                self.untrained_rows += rows;
-                Ok(None)
-            }
+            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
             fetched => fetched,
         }
     }
@@ -253,10 +253,10 @@ impl Trainer {
             return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
-        let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
+        let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, share, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(made)
@@ -288,6 +288,9 @@ impl Trainer {
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
         self.last_loss = f64::from(step.loss);
+        if let Some(long) = self.label_runs.add(step.labels) {
+            tracing::warn!("{long}");
+        }
         let report = self.tracker.stepped(step);
         self.metrics.steps.inc();
         self.metrics.samples.inc_by(step.labels.len() as u64);

@@ -25,6 +25,7 @@ use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::divergence::Divergence;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
+use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
 use super::passes::paths;
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
@@ -302,6 +303,7 @@ impl Worker {
         Ok(Trainer {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            label_runs: LabelRuns::default(),
             rendezvous: self.rendezvous.clone(),
             peers: None,
             indices: Vec::new(),

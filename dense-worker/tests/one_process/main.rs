@@ -8,6 +8,7 @@ mod elastic;
 mod pooling;
 mod rejoin;
 mod resume;
+mod sorted;
 mod tally;
 mod watched;
 mod workers;

@@ -24,7 +24,19 @@ fn lookup() -> LookupRequest {
 fn push(seq: u64) -> PushRequest {
     let LookupRequest { generation, segments, ids, encoding, bags, .. } = lookup();
     let gradients = encode_values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], encoding).unwrap().into();
-    PushRequest { generation, writer: 3, epoch: 1, seq, segments, ids, gradients, encoding, bags, staleness: 2 }
+    PushRequest {
+        generation,
+        writer: 3,
+        epoch: 1,
+        seq,
+        segments,
+        ids,
+        gradients,
+        encoding,
+        bags,
+        staleness: 2,
+        share: None,
+    }
 }
 
 async fn rows(client: &mut EmbeddingClient<Channel>) -> Vec<f32> {

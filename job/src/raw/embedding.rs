@@ -22,10 +22,11 @@ pub(crate) struct Embedding {
     /// A row's gradient, after `clip_value`, is scaled down to this Euclidean norm; 0 for no limit.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) clip_norm: f64,
-    /// Weights are cut to this, above and below zero, after each update; 0 for no limit.
+    /// Weights are cut to this, above and below zero, after each update; 0 for 2⁴⁰ (1.1e12), which is the most.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) weight_bound: f64,
-    /// What becomes of a gradient that is infinite or not a number.
+    /// What becomes of a gradient that is infinite, not a number, or unclipped and beyond ±2⁴⁰ (1.1e12), from where on a
+    /// row might not stay finite.
     pub(crate) non_finite: NonFinite,
     /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
     pub(crate) element: Element,
@@ -40,8 +41,9 @@ pub(crate) struct Embedding {
     /// `ttl_seconds`.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_steps: u32,
-    /// Seconds without a use after which a row is forgotten. 0 for never; excludes `ttl_steps`, and
-    /// `evict` by frequency, which counts steps.
+    /// Seconds without a use after which a row is forgotten, counted while its server runs: setting the time of day
+    /// ages no row, nor does the time between a save and the run that goes on from it. 0 for never; excludes
+    /// `ttl_steps`, and `evict` by frequency, which counts steps.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_seconds: u32,
     /// Rows whose weights have a smaller Euclidean norm leave memory, now and then; 0 for none. With `victims = "cold"`

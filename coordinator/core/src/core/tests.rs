@@ -19,6 +19,7 @@ fn core(servers: u32, workers: u32) -> Core {
         buckets: 64,
         passes: 2,
         fixed_splits: false,
+        order: SplitOrder::AsInFiles,
         apart: false,
         staleness: 4,
         checkpoint_every: None,
@@ -33,7 +34,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn request(seat: Seat, incarnation: u64) -> JoinRequest {
-    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 << 20, splittable: true };
+    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 * 512, splittable: true };
     let is_worker = seat.role == Role::DenseWorker;
     JoinRequest {
         role: seat.role.to_wire(),
@@ -132,13 +133,10 @@ fn workers_must_read_the_same_files() {
     other.files[0].bytes += 1;
     let refusal = core.join(at(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
-    assert!(
-        refusal.message.contains("train.txt (3145729 bytes) where that has train.txt (3145728 bytes)"),
-        "{refusal}"
-    );
+    assert!(refusal.message.contains("train.txt (1537 bytes) where that has train.txt (1536 bytes)"), "{refusal}");
     other.files.insert(0, request(Seat::worker(0), 1).files[0].clone());
     let refusal = core.join(at(0), &other).unwrap_err();
-    assert!(refusal.message.contains("train.txt (3145729 bytes) where that has nothing"), "{refusal}");
+    assert!(refusal.message.contains("train.txt (1537 bytes) where that has nothing"), "{refusal}");
     join(&mut core, 0, Seat::worker(1));
 }
 
@@ -240,7 +238,7 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
 fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     let (mut core, server, worker) = running();
     let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
-    assert_eq!((first.file, first.start, first.end), (0, 0, 1 << 20));
+    assert_eq!((first.file, first.start, first.end), (0, 0, 512));
     for second in [4, 8, 12] {
         beat(&mut core, second, &server).unwrap();
     }
@@ -325,6 +323,23 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     assert!(matches!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(own) if own.id == 1));
     assert_eq!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(first));
     assert_eq!(core.outcome(), None, "the other worker has not finished");
+}
+
+/// One of two workers trained alone on a compressed file, and nobody was told.
+#[test]
+fn workers_without_data_are_told_in_the_log_and_the_status_until_the_end() {
+    let mut core = core(1, 2);
+    join(&mut core, 0, Seat::server(0));
+    let mut zipped = request(Seat::worker(0), 1);
+    zipped.files[0].splittable = false;
+    let worker = core.join(at(0), &zipped).unwrap();
+    let notices = core.take_notices();
+    let told = notices.iter().find_map(|notice| matches!(notice, Notice::Uneven { .. }).then(|| notice.to_string()));
+    let told = told.expect("nobody was told");
+    assert!(told.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"), "{told}");
+    assert_eq!(core.status(at(1)).warnings, [told]);
+    leave(&mut core, &worker, Outcome::Failed, "").unwrap();
+    assert!(core.status(at(2)).warnings.is_empty());
 }
 
 #[test]

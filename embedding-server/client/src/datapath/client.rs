@@ -35,12 +35,15 @@ pub struct ClientConfig {
 }
 
 /// Which batch a push is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batch {
     /// New for each batch of a writer and epoch.
     pub seq: u64,
     /// Earlier batches whose gradients were not acknowledged when this one was looked up.
     pub staleness: u32,
+    /// The part of its step's samples that are in it, by which its gradients were weighed. Penalties on weights are
+    /// weighed by it too.
+    pub share: f32,
 }
 
 /// What became of a push.
@@ -65,9 +68,9 @@ pub struct EmbeddingClient {
 }
 
 impl From<u64> for Batch {
-    /// Nothing before it was under way.
+    /// Nothing before it was under way, and it is all of its step.
     fn from(seq: u64) -> Self {
-        Self { seq, staleness: 0 }
+        Self { seq, staleness: 0, share: 1.0 }
     }
 }
 
@@ -185,6 +188,7 @@ impl EmbeddingClient {
             gradients: part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?,
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
+            share: Some(batch.share),
         };
         let (_, answer) = self.call(part.server, &request, &self.metrics.push).await?;
         Ok((request.gradients.len() as u64, answer))
