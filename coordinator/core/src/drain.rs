@@ -1,5 +1,5 @@
 //! How a run ends when one of its processes is asked to: workers save and leave while servers and coordinator still serve
-//! (invariant MB-3).
+//! (invariant MB-4).
 //!
 //! A checkpoint needs every server and the coordinator. So a server or coordinator that is asked to end does not end at
 //! once: the run is drained. Each worker hears of it with its next heartbeat, finishes its step, writes a checkpoint

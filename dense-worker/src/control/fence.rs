@@ -14,7 +14,7 @@ use super::train::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Before a step: waits until this worker can prove its lease, at most for the job's timeout (invariant MB-2).
+    /// Before a step: waits until this worker can prove its lease, at most for the job's timeout (invariant MB-3).
     ///
     /// # Errors
     /// Why training ends meanwhile, or [`WorkerError::LeaseUnproven`].

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
 use zagros_plumbing::metrics::Space;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::{Disk, PlacementRequest};
+use zagros_protocol::control::{Disk, PlacementRequest, Writer};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::EmbeddingService;
@@ -40,6 +40,9 @@ pub(crate) enum Ended {
         idle: Duration,
     },
 }
+
+/// What the coordinator said last: the map, and who may push.
+type Told = (BucketMap, Vec<Writer>);
 
 /// Since when nobody has asked for anything.
 struct Idle {
@@ -80,6 +83,7 @@ pub(crate) async fn follow(
     let mut recent = Recent::default();
     let mut asked: Option<Deadline> = None;
     loop {
+        let mut asks = false;
         tokio::select! {
             // The heartbeats ended without a word only when they were aborted; the timer goes on.
             Ok(()) = view.changed() => {}
@@ -89,22 +93,21 @@ pub(crate) async fn follow(
                 membership.set_leaving();
                 info!(server = service.index().0, "asked to end; serving until the workers have saved and left");
             }
+            () = service.writers.unknown() => asks = true,
         }
         let now = view.borrow_and_update().clone();
         let idle = idle.look(service);
         if let Some(ended) = ended(&now, idle, patience) {
             return ended;
         }
-        if let Some(deadline) = asked {
-            if is_drained(&now, idle, deadline) {
-                return Ended::Asked;
-            }
-            continue;
+        if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
+            return Ended::Asked;
         }
-        if now.generation != serving.0 {
+        service.writers.reached(membership.newest_batch());
+        if asks || now.generation != serving.0 {
             tokio::select! {
                 fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),
-                () = shutdown.requested() => {}
+                () = shutdown.requested(), if asked.is_none() => {}
             }
         }
     }
@@ -135,7 +138,7 @@ fn ended(view: &MemberView, idle: Duration, patience: Duration) -> Option<Ended>
 }
 
 /// The map as the coordinator has it now; `None` while there is none.
-async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<BucketMap>, String> {
+async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<Told>, String> {
     let asked = Deadline::after(patience).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     let placement = answer.map_err(|refusal| refusal.to_string())?;
@@ -143,16 +146,19 @@ async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<
         return Ok(None);
     }
     let map = BucketMap::unpack(Generation(placement.generation), &placement.owners);
-    map.map(Some).map_err(|error| error.to_string())
+    map.map(|map| Some((map, placement.writers))).map_err(|error| error.to_string())
 }
 
-/// Serves the map that was fetched; answers the generation that is served now.
-fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option<BucketMap>, String>) -> Generation {
+/// Serves the map that was fetched, and the writers; answers the generation that is served now.
+fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option<Told>, String>) -> Generation {
     match fetched {
-        Ok(Some(map)) => {
+        Ok(Some((map, writers))) => {
             let generation = map.generation();
-            info!(%generation, buckets = map.buckets(), "placement adopted");
-            service.set_placement(Arc::new(map));
+            service.writers.set(&writers);
+            if generation != serving {
+                info!(%generation, buckets = map.buckets(), "placement adopted");
+                service.set_placement(Arc::new(map));
+            }
             generation
         }
         Ok(None) => serving,

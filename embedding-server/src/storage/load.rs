@@ -35,6 +35,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     // Before any row is put in, and by the newest of the files: the servers that wrote them heard of the last step at
     // their own times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
+    service.writers.reached(steps);
     service.tables.tick(steps, 0);
     let mut rows = 0;
     for source in &sources {
