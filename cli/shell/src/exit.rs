@@ -24,6 +24,8 @@ pub enum Exit {
     Cluster,
     /// Loss or gradients are not finite.
     Diverged,
+    /// A disk is full, or a folder or file cannot be written or read.
+    Storage,
     /// This process was silent for too long: its place in the run was given to another.
     Fenced,
     /// Ended by SIGINT or SIGTERM after finishing the step.
@@ -40,7 +42,8 @@ impl Exit {
             Self::Data => 3,
             Self::Cluster => 4,
             Self::Diverged => 5,
-            Self::Fenced => 6,
+            Self::Storage => 6,
+            Self::Fenced => 7,
             Self::Signal(code) => code,
         }
     }
@@ -54,7 +57,8 @@ impl Exit {
             3 => "wrong or missing data",
             4 => "another process was gone or late",
             5 => "training diverged",
-            6 => "fenced: it was silent for longer than its lease",
+            6 => "a disk is full, or a folder cannot be written",
+            7 => "fenced: it was silent for longer than its lease",
             130 => "interrupted",
             143 => "terminated",
             _ => "unknown exit code",

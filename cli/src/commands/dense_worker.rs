@@ -10,7 +10,7 @@ use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
 
 use crate::args::WorkerArgs;
-use crate::resume::Start;
+use crate::resume::{Start, Wanted, failed};
 use crate::terminal::Terminal;
 
 /// Trains until the data ends.
@@ -22,11 +22,12 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
+    let wanted = Wanted::new(args.fresh, args.resume);
     // One worker writes for all.
     let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(Start::within(RunFolder::open(path).or_internal()?, &role.job, args.fresh)?),
-        None => Some(Start::of(&role.job, args.fresh)?),
+        Some(path) => Some(Start::within(RunFolder::open(path).map_err(failed)?, &role.job, wanted)?),
+        None => Some(Start::of(&role.job, wanted)?),
     };
     let patience = role.job.cluster.patience;
     let worker = Worker {

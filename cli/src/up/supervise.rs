@@ -289,7 +289,7 @@ mod tests {
         }
         // So is one that was fenced.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
-        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 6"]));
+        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
         let start = |role: RoleName| Ok(child(role, "true", &[]));
         let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 1, least: 9, start: &start }).await;
         assert!(ended.is_ok());

@@ -10,6 +10,7 @@ mod divergence;
 mod evaluate;
 mod fence;
 mod label_runs;
+mod manifest;
 mod meeting;
 mod passes;
 mod peers;
@@ -30,6 +31,7 @@ mod train;
 mod worker;
 
 pub use evaluate::Evaluate;
-pub use resume::{LastRun, ResumePoint};
-pub use saved_model::{JOB, MANIFEST, Manifest};
+pub use manifest::{FileRecord, MANIFEST, Manifest};
+pub use resume::{Earlier, LastRun, ResumePoint};
+pub use saved_model::JOB;
 pub use worker::{Input, Worker};

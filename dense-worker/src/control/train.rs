@@ -307,8 +307,12 @@ impl Trainer {
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
         let stages = self.metrics.stage_seconds();
-        let told = progress(&report, self.cutter.newest(), so_far, &stages);
-        self.membership.set_progress(control::Progress { batch: self.next_seq, ..told });
+        let batch = self.next_seq;
+        // Read inside: a checkpoint that becomes complete meanwhile is told after this, or is in it.
+        self.membership.update_progress(|told| {
+            let progress = progress(&report, self.cutter.newest(), so_far, &stages);
+            *told = control::Progress { batch, ..progress };
+        });
         self.observer.on(&Event::Step(report));
     }
 

@@ -63,6 +63,7 @@ impl Side {
             sets: &[],
             folder: folder.path(),
             patience,
+            resume: false,
             quiet: true,
             outlet: Outlet::default(),
         };
