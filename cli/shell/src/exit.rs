@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
 
 use crate::err;
+use crate::print::{Notes, notes};
 
 /// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +127,18 @@ impl Failure {
 
     /// Shows the error on standard error and gives the exit code.
     fn print(self) -> ExitCode {
-        err!("{:?}", self.report);
+        match notes() {
+            Notes::Logged => self.log(),
+            Notes::Shown | Notes::Hidden => err!("{:?}", self.report),
+        }
         self.exit.into()
+    }
+
+    /// As one line for a program.
+    fn log(&self) {
+        let told: Vec<String> = self.report.chain().map(ToString::to_string).collect();
+        let help = self.report.help().map(|help| help.to_string());
+        tracing::error!(exit_code = self.exit.code(), help = help.as_deref(), "{}", told.join(": "));
     }
 }
 

@@ -152,7 +152,7 @@ impl Trainer {
         let may_go_on = is_about_others && (self.begun || self.membership.epoch() > 1);
         let mode = self.job.train.mode;
         if may_go_on && mode != Mode::Hybrid {
-            warn!(?mode, "only in mode hybrid do the other workers wait for a lost one; the run ends");
+            warn!("only in mode hybrid do the other workers wait for a lost one; the run ends");
         }
         may_go_on && mode == Mode::Hybrid && !self.stop.is_requested()
     }

@@ -3,6 +3,7 @@
 //! A server that is asked to end does not end at once: workers need it for their last checkpoint. It tells the
 //! coordinator, which drains the run, and serves on until the coordinator says that the run is over.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,17 @@ pub(crate) enum Ended {
         /// How long there was no request.
         idle: Duration,
     },
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("asked to stop"),
+            Self::Told(reason) => f.write_str(reason),
+            Self::Fenced(reason) => write!(f, "no longer counted in: {reason}"),
+            Self::Abandoned { silence, idle } => write!(f, "{silence}, and no request for {idle:.0?}"),
+        }
+    }
 }
 
 /// What the coordinator said last: the map, and who may push.
