@@ -27,6 +27,8 @@ pub enum Exit {
     Diverged,
     /// A disk is full, or a folder or file cannot be written or read.
     Storage,
+    /// This process was silent for too long: its place in the run was given to another.
+    Fenced,
     /// Ended by SIGINT or SIGTERM after finishing the step.
     Signal(u8),
 }
@@ -42,6 +44,7 @@ impl Exit {
             Self::Cluster => 4,
             Self::Diverged => 5,
             Self::Storage => 6,
+            Self::Fenced => 7,
             Self::Signal(code) => code,
         }
     }
@@ -56,6 +59,7 @@ impl Exit {
             4 => "another process was gone or late",
             5 => "training diverged",
             6 => "a disk is full, or a folder cannot be written",
+            7 => "fenced: it was silent for longer than its lease",
             130 => "interrupted",
             143 => "terminated",
             _ => "unknown exit code",

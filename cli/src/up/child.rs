@@ -201,10 +201,13 @@ impl Child {
         self.try_ended();
     }
 
-    /// Whether it was a dense worker that something else ended: one that fails by itself would fail again.
+    /// Whether it was a dense worker that something else ended: a signal, or a pause that cost it its lease. One that
+    /// fails by itself would fail again.
     pub(crate) fn is_lost_worker(&self) -> bool {
         use std::os::unix::process::ExitStatusExt;
-        matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(|status| status.signal().is_some())
+        let is_fenced = |status: &ExitStatus| status.code() == Some(i32::from(Exit::Fenced.code()));
+        let is_lost = |status: ExitStatus| status.signal().is_some() || is_fenced(&status);
+        matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(is_lost)
     }
 
     /// How it ended, in words.

@@ -249,6 +249,12 @@ mod tests {
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
+        // So is one that was fenced.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
+        let start = |role: RoleName| Ok(child(role, "true", &[]));
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 1, least: 9, start: &start }).await;
+        assert!(ended.is_ok());
         // One that fails by itself is not.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));

@@ -183,7 +183,7 @@ fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
     assert_eq!((&hybrid["backoffLimitPerIndex"], &hybrid["maxFailedIndexes"]), (&json!(5), &json!(0)));
     assert!(hybrid["backoffLimit"].is_null(), "it would bound all workers together: {hybrid}");
     let hopeless =
-        json!({"containerName": "worker", "operator": "NotIn", "values": [1, 4, 130, 134, 135, 137, 139, 143]});
+        json!({"containerName": "worker", "operator": "NotIn", "values": [1, 4, 7, 130, 134, 135, 137, 139, 143]});
     let evicted = json!([{"type": "DisruptionTarget", "status": "True"}]);
     let rules = json!([
         {"action": "FailJob", "onExitCodes": hopeless},
