@@ -4,9 +4,12 @@
 
 mod api;
 mod checks;
+mod clock;
 mod faults;
 mod lives;
+mod load;
 mod operators;
+mod order;
 mod rejoin;
 mod replaced;
 mod user_errors;
