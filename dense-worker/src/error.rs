@@ -8,6 +8,7 @@ use zagros_collective::CollectiveError;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
+use zagros_plumbing::disk;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_store::{Fault, StoreError};
 
@@ -134,7 +135,7 @@ pub enum WorkerError {
     #[error("{0}")]
     Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
-    #[error("cannot {what} {}: {source}; check the disk and output.folder", path.display())]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
     File {
         /// `write`, `create`, …
         what: &'static str,
@@ -177,6 +178,8 @@ pub enum ExitClass {
     Interrupted,
     /// Names or credentials are wrong.
     Usage,
+    /// A disk is full, or a folder or file cannot be written or read.
+    Storage,
     /// A bug or the machine.
     Internal,
     /// None: there was nothing left to do.
@@ -189,7 +192,7 @@ impl WorkerError {
     pub fn exit_class(&self) -> ExitClass {
         match self {
             Self::Ingest(error) => ingest_class(error),
-            Self::Storage { refusal, .. } if refusal.kind == RefusalKind::Internal => ExitClass::Internal,
+            Self::Storage { refusal, .. } => storage_class(refusal.kind),
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
@@ -205,9 +208,9 @@ impl WorkerError {
             | Self::Embedding { .. }
             | Self::Control { .. }
             | Self::Fenced { .. }
-            | Self::Stopped { .. }
-            | Self::Storage { .. } => ExitClass::Cluster,
-            Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
+            | Self::Stopped { .. } => ExitClass::Cluster,
+            Self::File { .. } => ExitClass::Storage,
+            Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
     }
 }
@@ -241,7 +244,18 @@ fn store_class(error: &StoreError) -> ExitClass {
         Fault::Setting => ExitClass::Usage,
         Fault::Missing => ExitClass::Data,
         Fault::Away => ExitClass::Cluster,
-        Fault::Machine => ExitClass::Internal,
+        Fault::Machine => ExitClass::Storage,
+    }
+}
+
+/// Of rows that a server was to save or load.
+fn storage_class(kind: RefusalKind) -> ExitClass {
+    match kind {
+        RefusalKind::Internal => ExitClass::Internal,
+        RefusalKind::Storage => ExitClass::Storage,
+        // The same files are refused again.
+        RefusalKind::Invalid => ExitClass::Data,
+        _ => ExitClass::Cluster,
     }
 }
 
@@ -274,9 +288,8 @@ fn ingest_class(error: &IngestError) -> ExitClass {
     match error {
         IngestError::Cancelled => ExitClass::Interrupted,
         IngestError::Source { .. } => ExitClass::Cluster,
-        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } | IngestError::Unwritable { .. } => {
-            ExitClass::Internal
-        }
+        IngestError::Unwritable { .. } => ExitClass::Storage,
+        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } => ExitClass::Internal,
         _ => ExitClass::Data,
     }
 }
@@ -343,8 +356,21 @@ mod tests {
             WorkerError::Storage { server: "embedding server 0".to_owned(), what: "save its rows", refusal }
                 .exit_class()
         };
+        assert_eq!(class(RefusalKind::Storage), ExitClass::Storage);
         assert_eq!(class(RefusalKind::Internal), ExitClass::Internal);
+        assert_eq!(class(RefusalKind::Invalid), ExitClass::Data);
         assert_eq!(class(RefusalKind::Unavailable), ExitClass::Cluster);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_with_what_to_do() {
+        let path = PathBuf::from("runs/ads/summary.json");
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        let error = WorkerError::File { what: "write", path, source };
+        assert_eq!(error.exit_class(), ExitClass::Storage);
+        let told = error.to_string();
+        assert!(told.starts_with("cannot write runs/ads/summary.json: ") && told.contains("make room"), "{told}");
+        assert_eq!(told.matches("summary.json").count(), 1);
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Resolver<'_> {
         let module = self.module_file(&raw.model);
         Job {
             name: self.name(raw.name),
-            data: self.data(&raw.data),
+            data: self.data(&raw.data, &features),
             tables,
             model: model::network(raw.model, module),
             dense_optimizer: model::optimizer(raw.optimizer),

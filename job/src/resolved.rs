@@ -128,7 +128,7 @@ fn data(data: &Data) -> raw::Data {
         max_bad_rows: data.max_bad_rows,
         max_line_bytes: data.max_line_bytes,
         threads: data.threads,
-        shuffle_rows: data.shuffle_rows,
+        shuffle_rows: Some(data.shuffle_rows),
     }
 }
 

@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 use tracing::{debug, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::build::{Manifest, Plan, Stage, build};
+use crate::build::{Manifest, Plan, Shared, Stage, build};
 use crate::cache::Objects;
 use crate::cluster::FINALIZER;
 use crate::conditions::{Conditions, RECONCILED};
@@ -20,12 +20,15 @@ use crate::memory::Known;
 use crate::names::Attempt;
 use crate::observe::Observed;
 use crate::reconcile::{Look, status};
-use crate::removal::{LINGER, Removal, Scope};
+use crate::removal::{Removal, Scope};
 use crate::tell::{publish, record, refusal};
 use crate::validate::ValidJob;
 
 /// How soon a removal is looked at again, if no watch tells of it before.
 const SOON: Duration = Duration::from_secs(5);
+
+/// When the workers of a deleted job should have been told to end, whatever keeps Kubernetes from it.
+const LATE: Duration = Duration::from_secs(300);
 
 /// What a decision was made on.
 pub(crate) struct Looked<'a> {
@@ -62,6 +65,10 @@ pub(crate) async fn act(
             let removal = observed.tidying(number, policy, look.now());
             let scope = if is_of_others(observed, number, look) { Scope::Others(number) } else { Scope::Only(number) };
             carry_out(look, job, removal, scope).await?;
+            // What is left of a run that is over keeps no node from being drained.
+            for budget in Shared::BUDGETS {
+                withdraw(look, job, budget).await?;
+            }
         }
         (Work::Delete, _) => look.cluster.delete(job).await?,
     }
@@ -105,6 +112,9 @@ async fn run(
         *job = look.cluster.hold(job, true).await?;
     }
     remove(look, job, observed, Scope::Others(plan.attempt.number)).await?;
+    for shared in Shared::ALL.into_iter().filter(|one| !one.is_wanted(plan)) {
+        withdraw(look, job, shared).await?;
+    }
     let objects = look.context.caches.objects(&look.key);
     // What pods are found by and mount is there before what makes pods.
     let (workloads, others): (Vec<_>, Vec<_>) =
@@ -133,6 +143,24 @@ async fn apply(look: &Look<'_>, job: &HybridJob, manifest: &Manifest, objects: &
         Err(_) => {}
     });
     applied.map(|_| ())
+}
+
+/// Removes what the attempts share and the spec does not ask for, if that was not done a while ago.
+async fn withdraw(look: &Look<'_>, job: &HybridJob, shared: Shared) -> Result<(), Error> {
+    const ABSENT: u64 = 0;
+    let (title, now) = (format!("{} {}", shared.resource().kind, shared.name(&look.key.name)), look.now());
+    match look.memory(job, |memory| memory.known(&title, ABSENT, now)) {
+        Known::Refused(error) => return Err(error),
+        Known::Applied { .. } => return Ok(()),
+        Known::Nothing => {}
+    }
+    let withdrawn = look.cluster.withdraw(shared).await;
+    look.memory(job, |memory| match &withdrawn {
+        Ok(()) => memory.applied(&title, ABSENT, None, now),
+        Err(error) if error.is_told() => memory.refused(&title, ABSENT, error, now),
+        Err(_) => {}
+    });
+    withdrawn
 }
 
 /// Whether an object that is watched went, or was changed by somebody after it was applied.
@@ -214,15 +242,22 @@ pub(crate) async fn release(look: &Look<'_>, job: &mut HybridJob, observed: &Obs
     Ok(())
 }
 
-/// The job is deleted. Its workers end first, and write a checkpoint; all else goes with its owner, by Kubernetes itself.
-/// The finalizer holds the job for that long and no longer: not for a right that the operator lost, and not for a pod that
-/// never ends.
+/// The job is deleted. Its workers end first, and write a checkpoint; then all else is told to go. The finalizer holds the
+/// job for that long and no longer: not for a right that the operator lost, and not for a pod that never ends. What is left
+/// then goes with its owner, by Kubernetes itself.
 pub(crate) async fn farewell(look: &Look<'_>, job: &HybridJob) -> Result<Action, Error> {
     if !is_held(job) {
         return Ok(Action::await_change());
     }
     match end_workers(look, job).await {
-        Ok(true) => info!(job = look.key.name, "job is deleted, its workers have ended"),
+        Ok(true) => {
+            info!(job = look.key.name, "job is deleted, its workers have ended");
+            match remove_rest(look, job).await {
+                Err(error) if !error.is_told() => return Err(error),
+                Err(error) => warn!(job = look.key.name, %error, "objects of a deleted job are left to Kubernetes"),
+                Ok(()) => {}
+            }
+        }
         Ok(false) => return Ok(Action::requeue(SOON)),
         Err(error) if error.is_told() => {
             warn!(job = look.key.name, %error, "job is deleted, its pods end in any order");
@@ -238,28 +273,36 @@ pub(crate) async fn farewell(look: &Look<'_>, job: &HybridJob) -> Result<Action,
     }
 }
 
-/// Whether no worker of a job that is deleted is waited for any more.
-async fn end_workers(look: &Look<'_>, job: &HybridJob) -> Result<bool, Error> {
-    let now = look.now();
-    if is_late(job, now) {
-        warn!(job = look.key.name, "job is deleted, its workers did not end in time");
-        return Ok(true);
-    }
-    look.context.caches.listed().await?;
+/// Also what lost its owner: who deletes the job and orphans what it owns is left with nothing.
+async fn remove_rest(look: &Look<'_>, job: &HybridJob) -> Result<(), Error> {
     let observed = Observed::new(status(job).attempt, &look.context.caches.objects(&look.key));
-    let removal = observed.workers_removal(Scope::All, now);
-    if removal == Removal::Done {
-        return Ok(!look.cluster.has_workers(Scope::All, now).await?);
+    look.cluster.end(&observed.members(Scope::All)).await?;
+    look.cluster.remove_services(Scope::All).await?;
+    for shared in Shared::ALL {
+        look.cluster.withdraw(shared).await?;
     }
-    carry_out(look, job, removal, Scope::All).await?;
-    Ok(false)
+    Ok(())
 }
 
-/// Whether the workers of a deleted job have had their time to end, and more.
-fn is_late(job: &HybridJob, now: k8s_openapi::jiff::Timestamp) -> bool {
-    let grace = job.spec.dense_workers.pod.termination_grace_period_seconds;
-    let allowed = Duration::from_secs(u64::try_from(grace).unwrap_or_default())
-        + Duration::try_from(LINGER).unwrap_or_default().saturating_mul(2);
+/// Whether no worker of a job that is deleted is waited for any more. One that was told to go has its time; one that was
+/// not told long after is not waited for.
+async fn end_workers(look: &Look<'_>, job: &HybridJob) -> Result<bool, Error> {
+    let now = look.now();
     let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
-    deleted.is_some_and(|deleted| elapsed(deleted, now) >= allowed)
+    let is_late = deleted.is_some_and(|deleted| elapsed(deleted, now) >= LATE);
+    if let Err(error) = look.context.caches.listed().await {
+        return if is_late { Ok(true) } else { Err(error) };
+    }
+    let observed = Observed::new(status(job).attempt, &look.context.caches.objects(&look.key));
+    let removal = observed.workers_removal(Scope::All, now);
+    let is_told = observed.awaited_worker(Scope::All, now).is_some_and(|pod| pod.until.is_some());
+    match removal {
+        Removal::Done => Ok(!look.cluster.has_workers(Scope::All, now).await?),
+        Removal::Wait(_) if is_told => Ok(false),
+        _ if is_late => {
+            warn!(job = look.key.name, "job is deleted, its workers were not told to end in time");
+            Ok(true)
+        }
+        step => carry_out(look, job, step, Scope::All).await.map(|()| false),
+    }
 }

@@ -41,8 +41,8 @@ pub const RIGHTS: [Right; 12] = [
     right("", "pods/status", &["patch"]),
     right("", "configmaps", &["get", "create", "patch", "deletecollection"]),
     right("", "services", &["get", "list", "watch", "create", "patch", "deletecollection"]),
-    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch"]),
-    right("policy", "poddisruptionbudgets", &["get", "create", "patch"]),
+    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "delete"]),
+    right("policy", "poddisruptionbudgets", &["get", "create", "patch", "delete"]),
     right("events.k8s.io", "events", &["create", "patch"]),
 ];
 

@@ -219,6 +219,7 @@ fn template(spec: &HybridJobSpec) -> String {
         spec.output,
         spec.scheduling,
         spec.service_account_name,
+        spec.pod_security_context,
     ]);
     format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
 }

@@ -84,7 +84,7 @@ impl Observed {
             Removal::Done => {}
             step => return step,
         }
-        let members = self.targets(scope, |one| one.kind.is_member().then_some(How::Delete));
+        let members = self.members(scope);
         if !members.is_empty() {
             return Removal::Members(members);
         }
@@ -94,6 +94,12 @@ impl Observed {
         }
         let has_services = self.owned.iter().any(|one| one.kind == OwnedKind::Service && scope.has(one.attempt));
         if has_services { Removal::Services } else { Removal::Done }
+    }
+
+    /// Servers and coordinators.
+    #[must_use]
+    pub fn members(&self, scope: Scope) -> Vec<Target> {
+        self.targets(scope, |one| one.kind.is_member().then_some(How::Delete))
     }
 
     /// The part of it that is about workers.

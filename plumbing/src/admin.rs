@@ -1,13 +1,22 @@
 //! The HTTP port of a role: `/healthz` (alive), `/readyz` (able to serve, or why not), `/metrics`.
+//!
+//! A port on a loopback address answers requests whose `Host` names this machine, and refuses all others. Without that check
+//! a web page could read it: the page's own host name is made to point to 127.0.0.1 (DNS rebinding), and the browser of
+//! a user of this machine then lets the page's script read every answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 
+use crate::listener::BoundedListener;
 use crate::{Shutdown, metrics};
 
 /// Answers whether the role can do its work now; the error says why not, in words.
@@ -33,7 +42,28 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
 /// # Errors
 /// When the listener fails.
 pub async fn serve(listener: TcpListener, routes: Router, shutdown: Shutdown) -> std::io::Result<()> {
-    axum::serve(listener, routes).with_graceful_shutdown(async move { shutdown.requested().await }).await
+    let is_local = listener.local_addr()?.ip().is_loopback();
+    let routes = if is_local { routes.layer(from_fn(refuse_other_hosts)) } else { routes };
+    axum::serve(BoundedListener::new(listener), routes)
+        .with_graceful_shutdown(async move { shutdown.requested().await })
+        .await
+}
+
+async fn refuse_other_hosts(request: Request, next: Next) -> Response {
+    const REFUSAL: &str =
+        "this port is for this machine alone: open it as http://127.0.0.1 or http://localhost with its port\n";
+    if names_this_machine(request.headers()) {
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, REFUSAL).into_response()
+}
+
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name == "localhost" || name.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -44,8 +74,12 @@ mod tests {
     use super::*;
 
     async fn get(address: std::net::SocketAddr, path: &str) -> String {
+        get_as("localhost", address, path).await
+    }
+
+    async fn get_as(host: &str, address: std::net::SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -69,5 +103,36 @@ mod tests {
         assert!(get(address, "/metrics").await.contains("test_total 3"));
         shutdown.request();
         server.await.unwrap().unwrap();
+    }
+
+    fn listening() -> Router {
+        let registry = Registry::new();
+        metrics::register(&registry, metrics::IntCounter::new("test_total", "A test."));
+        routes(registry, Arc::new(|| Ok(()))).route("/status", axum::routing::get(async || "{}"))
+    }
+
+    #[tokio::test]
+    async fn a_loopback_port_answers_only_whoever_names_this_machine() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, listening(), Shutdown::new()));
+        for path in ["/metrics", "/status", "/healthz"] {
+            for host in ["127.0.0.1:7780", "localhost", "localhost:7780", "[::1]:7780", "a.localhost:1"] {
+                assert!(get_as(host, address, path).await.starts_with("HTTP/1.1 200"), "{host} {path}");
+            }
+            for host in ["evil.example:7780", "10.0.0.1", "localhost.evil.example", ""] {
+                let refused = get_as(host, address, path).await;
+                assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("for this machine alone"), "{refused}");
+            }
+        }
+    }
+
+    /// As in containers, whose ports are reached by names that only the network knows.
+    #[tokio::test]
+    async fn a_port_on_all_addresses_is_reached_by_any_name() {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let address = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
+        tokio::spawn(serve(listener, listening(), Shutdown::new()));
+        assert!(get_as("coordinator:7780", address, "/metrics").await.starts_with("HTTP/1.1 200"));
     }
 }

@@ -102,11 +102,16 @@ impl Fixture {
     }
 }
 
-/// The answer of an admin port.
+/// The answer of an admin port of this machine.
 pub(crate) fn http_get(address: &str, path: &str) -> String {
+    http_get_as("localhost", address, path)
+}
+
+/// As [`http_get`], by another name of the host.
+pub(crate) fn http_get_as(host: &str, address: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("the request is sent");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("the request is sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the answer is text");
     answer

@@ -2,14 +2,12 @@
 
 mod browser;
 
-use std::io::Read as _;
-
 use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{Running, signal_process};
 
 use crate::faults::pid;
-use crate::fixture::{Fixture, http_get};
+use crate::fixture::{Fixture, http_get, http_get_as};
 use browser::Browser;
 
 /// Shows a state in which each text is markup, to a page that would take it for that; counts what became of it.
@@ -132,20 +130,18 @@ fn a_coordinator_that_dies_leaves_a_page_that_says_so() {
 }
 
 #[test]
-fn programs_still_get_the_status_and_pages_are_for_this_machine() {
+fn programs_get_the_status_and_other_hosts_get_nothing() {
     let fixture = Fixture::new(60_000);
     let (run, url) = start(&fixture);
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     let status = http_get(address, "/status");
     let status: Value = serde_json::from_str(status.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
     assert_eq!(status["job"], "criteo-small");
-    let refused = http_get(address, "/");
-    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("for this machine alone"), "{refused}");
-    let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
-    std::io::Write::write_all(&mut stream, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .expect("sent");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("the page is text");
+    for path in ["/", "/status", "/metrics"] {
+        let refused = http_get_as("evil.example", address, path);
+        assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("for this machine alone"), "{refused}");
+    }
+    let page = http_get(address, "/");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("content-security-policy: default-src 'none'"), "{page}");
     assert!(!page.contains("criteo-small"), "the job's name is in the document, where it would have to be escaped");
     run.signal(Signal::INT);

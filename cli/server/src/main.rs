@@ -14,7 +14,7 @@ Examples:
 Dense workers, and all that trains or scores, are commands of `zagros`, which links libtorch.
 
 Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
-130/143 stopped by Ctrl-C or SIGTERM.";
+6 disk full or folder not writable, 130/143 stopped by Ctrl-C or SIGTERM.";
 
 /// Coordinator and embedding servers of a cluster that trains click models.
 #[derive(Debug, Parser)]

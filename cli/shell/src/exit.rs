@@ -24,6 +24,8 @@ pub enum Exit {
     Cluster,
     /// Loss or gradients are not finite.
     Diverged,
+    /// A disk is full, or a folder or file cannot be written or read.
+    Storage,
     /// Ended by SIGINT or SIGTERM after finishing the step.
     Signal(u8),
 }
@@ -38,6 +40,7 @@ impl Exit {
             Self::Data => 3,
             Self::Cluster => 4,
             Self::Diverged => 5,
+            Self::Storage => 6,
             Self::Signal(code) => code,
         }
     }
@@ -51,6 +54,7 @@ impl Exit {
             3 => "wrong or missing data",
             4 => "another process was gone or late",
             5 => "training diverged",
+            6 => "a disk is full, or a folder cannot be written",
             130 => "interrupted",
             143 => "terminated",
             _ => "unknown exit code",

@@ -53,9 +53,9 @@ fn unwritable(path: &Path, source: std::io::Error) -> Failure {
     not_generated(IngestError::Unwritable { path: path.to_owned(), source })
 }
 
-/// What cannot be generated was asked for wrongly; what cannot be written is the machine's fault.
+/// What cannot be generated was asked for wrongly; what cannot be written is the disk's fault.
 fn not_generated(error: IngestError) -> Failure {
-    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Internal };
+    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Storage };
     Failure::from_error(exit, error)
 }
 

@@ -14,7 +14,7 @@ use crate::args::TrainArgs;
 use crate::embedded::Embedded;
 use crate::plan;
 use crate::report;
-use crate::resume::Start;
+use crate::resume::{Start, Wanted};
 use crate::terminal::Terminal;
 
 /// Trains and prints the report.
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     err!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let start = Start::of(&job, args.fresh)?;
+    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
     let worker = worker(job, &start, shutdown).await?;
     report::finish(worker, Terminal::new(false), &signals).await
 }

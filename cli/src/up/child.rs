@@ -232,6 +232,7 @@ fn describe(status: Option<ExitStatus>) -> (String, Exit) {
         2 => Exit::Usage,
         3 => Exit::Data,
         5 => Exit::Diverged,
+        6 => Exit::Storage,
         1 => Exit::Internal,
         _ => Exit::Cluster,
     };

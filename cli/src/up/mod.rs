@@ -22,7 +22,7 @@ use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job,
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
 use crate::logs;
-use crate::resume::Start;
+use crate::resume::{Start, Wanted};
 use child::Child;
 pub(crate) use child::RoleName;
 pub(crate) use prefix::Outlet;
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     }
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::backend(&job)?;
-    let start = Start::of(&job, args.fresh)?;
+    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
 
@@ -49,7 +49,15 @@ pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
     let (job, sets) = share_cores(&args.job.job, &job, sets, zagros_job::threads::cores())?;
     let folder = start.folder.path();
     let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), ..Outlet::default() };
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, outlet: outlet.clone() };
+    let plan = Plan {
+        job_file: &args.job.job,
+        sets: &sets,
+        folder,
+        patience,
+        resume: args.resume,
+        quiet: false,
+        outlet: outlet.clone(),
+    };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
     let run = plan.run(&job, restarts(&job, args.restarts), &shutdown, &signals);
@@ -108,6 +116,8 @@ pub(crate) struct Plan<'a> {
     /// Where each child says where it listens.
     pub(crate) folder: &'a Path,
     pub(crate) patience: Duration,
+    /// The run goes on though the job learns otherwise now.
+    pub(crate) resume: bool,
     /// Children log warnings and errors only.
     pub(crate) quiet: bool,
     /// Where what they print goes; the last lines of one that failed are shown in any case.
@@ -172,7 +182,8 @@ impl Plan<'_> {
 
     fn start_worker(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
         let folder = self.folder.display().to_string();
-        self.start(role, coordinator, &[&["--folder", &folder], more].concat())
+        let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
+        self.start(role, coordinator, &[&["--folder", &folder], resume, more].concat())
     }
 
     /// Coordinator first: the others are told its address, which is the answer.

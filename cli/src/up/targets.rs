@@ -97,7 +97,7 @@ fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes())
+    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes()).map_err(durable::naming(file))
 }
 
 #[cfg(test)]

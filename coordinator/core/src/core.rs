@@ -6,9 +6,9 @@ use std::time::Duration;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, Writer,
 };
-use zagros_protocol::{BucketMap, Refusal};
+use zagros_protocol::{BucketMap, Refusal, RunId};
 
 use crate::group::Group;
 use crate::meeting::Meeting;
@@ -16,16 +16,20 @@ use crate::members::{MemberState, Members};
 use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
-use crate::splits::plan_splits;
+use crate::splits::{SplitOrder, plan_splits, uneven_shares};
 use crate::watch::Watch;
 use crate::{Notice, Role, RunOutcome, Seat};
 
 /// Evaluations that the status call remembers; older ones are in the worker's run folder.
 const EVALUATIONS_KEPT: usize = 1000;
+/// Bytes of a member's reason to leave that are kept.
+const LONGEST_REASON: usize = 16 << 10;
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
+    /// Tells this run from every other.
+    pub run: RunId,
     /// Name of the job, for the status page.
     pub job: String,
     /// Embedding servers.
@@ -40,6 +44,8 @@ pub struct CoreConfig {
     pub passes: u32,
     /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
     pub fixed_splits: bool,
+    /// In which order the splits of a pass are dealt out.
+    pub order: SplitOrder,
     /// Whether each worker steps at its own pace, so that steps and samples add up.
     pub apart: bool,
     /// What staleness may be at most, batches.
@@ -64,10 +70,14 @@ pub struct Core {
     /// The first worker's list is the run's list.
     pub(crate) files: Vec<DataFile>,
     pub(crate) passes: Option<Passes>,
+    /// Which workers have little or no data to read, in words.
+    pub(crate) uneven: Option<String>,
     pub(crate) group: Group,
     pub(crate) meeting: Meeting,
     pub(crate) evaluations: VecDeque<Evaluation>,
     pub(crate) watch: Watch,
+    /// The largest step or batch number that any worker has told.
+    newest_batch: u64,
     /// Time of the last call.
     now: Option<Duration>,
     pub(crate) notices: Vec<Notice>,
@@ -83,10 +93,12 @@ impl Core {
             placement: Placement::new(config.servers, config.buckets),
             files: Vec::new(),
             passes: None,
+            uneven: None,
             group: Group::default(),
             meeting: Meeting::default(),
             evaluations: VecDeque::new(),
             watch: Watch::default(),
+            newest_batch: 0,
             now: None,
             notices: Vec::new(),
             config,
@@ -123,6 +135,7 @@ impl Core {
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
             generation: self.placement.generation().0,
             over: false,
+            run: self.config.run.0,
         })
     }
 
@@ -132,9 +145,13 @@ impl Core {
     /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
-        let (seat, was_lost) = self.members.renew(now, request.member, request.epoch)?;
+        self.check_report(request)?;
+        let (seat, was_lost) = self.renew(now, request.member, request.epoch)?;
         self.members.report(now, seat, request);
-        request.progress.into_iter().for_each(|progress| self.watch.told(now, progress));
+        if let Some(progress) = request.progress {
+            self.watch.told(now, progress);
+            self.newest_batch = self.newest_batch.max(progress.step).max(progress.batch);
+        }
         if was_lost {
             self.notices.push(Notice::Back { seat });
         }
@@ -150,6 +167,7 @@ impl Core {
             group: self.group.generation(),
             meeting,
             meeting_in_ms,
+            batch: self.newest_batch,
         })
     }
 
@@ -158,14 +176,14 @@ impl Core {
     /// # Errors
     /// `Fenced` when it is no longer a member, `Invalid` when it does not say how.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
-        self.advance(now);
+        let now = self.advance(now);
         let seat = self.members.known(request.member, request.epoch)?;
         if matches!(self.members.state(seat), Some(MemberState::Left { .. })) {
             // The answer to the first goodbye was lost.
             return Ok(LeaveResponse {});
         }
         if seat.role == Role::DenseWorker {
-            self.members.active(request.member, request.epoch)?;
+            self.renew(now, request.member, request.epoch)?;
         }
         let outcome = left_as(seat, request)?;
         let how = RunOutcome::to_string(&outcome);
@@ -184,12 +202,14 @@ impl Core {
             address: home.address.clone(),
             incarnation: home.incarnation,
             alive: self.members.alive(Seat::server(index)).is_some(),
+            run: self.config.run.0,
         };
         PlacementResponse {
             generation: self.placement.generation().0,
             owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
             servers: self.placement.homes().map(entry).collect(),
             waiting_for: self.waiting_for_servers().unwrap_or_default(),
+            writers: self.members.workers().map(|(seat, epoch)| Writer { member: seat.member(), epoch }).collect(),
         }
     }
 
@@ -291,7 +311,9 @@ impl Core {
     fn absence(&self, seat: Seat) -> Option<String> {
         match self.members.state(seat) {
             None => Some(format!("{seat} has not joined")),
-            Some(MemberState::Lost) => Some(format!("{seat} is lost: silent for longer than its lease")),
+            Some(MemberState::Silent | MemberState::Lost) => {
+                Some(format!("{seat} is lost: silent for longer than its lease"))
+            }
             Some(MemberState::Left { finished: false }) => Some(format!("{seat} has left")),
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
@@ -327,7 +349,9 @@ impl Core {
         self.release(seat);
         if self.passes.is_none() {
             self.files = files.to_vec();
-            let plan = plan_splits(files, self.config.workers);
+            let plan = plan_splits(files, self.config.workers, self.config.order);
+            self.uneven = uneven_shares(&plan, files, self.config.workers);
+            self.notices.extend(self.uneven.clone().map(|why| Notice::Uneven { why }));
             self.passes = Some(Passes::new(plan, self.config.passes, self.shares()));
         }
         if resumed.is_some() {
@@ -345,7 +369,8 @@ impl Core {
     }
 
     fn shares(&self) -> Shares {
-        Shares { workers: self.config.workers, fixed: self.config.fixed_splits }
+        let CoreConfig { workers, fixed_splits: fixed, order, .. } = self.config;
+        Shares { workers, fixed, order }
     }
 
     fn start_when_ready(&mut self) {
@@ -390,7 +415,9 @@ impl Core {
 
 /// A member's own account of its end, with its name.
 fn left_as(seat: Seat, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
-    let reason = if request.reason.is_empty() { seat.to_string() } else { format!("{seat}: {}", request.reason) };
+    // It is kept, told to every member and shown.
+    let told = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
+    let reason = if told.is_empty() { seat.to_string() } else { format!("{seat}: {told}") };
     match Outcome::try_from(request.outcome) {
         Ok(Outcome::Finished) => Ok(RunOutcome::Finished),
         Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted(reason)),

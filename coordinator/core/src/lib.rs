@@ -25,4 +25,4 @@ pub use core::{Core, CoreConfig};
 pub use notice::Notice;
 pub use run::RunOutcome;
 pub use seat::{Role, Seat};
-pub use splits::{SplitRange, plan_splits};
+pub use splits::{SplitOrder, SplitRange, plan_splits};

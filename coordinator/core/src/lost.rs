@@ -21,9 +21,19 @@ impl Core {
                 return self.finish(RunOutcome::Failed(self.why_not_without(lapse)));
             }
             self.members.give_up(lapse.seat);
+            self.release(lapse.seat);
             let (seat, patience, left) = (lapse.seat, self.config.patience, self.workers_alive());
             self.notices.push(Notice::GivenUp { seat, patience, left });
         }
+    }
+
+    /// Renews the lease of a caller that was silent, too: nobody else has the rows of a server, and a worker is taken back
+    /// while nobody else reads its splits. So a coordinator that cannot be reached for a while ends no run.
+    pub(crate) fn renew(&mut self, now: Duration, member: u64, epoch: u32) -> Result<(Seat, bool), Refusal> {
+        let Self { members, passes, .. } = self;
+        members.renew(now, member, epoch, |seat| {
+            seat.role == Role::EmbeddingServer || passes.as_mut().is_some_and(|passes| passes.reclaim(seat))
+        })
     }
 
     /// Whether the asker may have the seat. Who vouches that its last holder is gone need not wait for the lease.
@@ -57,7 +67,7 @@ impl Core {
     }
 
     fn lost(&mut self, lapse: Lapse) {
-        let splits = self.release(lapse.seat);
+        let splits = self.passes.as_mut().map_or(0, |passes| passes.mark_silent(lapse.seat));
         self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
         self.finish_after_the_last();
     }

@@ -41,7 +41,10 @@ pub(crate) enum MemberState {
         /// Whether its work was done.
         finished: bool,
     },
-    /// It was silent for a lease.
+    /// It was silent for a lease. None of its work was given to others, so it is taken back when it is heard again.
+    Silent,
+    /// It was silent for a lease and its work was given to others, or its process is known to be gone: only another
+    /// process may take its place.
     Lost,
     /// It was lost, and nobody is waited for in its place.
     GivenUp,
@@ -115,6 +118,10 @@ impl Members {
         let why = match self.by_seat.get(&seat).map(|member| member.state) {
             Some(MemberState::Alive) => return Ok(seat),
             Some(MemberState::Left { .. }) => "has left the run",
+            Some(MemberState::Silent) => {
+                let message = format!("{seat} was silent for longer than its lease; its next heartbeat renews it");
+                return Err(Refusal::new(RefusalKind::Unavailable, message));
+            }
             Some(MemberState::Lost | MemberState::GivenUp) | None => {
                 "was silent for longer than its lease, and its work was given to others"
             }
@@ -122,19 +129,28 @@ impl Members {
         Err(Refusal::new(RefusalKind::Fenced, format!("{seat} {why}; start it again to join anew")))
     }
 
-    /// Renews the lease of a caller. An embedding server that was lost is taken back, since nobody else can have
-    /// its rows; a worker is not, since others may be reading its splits. Answers the seat and whether it was lost.
-    pub(crate) fn renew(&mut self, now: Duration, member: u64, epoch: u32) -> Result<(Seat, bool), Refusal> {
+    /// Renews the lease of a caller. One that was silent is taken back where `may_return` says so. Answers the seat and
+    /// whether it was silent.
+    pub(crate) fn renew(
+        &mut self,
+        now: Duration,
+        member: u64,
+        epoch: u32,
+        may_return: impl FnOnce(Seat) -> bool,
+    ) -> Result<(Seat, bool), Refusal> {
         let seat = self.known(member, epoch)?;
-        let was_lost = self.state(seat) == Some(MemberState::Lost) && seat.role == Role::EmbeddingServer;
-        if !was_lost {
+        let was_silent = self.state(seat) == Some(MemberState::Silent);
+        if was_silent && !may_return(seat) {
+            self.lose(now, seat);
+        }
+        if self.state(seat) != Some(MemberState::Silent) {
             self.active(member, epoch)?;
         }
         if let Some(member) = self.by_seat.get_mut(&seat) {
             member.heard = now;
             member.state = MemberState::Alive;
         }
-        Ok((seat, was_lost))
+        Ok((seat, was_silent))
     }
 
     /// Keeps what a member told of itself.
@@ -157,13 +173,13 @@ impl Members {
         }
     }
 
-    /// Marks members lost whose lease has run out.
+    /// Marks members silent whose lease has run out.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<Lapse> {
         let mut lapses = Vec::new();
         for (seat, member) in &mut self.by_seat {
             let silence = now.saturating_sub(member.heard);
             if member.state == MemberState::Alive && silence > self.lease {
-                member.state = MemberState::Lost;
+                member.state = MemberState::Silent;
                 lapses.push(Lapse { seat: *seat, silence });
             }
         }
@@ -193,8 +209,7 @@ impl Members {
     /// A worker that was lost so long ago that nobody is expected in its place (invariant WT-1). A lost server is the
     /// workers' to give up: they reach it without the coordinator.
     pub(crate) fn overdue(&self, now: Duration, patience: Duration) -> Option<Lapse> {
-        let lost =
-            self.iter().filter(|(seat, member)| seat.role == Role::DenseWorker && member.state == MemberState::Lost);
+        let lost = self.iter().filter(|(seat, member)| seat.role == Role::DenseWorker && member.state.is_missing());
         let mut lapses = lost.map(|(seat, member)| Lapse { seat, silence: now.saturating_sub(member.heard) });
         lapses.find(|lapse| lapse.silence.saturating_sub(self.lease) > patience)
     }
@@ -202,6 +217,12 @@ impl Members {
     /// Forgives everyone `gap` of silence.
     pub(crate) fn excuse(&mut self, gap: Duration) {
         self.by_seat.values_mut().for_each(|member| member.heard += gap);
+    }
+
+    /// Dense workers that have ever joined, with the epoch of the newest process of each.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = (Seat, u32)> {
+        let workers = self.iter().filter(|(seat, _)| seat.role == Role::DenseWorker);
+        workers.map(|(seat, member)| (seat, member.epoch))
     }
 
     pub(crate) fn state(&self, seat: Seat) -> Option<MemberState> {
@@ -223,9 +244,14 @@ impl MemberState {
         match self {
             Self::Alive => "alive",
             Self::Left { .. } => "left",
-            Self::Lost => "lost",
+            Self::Silent | Self::Lost => "lost",
             Self::GivenUp => "given up",
         }
+    }
+
+    /// Whether the seat waits for its holder or for another process.
+    pub(crate) fn is_missing(self) -> bool {
+        matches!(self, Self::Silent | Self::Lost)
     }
 }
 
@@ -272,17 +298,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_server_is_taken_back_and_a_lost_worker_is_fenced() {
+    fn a_silent_member_is_taken_back_unless_its_work_was_given_away() {
         let mut members = Members::new(LEASE);
         let server = Seat::server(0);
         join(&mut members, 0, server, 1).unwrap();
         join(&mut members, 0, SEAT, 2).unwrap();
         assert_eq!(members.expire(at(30)).len(), 2);
-        assert_eq!(members.renew(at(31), server.member(), 1), Ok((server, true)));
-        assert_eq!(members.renew(at(32), server.member(), 1), Ok((server, false)));
-        let fenced = members.renew(at(31), SEAT.member(), 1).unwrap_err();
+        assert_eq!(members.renew(at(31), server.member(), 1, |_| true), Ok((server, true)));
+        assert_eq!(members.renew(at(32), server.member(), 1, |_| false), Ok((server, false)));
+        assert_eq!(members.active(SEAT.member(), 1).unwrap_err().kind, RefusalKind::Unavailable);
+        let fenced = members.renew(at(31), SEAT.member(), 1, |_| false).unwrap_err();
         assert_eq!(fenced.kind, RefusalKind::Fenced);
         assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
+        assert_eq!(members.renew(at(32), SEAT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub enum Notice {
     },
     /// Placement and worker are there.
     Started,
+    /// Some workers have little or no data to read.
+    Uneven {
+        /// Which, why, and what to do about it.
+        why: String,
+    },
     /// Every split of a pass is complete.
     PassDone {
         /// 0, 1, ….
@@ -88,6 +93,7 @@ impl fmt::Display for Notice {
             Self::Back { seat } => write!(f, "{seat} is back"),
             Self::Placed { generation } => write!(f, "placement of generation {generation}"),
             Self::Started => write!(f, "training starts"),
+            Self::Uneven { why } => f.write_str(why),
             Self::PassDone { pass } => write!(f, "pass {pass} is complete"),
             Self::Stalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
             Self::Ended(outcome) => outcome.fmt(f),

@@ -1,14 +1,29 @@
-//! The plan: files cut into byte ranges, in file order.
+//! The plan: files divided into byte ranges, and the order in which a pass deals them out.
 
 use zagros_protocol::control::{DataFile, Split};
 
 /// Splits per worker and pass that the plan aims at: enough that a lost worker's share is re-read in small parts, and
 /// that all workers end a pass within a hundredth of it. Who ends first only waits.
 const SPLITS_PER_WORKER: u64 = 64;
+/// Splits of a pass that is shuffled, which the plan aims at: a window is to hold the rows of many splits, so that they
+/// come from all parts of the files.
+const SHUFFLED_SPLITS: u64 = 4096;
 /// Below this the calls cost more than the re-reading they save.
 const LEAST_BYTES: u64 = 1 << 20;
+/// The same where smaller splits are shuffled better. The byte a row of the window is a 32nd of it where a row has 32
+/// bytes, and less where it has more.
+const LEAST_SHUFFLED_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
 /// Above this a lost worker costs too much.
 const MOST_BYTES: u64 = 64 << 20;
+/// Splits of a plan beyond one per file: a run of more than 32 TiB has larger ones. Each takes memory here, and about 30
+/// bytes of the messages that tell the whole plan.
+pub(crate) const MOST_SPLITS: usize = 1 << 19;
+/// Splits per worker that even a small file is divided into, so that every worker has some.
+const SPLITS_OF_LITTLE: u64 = 8;
+/// A split of a small file has at least so many bytes: a row or more.
+const TINY_BYTES: u64 = 512;
+/// Workers that a message names.
+const NAMED: usize = 4;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +44,118 @@ impl SplitRange {
     }
 }
 
-/// Cuts files into near-equal ranges of at most clamp(total / (workers × 64), 1 MiB, 64 MiB); a file that cannot be
-/// split is one range. Without gap or overlap (invariant SP-1), in file order, so that one worker reads the files as they are.
+/// In which order a pass deals out its splits. A function of (seed, pass, split) alone (invariant SP-3), so that a run
+/// which resumes deals out the rest of its pass in the order of the first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitOrder {
+    /// As the files have them.
+    AsInFiles,
+    /// Another permutation for each pass.
+    Shuffled {
+        /// The job's.
+        seed: u64,
+        /// Rows of the window that workers shuffle rows in: the smaller it is, the smaller splits must be.
+        window_rows: u64,
+    },
+}
+
+/// When a split is dealt out: the smallest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    key: u64,
+    /// Index into the plan. It makes turns unique.
+    pub(crate) split: u32,
+}
+
+impl SplitOrder {
+    /// When a split of a pass is dealt out.
+    pub(crate) fn turn(self, pass: u32, split: u32) -> Turn {
+        let key = match self {
+            Self::AsInFiles => u64::from(split),
+            Self::Shuffled { seed, .. } => mix(mix(seed) ^ mix(u64::from(pass) << 32 | u64::from(split))),
+        };
+        Turn { key, split }
+    }
+}
+
+/// SplitMix64 (Steele, Lea & Flood 2014): near inputs get outputs that have nothing in common.
+fn mix(value: u64) -> u64 {
+    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Divides files into near-equal ranges; a file that cannot be split is one range. Without gap or overlap (invariant SP-1),
+/// in file order.
+///
+/// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes, of files that are shuffled
+/// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB); and at most an eighth of a worker's share of the data,
+/// unless that is less than 512 bytes. Where these would be more than [`MOST_SPLITS`], ranges are larger.
 #[must_use]
-pub fn plan_splits(files: &[DataFile], workers: u32) -> Vec<SplitRange> {
-    let total = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes));
-    let most = (total / (u64::from(workers.max(1)) * SPLITS_PER_WORKER)).clamp(LEAST_BYTES, MOST_BYTES);
+pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<SplitRange> {
+    let (total, workers) = (total_bytes(files), u64::from(workers.max(1)));
+    let (splits, least) = match order {
+        SplitOrder::AsInFiles => (workers * SPLITS_PER_WORKER, LEAST_BYTES),
+        SplitOrder::Shuffled { window_rows, .. } => {
+            let (start, end) = LEAST_SHUFFLED_BYTES.into_inner();
+            ((workers * SPLITS_PER_WORKER).max(SHUFFLED_SPLITS), window_rows.clamp(start, end))
+        }
+    };
+    let most = (total / splits).clamp(least, MOST_BYTES);
+    let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
+    // Of fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
+    let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
     (0..).zip(files).flat_map(|(index, file)| cut(index, file, most)).collect()
+}
+
+/// Which workers have no or little data to read, in words, with what to do about it; `None` where each has at least
+/// half of an even share.
+pub(crate) fn uneven_shares(plan: &[SplitRange], files: &[DataFile], workers: u32) -> Option<String> {
+    let mut shares = vec![0_u64; workers as usize];
+    for (split, worker) in plan.iter().zip((0..shares.len()).cycle()) {
+        shares[worker] = shares[worker].saturating_add(split.end - split.start);
+    }
+    let even = total_bytes(files) / u64::from(workers.max(1));
+    let few: Vec<String> = (0..).zip(&shares).filter(|(_, share)| **share < even / 2).map(name_of).collect();
+    if few.is_empty() {
+        return None;
+    }
+    let indivisible = files.iter().filter(|file| !file.splittable).count();
+    let why = match indivisible {
+        0 => format!("the training files have {} bytes", total_bytes(files)),
+        _ => format!(
+            "{indivisible} of {} training files are compressed, and one worker reads such a file whole",
+            files.len()
+        ),
+    };
+    let next = match indivisible {
+        0 => "set cluster.workers = 1 for so little data".to_owned(),
+        _ => format!(
+            "decompress the files, write them as {} or more files of equal size, or lower cluster.workers",
+            workers * 4
+        ),
+    };
+    Some(format!("{} of {workers} dense workers have too little to read ({}): {why}; {next}", few.len(), list(&few)))
+}
+
+fn name_of((worker, share): (u32, &u64)) -> String {
+    format!("dense worker {worker} has {share} bytes")
+}
+
+/// The first few.
+fn list(few: &[String]) -> String {
+    let more = few.len().checked_sub(NAMED).filter(|more| *more > 0).map(|more| format!(", {more} more"));
+    format!("{}{}", few[..few.len().min(NAMED)].join(", "), more.unwrap_or_default())
+}
+
+fn total_bytes(files: &[DataFile]) -> u64 {
+    u64::try_from(whole_bytes(files)).unwrap_or(u64::MAX)
+}
+
+/// What a stranger says of files may be anything.
+fn whole_bytes(files: &[DataFile]) -> u128 {
+    files.iter().map(|file| u128::from(file.bytes)).sum()
 }
 
 fn cut(file: u32, data: &DataFile, most: u64) -> impl Iterator<Item = SplitRange> + use<> {
@@ -52,22 +172,89 @@ mod tests {
 
     use super::*;
 
+    const SHUFFLED: SplitOrder = SplitOrder::Shuffled { seed: 7, window_rows: 32_768 };
+
     fn file(bytes: u64, splittable: bool) -> DataFile {
         DataFile { path: String::new(), bytes, splittable }
     }
 
     #[test]
-    fn a_gibibyte_for_two_workers_is_a_hundred_and_twenty_eight_equal_splits() {
-        let plan = plan_splits(&[file(1 << 30, true)], 2);
-        assert_eq!(plan.len(), 128);
-        assert!(plan.iter().all(|split| split.end - split.start == 8 << 20));
+    fn a_gibibyte_is_four_thousand_equal_splits_and_many_workers_have_sixty_four_each() {
+        let plan = plan_splits(&[file(1 << 30, true)], 2, SHUFFLED);
+        assert_eq!(plan.len(), 4096);
+        assert!(plan.iter().all(|split| split.end - split.start == 256 << 10));
+        assert_eq!(plan_splits(&[file(1 << 40, true)], 1024, SHUFFLED).len(), 1024 * 64);
+        let in_order = plan_splits(&[file(1 << 30, true)], 2, SplitOrder::AsInFiles);
+        assert!(in_order.len() == 128 && in_order.iter().all(|split| split.end - split.start == 8 << 20));
     }
 
     #[test]
-    fn a_compressed_file_is_one_split_and_a_small_file_too() {
-        let plan = plan_splits(&[file(9 << 30, false), file(0, true), file(5, true)], 4);
+    fn a_small_window_wants_small_splits() {
+        let splits =
+            |window_rows| plan_splits(&[file(4 << 20, true)], 1, SplitOrder::Shuffled { seed: 1, window_rows }).len();
+        assert_eq!([1, 8_192, 32_768, 1 << 30].map(splits), [1024, 512, 128, 64]);
+    }
+
+    #[test]
+    fn a_small_file_is_several_splits_for_each_worker() {
+        assert_eq!(plan_splits(&[file(100_000, true)], 2, SplitOrder::AsInFiles).len(), 16);
+        assert_eq!(plan_splits(&[file(1_000, true)], 2, SHUFFLED).len(), 2);
+    }
+
+    fn order(order: SplitOrder, pass: u32, splits: u32) -> Vec<u32> {
+        let mut turns: Vec<Turn> = (0..splits).map(|split| order.turn(pass, split)).collect();
+        turns.sort_unstable();
+        turns.into_iter().map(|turn| turn.split).collect()
+    }
+
+    /// Pinned: a run that resumes after an upgrade must deal out the rest of a pass in the order of the first run.
+    #[test]
+    fn the_order_is_one_for_each_seed_and_pass() {
+        let shuffled = |seed, pass| order(SplitOrder::Shuffled { seed, window_rows: 9 }, pass, 8);
+        assert_eq!(order(SplitOrder::AsInFiles, 3, 4), [0, 1, 2, 3]);
+        assert_eq!(shuffled(0, 0), [6, 4, 7, 3, 1, 2, 0, 5]);
+        assert_eq!(shuffled(0, 0), shuffled(0, 0));
+        assert_ne!(shuffled(0, 0), shuffled(0, 1));
+        assert_ne!(shuffled(0, 0), shuffled(1, 0));
+    }
+
+    #[test]
+    fn workers_without_work_are_told_with_what_to_do() {
+        let told = |files: &[DataFile], workers| uneven_shares(&plan_splits(files, workers, SHUFFLED), files, workers);
+        let zipped = [file(900, false)];
+        assert_eq!(
+            told(&zipped, 2).unwrap(),
+            "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes): 1 of 1 training files are compressed, \
+             and one worker reads such a file whole; decompress the files, write them as 8 or more files of equal size, \
+             or lower cluster.workers"
+        );
+        let tiny = told(&[file(600, true)], 9).unwrap();
+        assert!(
+            tiny.contains("7 of 9 dense workers") && tiny.contains(", 3 more)") && tiny.ends_with("for so little data"),
+            "{tiny}"
+        );
+        assert_eq!(told(&zipped, 1), None);
+        assert_eq!(told(&[file(100_000, true)], 2), None);
+        assert_eq!(told(&[file(9, false), file(9, false)], 2), None);
+        assert!(told(&[file(9, false), file(1, false)], 2).is_some());
+    }
+
+    #[test]
+    fn a_compressed_file_is_one_split_and_a_tiny_file_too() {
+        let plan = plan_splits(&[file(9 << 30, false), file(0, true), file(5, true)], 4, SHUFFLED);
         let expected = [SplitRange { file: 0, start: 0, end: 9 << 30 }, SplitRange { file: 2, start: 0, end: 5 }];
         assert_eq!(plan, expected);
+    }
+
+    /// Thousands of gigabytes for a plan once ended the coordinator.
+    #[test]
+    fn the_plan_of_any_files_is_small() {
+        let whole = [file(u64::MAX, true)];
+        assert_eq!(plan_splits(&whole, 1, SHUFFLED).len(), MOST_SPLITS);
+        let many = [(); 3].map(|()| file(u64::MAX, true));
+        let plan = plan_splits(&many, 1024, SHUFFLED);
+        assert!(plan.len() <= MOST_SPLITS + many.len(), "{} splits", plan.len());
+        assert_eq!((plan[0].start, plan[plan.len() - 1].end), (0, u64::MAX));
     }
 
     proptest! {
@@ -76,7 +263,7 @@ mod tests {
             files in prop::collection::vec((0_u64..3 << 30, any::<bool>()), 0..6), workers in 1_u32..9
         ) {
             let files: Vec<_> = files.into_iter().map(|(bytes, splittable)| file(bytes, splittable)).collect();
-            let plan = plan_splits(&files, workers);
+            let plan = plan_splits(&files, workers, SHUFFLED);
             let mut splits = plan.iter();
             for (index, data) in (0..).zip(&files) {
                 let mut covered = 0;
@@ -95,9 +282,20 @@ mod tests {
         #[test]
         fn no_split_is_larger_than_a_small_part_of_a_workers_share_unless_that_is_tiny(bytes in 1_u64..1 << 40, workers in 1_u32..9) {
             let share = (bytes / (u64::from(workers) * SPLITS_PER_WORKER)).max(LEAST_BYTES);
-            for split in plan_splits(&[file(bytes, true)], workers) {
-                prop_assert!(split.end - split.start <= share, "{split:?}");
+            let eighth = (bytes / (u64::from(workers) * SPLITS_OF_LITTLE)).max(TINY_BYTES);
+            for split in plan_splits(&[file(bytes, true)], workers, SplitOrder::AsInFiles) {
+                prop_assert!(split.end - split.start <= share.min(eighth), "{split:?}");
             }
+        }
+
+        #[test]
+        fn a_pass_deals_out_every_split_once_in_an_order_without_runs(seed: u64, pass in 0_u32..100) {
+            let found = order(SplitOrder::Shuffled { seed, window_rows: 9 }, pass, 256);
+            let neighbours = found.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
+            prop_assert!(neighbours < 20, "{} neighbours stay neighbours", neighbours);
+            let mut sorted = found;
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..256).collect::<Vec<_>>());
         }
     }
 }

@@ -43,6 +43,7 @@ impl Core {
         };
         let training = self.watch.since.map(|since| now.saturating_sub(since));
         status.warnings = warnings(&status, training.unwrap_or_default());
+        status.warnings.extend(self.uneven.clone().filter(|_| self.run.outcome().is_none()));
         status
     }
 

@@ -125,6 +125,7 @@ mod tests {
 
     fn config(apart: bool) -> CoreConfig {
         CoreConfig {
+            run: zagros_protocol::RunId(1),
             job: "test".to_owned(),
             servers: 1,
             workers: 2,
@@ -132,6 +133,7 @@ mod tests {
             buckets: 4,
             passes: 1,
             fixed_splits: false,
+            order: crate::SplitOrder::AsInFiles,
             apart,
             staleness: 4,
             checkpoint_every: None,

@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, Notice, Role, RunOutcome, Seat, plan_splits};
+use zagros_coordinator_core::{Core, CoreConfig, Notice, Role, RunOutcome, Seat, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
     Outcome, ReportEvaluationRequest,
 };
-use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
+use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
 
 const LEASE: Duration = Duration::from_secs(8);
 const PASSES: u32 = 2;
+const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
 /// One thing that happens. `usize` picks the seat, modulo their number.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +91,8 @@ struct World {
     ranges: BTreeSet<(u32, u32, u64, u64)>,
     range_of: BTreeMap<(u32, u64), (u32, u64, u64)>,
     finished: BTreeSet<Seat>,
+    /// Not heard for a lease: what they hold may be given to others.
+    silent: BTreeSet<Seat>,
     generation: u64,
     group: u64,
     /// Whose process is being replaced.
@@ -100,6 +103,7 @@ struct World {
 impl World {
     fn new(servers: u32, workers: u32, sizes: &[u64]) -> Self {
         let config = CoreConfig {
+            run: RunId(1),
             job: "simulation".to_owned(),
             servers,
             workers,
@@ -107,6 +111,7 @@ impl World {
             buckets: 16,
             passes: PASSES,
             fixed_splits: false,
+            order: ORDER,
             apart: false,
             staleness: 4,
             checkpoint_every: None,
@@ -129,6 +134,7 @@ impl World {
             ranges: BTreeSet::new(),
             range_of: BTreeMap::new(),
             finished: BTreeSet::new(),
+            silent: BTreeSet::new(),
             generation: 0,
             group: 0,
             replaced: None,
@@ -198,7 +204,7 @@ impl World {
                 assert_eq!(group.workers[group.rank as usize], seat.index);
                 assert_eq!(group.world, self.workers());
             }
-            Err(refusal) if refusal.kind == RefusalKind::Fenced => self.fence(seat, refusal.kind),
+            Err(refusal) if !refusal.message.contains("has finished") => self.refused(seat, refusal.kind),
             Err(refusal) => assert!(refusal.message.contains("has finished its part"), "{refusal}"),
         }
     }
@@ -261,8 +267,11 @@ impl World {
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
                 self.read_notices();
-                let other = self.holders.insert((pass, split.id), seat);
-                assert_eq!(other, None, "split {} of pass {pass} given to {seat} too", split.id);
+                let other = self.holders.get(&(pass, split.id)).copied();
+                assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
+                // One that has lost a split has lost them all.
+                self.holders.retain(|_, holder| Some(*holder) != other);
+                self.holders.insert((pass, split.id), seat);
                 assert!(!self.completed.contains(&(pass, split.id)), "a complete split is read again");
                 self.range_of.insert((pass, split.id), (split.file, split.start, split.end));
                 self.change(seat, |process| process.held.push((pass, split.id)));
@@ -273,7 +282,7 @@ impl World {
                 self.check_nothing_left(pass, seat);
                 self.change(seat, |process| process.pass = (pass + 1).min(PASSES - 1));
             }
-            Err(refusal) => self.fence(seat, refusal.kind),
+            Err(refusal) => self.refused(seat, refusal.kind),
         }
     }
 
@@ -293,7 +302,7 @@ impl World {
                 // The same call once more, as when its answer was lost.
                 self.core.complete(self.now, &request).expect("a repeated completion was refused");
             }
-            Err(refusal) => self.fence(seat, refusal.kind),
+            Err(refusal) => self.refused(seat, refusal.kind),
         }
     }
 
@@ -325,6 +334,15 @@ impl World {
         change(self.processes.get_mut(&seat).expect("no process at this seat"));
     }
 
+    /// One that was not heard for a lease asks again once its heartbeat is answered.
+    fn refused(&mut self, seat: Seat, kind: RefusalKind) {
+        if kind == RefusalKind::Unavailable {
+            assert!(self.silent.contains(&seat), "{seat} is asked to wait though it was heard");
+        } else {
+            self.fence(seat, kind);
+        }
+    }
+
     /// A process that is told it is fenced stops.
     fn fence(&mut self, seat: Seat, kind: RefusalKind) {
         assert_eq!(kind, RefusalKind::Fenced);
@@ -340,7 +358,11 @@ impl World {
     fn check_nothing_left(&self, pass: u32, seat: Seat) {
         let own = self.holders.iter().filter(|(key, holder)| key.0 == pass && **holder == seat).count();
         let done = self.completed.iter().filter(|key| key.0 == pass).count();
-        assert_eq!(own + done, plan_splits(&self.files, self.workers()).len(), "pass {pass} is not over for {seat}");
+        assert_eq!(
+            own + done,
+            plan_splits(&self.files, self.workers(), ORDER).len(),
+            "pass {pass} is not over for {seat}"
+        );
     }
 
     fn workers(&self) -> u32 {
@@ -353,13 +375,17 @@ impl World {
                 Notice::Lost { seat, silence, .. } => {
                     // Or it was replaced by one who knew better.
                     assert!(silence > LEASE || self.replaced == Some(seat));
+                    self.silent.insert(seat);
+                }
+                Notice::Back { seat } => assert!(self.silent.remove(&seat), "{seat} is back and was never gone"),
+                Notice::Joined { seat, .. } => {
+                    self.silent.remove(&seat);
                     self.holders.retain(|_, holder| *holder != seat);
                 }
-                Notice::Joined { seat, .. } => self.holders.retain(|_, holder| *holder != seat),
                 Notice::PassDone { pass } => {
                     let done = self.completed.iter().filter(|key| key.0 == pass).count();
                     // The completion that ended the pass is booked here after the call.
-                    assert_eq!(done, plan_splits(&self.files, self.workers()).len());
+                    assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
                 }
                 Notice::Stalled { gap } => panic!("the clock jumped by {gap:?}"),
                 _ => {}
@@ -386,12 +412,17 @@ impl World {
     }
 
     fn finish_if_done(&mut self, seat: Seat) {
-        let all = plan_splits(&self.files, self.workers()).len() * PASSES as usize;
+        let all = plan_splits(&self.files, self.workers(), ORDER).len() * PASSES as usize;
         let Some(process) = self.processes.get(&seat).filter(|_| seat.role == Role::DenseWorker) else { return };
         if self.completed.len() == all {
             let (member, epoch) = (process.member, process.epoch);
             let outcome = Outcome::Finished as i32;
-            self.core.leave(self.now, &LeaveRequest { member, epoch, outcome, reason: String::new() }).unwrap();
+            let goodbye = LeaveRequest { member, epoch, outcome, reason: String::new() };
+            if let Err(refusal) = self.core.leave(self.now, &goodbye) {
+                // Silent for so long that others completed its splits.
+                assert!(self.silent.contains(&seat), "{refusal}");
+                return self.refused(seat, refusal.kind);
+            }
             self.processes.remove(&seat);
             self.finished.insert(seat);
         }

@@ -1,6 +1,7 @@
 //! Rows cut into batches, optionally shuffled within windows.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use rand::RngCore;
 use rand_pcg::Pcg64;
@@ -31,11 +32,21 @@ impl BatchCutter {
 
     /// Adds rows. Their bytes are spread evenly; their completed splits go with the last of them.
     pub(crate) fn feed(&mut self, rows: &Batch) {
+        self.feed_by(rows, |batch, range| batch.append(rows, range));
+    }
+
+    /// Adds rows in this order, which is one of all of them.
+    fn feed_permuted(&mut self, rows: &Batch, order: &[usize]) {
+        self.feed_by(rows, |batch, range| batch.append_picked(rows, &order[range]));
+    }
+
+    /// Adds rows by `append`, which is told the batch and the positions of the rows that go to it.
+    fn feed_by(&mut self, rows: &Batch, append: impl Fn(&mut Batch, Range<usize>)) {
         let mut start = self.skip.min(rows.size as u64) as usize;
         self.skip -= start as u64;
         while start < rows.size {
             let end = rows.size.min(start + self.size - self.current.size);
-            self.current.append(rows, start..end);
+            append(&mut self.current, start..end);
             self.current.bytes += share(rows.bytes, end, rows.size) - share(rows.bytes, start, rows.size);
             if self.current.size == self.size {
                 let next = self.current.spacious_like();
@@ -48,6 +59,11 @@ impl BatchCutter {
         if rows.size == 0 {
             last.bytes += rows.bytes;
         }
+    }
+
+    /// Rows that it holds.
+    pub(crate) fn rows(&self) -> usize {
+        self.full.len() * self.size + self.current.size
     }
 
     /// A full batch.
@@ -107,15 +123,21 @@ impl Shuffler {
         self.windows.feed(rows);
         while let Some(window) = self.windows.take_full() {
             self.order.windows += 1;
-            out.feed(&window.pick(&self.order.permutation(window.size)));
+            out.feed_permuted(&window, &self.order.permutation(window.size));
         }
+    }
+
+    /// Whether so many rows are held, here or behind the windows in `out`, that one may be delivered: reading is a window
+    /// ahead of delivery, not a window behind it each time that one is used up.
+    pub(crate) fn is_ahead(&self, out: &BatchCutter) -> bool {
+        self.windows.rows() + out.rows() >= self.windows.size
     }
 
     /// The last window.
     pub(crate) fn finish(mut self, out: &mut BatchCutter) {
         self.order.windows += 1;
         for window in self.windows.finish() {
-            out.feed(&window.pick(&self.order.permutation(window.size)));
+            out.feed_permuted(&window, &self.order.permutation(window.size));
         }
     }
 }
@@ -152,7 +174,7 @@ mod tests {
         rows.labels = vec![0.0; size];
         rows.categorical[0].ids = (start..start + size).map(|sample| sample as u64).collect();
         rows.bytes = bytes;
-        rows.completes = completes.into_iter().map(|split| SplitEnd { split, rows: 0 }).collect();
+        rows.completes = completes.into_iter().map(|split| SplitEnd { split, rows: 0, bad_rows: 0 }).collect();
         rows
     }
 

@@ -29,6 +29,8 @@ pub struct SplitEnd {
     pub split: u64,
     /// Rows of the stream up to its last one, in the order of the files and counted from the first split's first.
     pub rows: u64,
+    /// Malformed rows of the split, which were skipped.
+    pub bad_rows: u64,
 }
 
 /// The ids of one categorical feature in a batch.
@@ -78,25 +80,21 @@ impl Batch {
         }
     }
 
-    /// The given samples of this batch, in that order; with its bytes and completed splits.
+    /// Adds samples of a batch of the same features in the given order; its bytes and completed splits stay behind.
     ///
     /// # Panics
     /// When there is no such sample.
-    #[must_use]
-    pub(crate) fn pick(&self, order: &[usize]) -> Self {
-        let width = self.numeric_width();
-        Self {
-            size: order.len(),
-            labels: order.iter().map(|sample| self.labels[*sample]).collect(),
-            numeric: order
-                .iter()
-                .flat_map(|sample| &self.numeric[sample * width..(sample + 1) * width])
-                .copied()
-                .collect(),
-            categorical: self.categorical.iter().map(|column| column.pick(order)).collect(),
-            groups: order.iter().filter_map(|sample| self.groups.get(*sample).copied()).collect(),
-            completes: self.completes.clone(),
-            bytes: self.bytes,
+    pub(crate) fn append_picked(&mut self, other: &Self, order: &[usize]) {
+        let width = other.numeric_width();
+        self.size += order.len();
+        self.labels.extend(order.iter().map(|sample| other.labels[*sample]));
+        for sample in order {
+            self.numeric.extend_from_slice(&other.numeric[sample * width..(sample + 1) * width]);
+        }
+        self.groups.extend(order.iter().filter_map(|sample| other.groups.get(*sample)));
+        assert_eq!(self.categorical.len(), other.categorical.len(), "batches of one stream have the same features");
+        for (column, from) in self.categorical.iter_mut().zip(&other.categorical) {
+            column.append_picked(from, order);
         }
     }
 
@@ -129,16 +127,15 @@ impl Ids {
         }
     }
 
-    fn pick(&self, order: &[usize]) -> Self {
-        if self.offsets.is_none() {
-            return Self { ids: order.iter().map(|sample| self.ids[*sample]).collect(), offsets: None };
-        }
-        let (mut ids, mut offsets) = (Vec::with_capacity(self.ids.len()), vec![0]);
+    fn append_picked(&mut self, other: &Self, order: &[usize]) {
+        let Some(offsets) = &mut self.offsets else {
+            self.ids.extend(order.iter().map(|sample| other.ids[*sample]));
+            return;
+        };
         for sample in order {
-            ids.extend_from_slice(self.of(*sample));
-            offsets.push(ids.len() as u32);
+            self.ids.extend_from_slice(other.of(*sample));
+            offsets.push(self.ids.len() as u32);
         }
-        Self { ids, offsets: Some(offsets) }
     }
 
     /// Keeps the first `samples` samples.
@@ -206,9 +203,10 @@ mod tests {
     proptest! {
         #[test]
         fn picking_takes_whole_samples(order in prop::collection::vec(0_usize..30, 0..50)) {
-            let (batch, mut expected) = (numbered(0..30), numbered(0..0));
+            let (batch, mut expected, mut found) = (numbered(0..30), numbered(0..2), numbered(0..2));
             order.iter().for_each(|sample| expected.append(&batch, *sample..sample + 1));
-            prop_assert_eq!(batch.pick(&order), expected);
+            found.append_picked(&batch, &order);
+            prop_assert_eq!(found, expected);
         }
 
         #[test]

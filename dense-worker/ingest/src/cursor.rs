@@ -82,7 +82,7 @@ mod tests {
     use crate::{BatchStream, Part, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
-        let options = StreamOptions { part: Part::All, pass: 3, start, cancel: Arc::default() };
+        let options = StreamOptions { part: Part::Train, pass: 3, start, cancel: Arc::default() };
         BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
@@ -107,7 +107,10 @@ mod tests {
         let mut cursor = Cursor::new(StreamStart::default(), 0);
         let batch = |size, completes: &[(u64, u64)]| Batch {
             size,
-            completes: completes.iter().map(|(split, rows)| SplitEnd { split: *split, rows: *rows }).collect(),
+            completes: completes
+                .iter()
+                .map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0 })
+                .collect(),
             ..Batch::default()
         };
         assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![4, 5, 6], start: StreamStart::default() });

@@ -1,6 +1,6 @@
 //! From splits to batches.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,6 +51,8 @@ pub struct StreamStats {
     pub rows: u64,
     /// Malformed rows of the wanted part, skipped.
     pub bad_rows: u64,
+    /// Rows of other parts, skipped.
+    pub other_rows: u64,
     /// Bytes of files read (compressed ones where they are compressed).
     pub bytes: u64,
     /// Processor time of the reading and parsing threads, seconds.
@@ -70,6 +72,8 @@ pub struct BatchStream {
     cutter: Option<BatchCutter>,
     last: VecDeque<Batch>,
     bad: BadBudget,
+    /// Of the split that is being read.
+    bad_in_split: u64,
     stats: StreamStats,
     seen: Seen,
     part: Part,
@@ -79,8 +83,9 @@ pub struct BatchStream {
 #[derive(Debug, Default)]
 struct Seen {
     files: Vec<PathBuf>,
+    /// Bytes read of each file before the first row.
+    read: HashMap<PathBuf, u64>,
     a_whole_file: bool,
-    other_part: u64,
 }
 
 impl BatchStream {
@@ -102,7 +107,9 @@ impl BatchStream {
         let sink = BatchSink::new(&job.features);
         let order = Order { seed: job.train.seed, pass, windows, skip: drop };
         let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
-        let shuffler = (job.data.shuffle_rows > 0).then(|| shuffle(job.data.shuffle_rows));
+        // What is only scored needs no order.
+        let shuffles = part == Part::Train && job.data.shuffle_rows > 0;
+        let shuffler = shuffles.then(|| shuffle(job.data.shuffle_rows));
         // Rows that are not shuffled go to the cutter as they come.
         let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
         let cutter = BatchCutter::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
@@ -113,6 +120,7 @@ impl BatchStream {
             cutter: Some(cutter),
             last: VecDeque::new(),
             bad: BadBudget::new(job.data.max_bad_rows, LISTED),
+            bad_in_split: 0,
             stats: StreamStats::default(),
             seen: Seen::default(),
             part,
@@ -127,7 +135,8 @@ impl BatchStream {
 
     fn advance(&mut self) -> Result<Option<Batch>, IngestError> {
         while let Some(cutter) = &mut self.cutter {
-            if let Some(batch) = cutter.take_settled() {
+            let is_ahead = self.shuffler.as_ref().is_none_or(|shuffler| shuffler.is_ahead(cutter));
+            if let Some(batch) = is_ahead.then(|| cutter.take_settled()).flatten() {
                 return Ok(Some(batch));
             }
             match self.pipeline.next()? {
@@ -139,14 +148,19 @@ impl BatchStream {
     }
 
     fn take(&mut self, mut parcel: Parcel<BatchSink>) -> Result<(), IngestError> {
-        self.seen.note(&parcel);
+        self.seen.note(&parcel, self.stats.rows);
         self.bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
         self.stats.rows += parcel.outcome.rows;
         self.stats.bad_rows = self.bad.count();
+        self.stats.other_rows += parcel.outcome.other_part;
         self.stats.bytes += parcel.bytes;
+        self.bad_in_split += parcel.outcome.bad.count;
         let rows = &mut parcel.sink.rows;
         rows.bytes = parcel.bytes;
-        rows.completes.extend(parcel.completes.map(|split| SplitEnd { split, rows: self.stats.rows }));
+        if let Some(split) = parcel.completes {
+            let bad_rows = std::mem::take(&mut self.bad_in_split);
+            rows.completes.push(SplitEnd { split, rows: self.stats.rows, bad_rows });
+        }
         match (&mut self.shuffler, &mut self.cutter) {
             (Some(shuffler), Some(cutter)) => shuffler.feed(rows, cutter),
             (None, Some(cutter)) => cutter.feed(rows),
@@ -162,7 +176,7 @@ impl BatchStream {
             shuffler.finish(&mut cutter);
         }
         if self.stats.rows == 0 && self.seen.a_whole_file {
-            return Err(self.seen.no_rows(self.bad.count(), self.part));
+            return Err(self.seen.no_rows(self.stats.other_rows + self.stats.bad_rows, self.part));
         }
         self.last = cutter.finish();
         Ok(())
@@ -183,16 +197,20 @@ impl Iterator for BatchStream {
 }
 
 impl Seen {
-    fn note<S>(&mut self, parcel: &Parcel<S>) {
+    fn note<S>(&mut self, parcel: &Parcel<S>, rows: u64) {
+        if rows > 0 {
+            return;
+        }
         let path = &parcel.layout.path;
         if self.files.last() != Some(path) && self.files.len() <= NAMED {
             self.files.push(path.clone());
         }
-        self.a_whole_file |= parcel.is_whole_file;
-        self.other_part += parcel.outcome.other_part;
+        let read = self.read.entry(path.clone()).or_default();
+        *read += parcel.bytes;
+        self.a_whole_file |= parcel.is_whole_file || *read >= parcel.layout.bytes;
     }
 
-    fn no_rows(&self, bad: u64, part: Part) -> IngestError {
+    fn no_rows(&self, rows: u64, part: Part) -> IngestError {
         let mut names: Vec<_> = self.files.iter().take(NAMED).map(|path| path.display().to_string()).collect();
         if self.files.len() > NAMED {
             names.push("…".into());
@@ -203,7 +221,7 @@ impl Seen {
             Part::Validation => "validation",
             Part::All => "whole",
         };
-        IngestError::NoRows { files: names.join(", "), rows: self.other_part + bad, part }
+        IngestError::NoRows { files: names.join(", "), rows, part }
     }
 }
 
@@ -250,7 +268,7 @@ mod tests {
         let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
         assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
         assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
-        assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20 }]);
+        assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0 }]);
         let stats = stream.stats();
         assert_eq!((stats.rows, stats.bad_rows, stats.bytes), (20, 0, infos[0].bytes));
         assert!(stats.cpu_seconds > 0.0);
@@ -306,11 +324,54 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_rows_is_an_error_in_several_splits_too() {
+        let text = "click,age,city,tags\n\n\n\n\n";
+        let (_folder, path) = fixture::file(text);
+        let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
+        let read = |tasks| batches(&fixture::delimited(|_| ()), Part::Train, tasks, 64);
+        let error = read(vec![task(1, 21, 24), task(0, 0, 21)]).unwrap_err().to_string();
+        assert!(error.contains("data.txt: no rows, at most empty lines"), "{error}");
+        assert_eq!(read(vec![task(1, 21, 24)]).unwrap().len(), 1, "the rest of the file may have rows");
+    }
+
+    #[test]
+    fn malformed_rows_are_counted_by_split() {
+        let text = criteo_text(3) + "bad\n" + &criteo_text(2) + "bad\nbad\n";
+        let (_folder, path) = fixture::file(&text);
+        let mut job = fixture::criteo();
+        job.data.max_bad_rows = 3;
+        let border = criteo_text(3).len() as u64 + 5;
+        let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
+        let found = batches(&job, Part::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 64).unwrap();
+        let ends: Vec<_> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.bad_rows).collect();
+        assert_eq!(ends, [1, 2]);
+    }
+
+    /// Training would wait each time that a window is used up.
+    #[test]
+    fn reading_is_ahead_of_delivery_by_a_window_of_rows() {
+        let (_folder, path) = fixture::file(criteo_text(4_000));
+        let mut job = fixture::criteo();
+        job.data.shuffle_rows = 400;
+        let mut stream =
+            BatchStream::open_in_blocks(&job, options(Part::Train), Dealt::new(whole(&path)), 512).unwrap();
+        let mut delivered = 0;
+        while delivered < 3_000 {
+            delivered += stream.next().unwrap().unwrap().size as u64;
+            let ahead = stream.stats().rows - delivered;
+            assert!((392..420).contains(&ahead), "{ahead} rows ahead after {delivered}");
+        }
+    }
+
+    #[test]
     fn a_split_without_rows_still_completes() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         let inside_the_header = SplitTask { id: 5, path, start: 0, end: 3 };
         let batches = batches(&fixture::delimited(|_| ()), Part::Train, vec![inside_the_header], 64).unwrap();
-        assert_eq!((batches[0].size, batches[0].completes.as_slice()), (0, &[SplitEnd { split: 5, rows: 0 }][..]));
+        assert_eq!(
+            (batches[0].size, batches[0].completes.as_slice()),
+            (0, &[SplitEnd { split: 5, rows: 0, bad_rows: 0 }][..])
+        );
     }
 
     #[test]
@@ -336,7 +397,7 @@ mod tests {
         let mut job = fixture::criteo();
         job.data.shuffle_rows = 40;
         let read = |pass| {
-            let options = StreamOptions { pass, ..options(Part::All) };
+            let options = StreamOptions { pass, ..options(Part::Train) };
             let stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
             samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
         };

@@ -81,6 +81,17 @@ impl ModelChoice {
         self.choice.as_ref().is_some_and(Choice::is_over)
     }
 
+    /// Deletes the states that were kept.
+    ///
+    /// # Errors
+    /// When a folder cannot be deleted.
+    pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
+        match &mut self.checkpoints {
+            Some(checkpoints) => checkpoints.delete_all().await,
+            None => Ok(()),
+        }
+    }
+
     /// Why training ended and which state is the model.
     pub(crate) fn message(&self) -> Option<&str> {
         self.message.as_deref()
@@ -156,13 +167,10 @@ impl Trainer {
             (Some(_), false) => Fate::Scored,
         });
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
-        if let (Some(state), Some(checkpoints)) = (state, checkpoints) {
-            if state.step != self.tracker.steps_of_all() {
-                checkpoints.restore(state.step, &self.dense, &self.client.servers()).await?;
-            }
-            if !self.job.output.save_model {
-                checkpoints.delete_all().await?;
-            }
+        if let (Some(state), Some(checkpoints)) = (state, checkpoints)
+            && state.step != self.tracker.steps_of_all()
+        {
+            checkpoints.restore(state.step, &self.dense, &self.client.servers()).await?;
         }
         let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
         self.observer.on(&Event::Chosen { step, message: message.clone() });

@@ -7,6 +7,8 @@ mod choice;
 mod completer;
 mod conclude;
 mod evaluate;
+mod label_runs;
+mod manifest;
 mod meeting;
 mod passes;
 mod peers;
@@ -25,6 +27,7 @@ mod train;
 mod worker;
 
 pub use evaluate::Evaluate;
-pub use resume::{LastRun, ResumePoint};
-pub use saved_model::{JOB, MANIFEST, Manifest};
+pub use manifest::{FileRecord, MANIFEST, Manifest};
+pub use resume::{Earlier, LastRun, ResumePoint};
+pub use saved_model::JOB;
 pub use worker::{Input, Worker};

@@ -203,7 +203,10 @@ impl Trainer {
         self.drain(pass).await?;
         self.tracker.pause();
         if let Some(reader) = reader {
-            reader.finish(self.job.cluster.patience).await?;
+            let stats = reader.finish(self.job.cluster.patience).await?;
+            if stats.rows == 0 {
+                self.untrained_rows += stats.bad_rows + stats.other_rows;
+            }
         }
         Ok(end)
     }

@@ -97,7 +97,7 @@ mod tests {
         deal.send_modify(|dealt| dealt.push(task(2)));
         let batch = |size, ends: &[(u64, u64)]| Batch {
             size,
-            completes: ends.iter().map(|(split, rows)| SplitEnd { split: *split, rows: *rows }).collect(),
+            completes: ends.iter().map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0 }).collect(),
             ..Batch::default()
         };
         assert_eq!(stream.advance(&mut batch(4, &[(1, 3)])), [1]);

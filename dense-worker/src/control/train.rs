@@ -13,6 +13,7 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
+use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
 use super::peers::Peers;
 use super::regroup::Unsettled;
@@ -44,6 +45,8 @@ pub(crate) struct Trainer {
     pub(crate) splits: Splits,
     pub(crate) held_out: HeldOutParts,
     pub(crate) tracker: Tracker,
+    /// Of the rows that this worker trains on.
+    pub(crate) label_runs: LabelRuns,
     /// How this worker meets the others of a run of several.
     pub(crate) rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Them, once it has.
@@ -206,10 +209,7 @@ impl Trainer {
     /// Splits without a training row are nothing to stop for, once some had rows.
     fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
         match fetched.transpose() {
-            Err(WorkerError::Ingest(IngestError::NoRows { rows, .. })) if self.may_be_without_rows() => {
-                self.untrained_rows += rows;
-                Ok(None)
-            }
+            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
             fetched => fetched,
         }
     }
@@ -234,13 +234,20 @@ impl Trainer {
             return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
-        let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
+        let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        let step = self.row_step(seq);
+        self.pushes.start(Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(made)
+    }
+
+    /// What rows take for the step of a batch that is about to be pushed. Where workers step together it is the run's own
+    /// count, the same for all of them however late each one came; else the worker's own, which is that of its batches.
+    pub(super) fn row_step(&self, seq: u64) -> u64 {
+        if self.is_apart() { seq } else { self.tracker.steps }
     }
 
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
@@ -268,6 +275,9 @@ impl Trainer {
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
+        if let Some(long) = self.label_runs.add(step.labels) {
+            tracing::warn!("{long}");
+        }
         let report = self.tracker.stepped(step);
         self.metrics.steps.inc();
         self.metrics.samples.inc_by(step.labels.len() as u64);
@@ -277,7 +287,12 @@ impl Trainer {
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
         let stages = self.metrics.stage_seconds();
-        self.membership.set_progress(progress(&report, self.cutter.newest(), so_far, &stages));
+        let batch = self.next_seq;
+        // Read inside: a checkpoint that becomes complete meanwhile is told after this, or is in it.
+        self.membership.update_progress(|told| {
+            let progress = progress(&report, self.cutter.newest(), so_far, &stages);
+            *told = control::Progress { batch, ..progress };
+        });
         self.observer.on(&Event::Step(report));
     }
 

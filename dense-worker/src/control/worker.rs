@@ -22,6 +22,7 @@ use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
+use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
 use super::passes::paths;
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
@@ -228,21 +229,27 @@ impl Worker {
         };
         // From now on nobody is needed but for what this worker still does alone.
         trainer.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
+        self.leave_behind(&mut trainer, outcome).await
+    }
+
+    /// Model, summary, and only then no checkpoints any more: until all else is durable, they are what the same command
+    /// goes on from (invariant CK-5).
+    async fn leave_behind(&self, trainer: &mut Trainer, outcome: Outcome) -> Result<Summary, WorkerError> {
         // What was measured is kept even where the model cannot be.
         let saved = match trainer.pull_weights().await {
-            Ok(()) => self.save(&trainer, outcome).await,
+            Ok(()) => self.save(trainer, outcome).await,
             Err(lost) => Err(lost),
         };
-        let model = saved.as_ref().ok().cloned().flatten();
-        let summary = summarise(&trainer, outcome, model).await;
+        let summary = summarise(trainer, outcome, &saved).await;
         let written = match &summary {
             Ok(summary) => self.write(summary).await,
             Err(_) => Ok(()),
         };
-        if outcome == Outcome::Finished && saved.is_ok() {
-            trainer.forget_cuts().await;
+        let summary = saved.and(written).and(summary)?;
+        if summary.complete {
+            trainer.delete_checkpoints().await;
         }
-        saved.and(written).and(summary)
+        Ok(summary)
     }
 
     async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
@@ -290,6 +297,7 @@ impl Worker {
         Ok(Trainer {
             pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
+            label_runs: LabelRuns::default(),
             rendezvous: self.rendezvous.clone(),
             peers: None,
             indices: Vec::new(),
@@ -336,7 +344,12 @@ impl Worker {
     }
 }
 
-async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -> Result<Summary, WorkerError> {
+/// `saved` says where the model is, or that it could not be saved.
+async fn summarise(
+    trainer: &Trainer,
+    outcome: Outcome,
+    saved: &Result<Option<String>, WorkerError>,
+) -> Result<Summary, WorkerError> {
     let (rows, table_bytes) = describe(trainer).await?;
     let tracker = &trainer.tracker;
     let seconds = tracker.seconds();
@@ -344,6 +357,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -
     let recent = tracker.recent();
     Ok(Summary {
         outcome,
+        complete: outcome == Outcome::Finished && saved.is_ok(),
         steps: tracker.steps_of_all(),
         skipped_steps: tracker.skipped_steps(),
         samples: tracker.samples_of_all(),
@@ -354,7 +368,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -
         evaluation,
         validation,
         model_step: trainer.model_age().0,
-        model,
+        model: saved.as_ref().ok().cloned().flatten(),
         choice: trainer.model.message().map(str::to_owned),
         recent,
         passes: trainer.of_passes.clone(),

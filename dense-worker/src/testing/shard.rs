@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use zagros_embedding_client::Shard;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
+    DescribeRequest, DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{Bags, encode_values};
@@ -28,6 +28,8 @@ pub(crate) struct FakeShard {
     first_bad_push: Option<u64>,
     hangs: bool,
     cannot_save: bool,
+    /// Position among the servers.
+    index: u32,
 }
 
 impl FakeShard {
@@ -46,6 +48,10 @@ impl FakeShard {
     /// Never answers a lookup.
     pub(crate) fn hanging(self) -> Self {
         Self { hangs: true, ..self }
+    }
+
+    pub(crate) fn at(self, index: u32) -> Self {
+        Self { index, ..self }
     }
 
     pub(crate) fn failing_to_save(self) -> Self {
@@ -110,7 +116,8 @@ impl Shard for FakeShard {
     }
 
     fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let saved = SaveResponse { files: vec!["rows.zrows".to_owned()], rows: 1, ..SaveResponse::default() };
+        let file = FileDigest { name: format!("rows-{}.zrows", self.index), ..FileDigest::default() };
+        let saved = SaveResponse { files: vec![file], rows: 1, ..SaveResponse::default() };
         let disk_full = Refusal::new(RefusalKind::Internal, "disk full");
         ready(if self.cannot_save { Err(disk_full) } else { Ok(saved) }).boxed()
     }

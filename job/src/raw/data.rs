@@ -51,11 +51,11 @@ pub(crate) struct Data {
     #[serde(default)]
     #[schemars(range(max = 1024))]
     pub(crate) threads: usize,
-    /// Rows in the window that training rows are shuffled in, seeded by `train.seed`; they are held in memory.
-    /// 0 keeps the order of the file.
-    #[serde(default)]
+    /// Rows in the window that training rows are shuffled in; they are held in memory. Each epoch also reads the parts of
+    /// the files in another order. Both depend on `train.seed` and the epoch alone. 0 keeps the order of the files.
+    /// Default: 32768, less where a row has so many features that the window would exceed 32 MiB.
     #[schemars(range(max = 100_000_000))]
-    pub(crate) shuffle_rows: usize,
+    pub(crate) shuffle_rows: Option<usize>,
 }
 
 /// Layout of a line.

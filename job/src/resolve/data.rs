@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::raw;
-use crate::spec::{Data, Delimited, Format, TestPart, ValidationPart};
+use crate::spec::{Data, Delimited, Features, Format, TestPart, ValidationPart, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -23,8 +23,25 @@ pub(super) fn columns(raw: &raw::Data) -> Option<Vec<String>> {
     }
 }
 
+/// Rows of a shuffle window, unless the job says otherwise: many batches, and read within a fraction of a second.
+const SHUFFLE_ROWS: usize = 32_768;
+/// Memory that such a window may take.
+const SHUFFLE_BYTES: usize = 32 << 20;
+/// Values that a multi-valued feature is taken to have.
+const VALUES: usize = 64;
+
+/// Rows of the shuffle window of a job that names none.
+fn shuffle_rows(features: &Features) -> usize {
+    let ids = features.categorical.iter().map(|feature| match feature.values {
+        Values::One => 1,
+        Values::Many { .. } => VALUES,
+    });
+    let row = 8 * ids.sum::<usize>() + 4 * features.numeric.len() + 4;
+    SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
+}
+
 impl Resolver<'_> {
-    pub(super) fn data(&mut self, raw: &raw::Data) -> Data {
+    pub(super) fn data(&mut self, raw: &raw::Data, features: &Features) -> Data {
         Data {
             format: self.format(raw),
             train: self.paths("data.train", &raw.train),
@@ -33,7 +50,7 @@ impl Resolver<'_> {
             max_bad_rows: raw.max_bad_rows,
             max_line_bytes: raw.max_line_bytes,
             threads: if raw.threads == 0 { self.context.threads.parse } else { raw.threads },
-            shuffle_rows: raw.shuffle_rows,
+            shuffle_rows: raw.shuffle_rows.unwrap_or_else(|| shuffle_rows(features)),
         }
     }
 
@@ -214,6 +231,21 @@ mod tests {
         let text = "[data]\nformat = 'delimited'\ntrain = 'a.csv'\n[model]\nkind = 'ffnn'\n";
         let Format::Delimited(layout) = job(text, FEATURES).data.format else { panic!("not delimited") };
         assert!(layout.header && layout.columns.is_empty());
+    }
+
+    #[test]
+    fn rows_are_shuffled_in_a_window_of_bounded_memory_unless_the_job_says_otherwise() {
+        assert_eq!(job(CRITEO, "").data.shuffle_rows, 32_768);
+        assert_eq!(job(CRITEO, "shuffle_rows = 0\n").data.shuffle_rows, 0);
+        assert_eq!(job(CRITEO, "shuffle_rows = 5\n").data.shuffle_rows, 5);
+        let tags = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }]\n";
+        assert_eq!(job(DELIMITED, tags).data.shuffle_rows, 32_768);
+        let columns: Vec<String> = (0..10).map(|index| format!("'t{index}'")).collect();
+        let wide = DELIMITED.replace("'y'", &format!("'y', {}", columns.join(", ")));
+        let tag = |column: &String| format!("{{ column = {column}, separator = '|' }}");
+        let tags: Vec<_> = columns.iter().map(tag).collect();
+        let features = format!("[features]\nlabel = 'y'\ncategorical = [{}]\n", tags.join(", "));
+        assert_eq!(job(&wide, &features).data.shuffle_rows, (32 << 20) / (10 * 64 * 8 + 4));
     }
 
     #[test]

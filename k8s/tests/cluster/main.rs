@@ -5,6 +5,7 @@
 mod api;
 mod checks;
 mod clock;
+mod edits;
 mod faults;
 mod lives;
 mod load;

@@ -309,7 +309,9 @@ impl World {
                     self.delete(&pod_place);
                 }
             } else if pod["metadata"]["finalizers"].is_array() {
-                let code = pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"].as_i64();
+                let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
+                let of_role = statuses.iter().find(|one| one["name"] == pod["metadata"]["labels"]["zagros.dev/role"]);
+                let code = of_role.and_then(|one| one["state"]["terminated"]["exitCode"].as_i64());
                 let is_disrupted = pod["status"]["conditions"].to_string().contains("DisruptionTarget");
                 pod["metadata"].as_object_mut().unwrap().remove("finalizers");
                 self.write(&pod_place, pod);
@@ -335,15 +337,16 @@ impl World {
         let ready = json!({"type": "Ready", "status": if stuck.is_some() { "False" } else { "True" }});
         let since = self.now().to_string();
         let mut conditions = json!([ready, {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]);
-        let mut containers = json!([container(json!({"running": {}}))]);
+        let role = &owner["spec"]["template"]["metadata"]["labels"]["zagros.dev/role"];
+        let mut statuses = containers(role, json!({"running": {}}));
         match stuck {
             Some(("Unschedulable", message)) => {
                 conditions[1] =
                     json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
-                containers = json!([]);
+                statuses = json!([]);
             }
             Some((reason, message)) => {
-                containers = json!([container(json!({"waiting": {"reason": reason, "message": message}}))]);
+                statuses = containers(role, json!({"waiting": {"reason": reason, "message": message}}));
             }
             None => {}
         }
@@ -365,7 +368,7 @@ impl World {
             "status": {
                 "phase": if stuck.is_some() { "Pending" } else { "Running" },
                 "conditions": conditions,
-                "containerStatuses": containers,
+                "containerStatuses": statuses,
             },
         })
     }
@@ -431,7 +434,7 @@ fn end(pod: &mut Value, code: i32, now: &str) {
     let ended = json!({"terminated": {
         "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
     }});
-    pod["status"]["containerStatuses"] = json!([container(ended)]);
+    pod["status"]["containerStatuses"] = containers(&pod["metadata"]["labels"]["zagros.dev/role"], ended);
     pod["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
     for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
         if condition["type"] == "Ready" {
@@ -440,8 +443,16 @@ fn end(pod: &mut Value, code: i32, now: &str) {
     }
 }
 
-fn container(state: Value) -> Value {
-    json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+/// Statuses of a pod's containers: the role's, after that of a sidecar which a mesh put first.
+fn containers(role: &Value, state: Value) -> Value {
+    json!([
+        container("istio-proxy", json!({"terminated": {"exitCode": 2, "reason": "Error"}})),
+        container(role.as_str().unwrap(), state)
+    ])
+}
+
+fn container(name: &str, state: Value) -> Value {
+    json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> Key {

@@ -12,6 +12,7 @@ const FINGERPRINT: u64 = 0xfeed;
 
 fn core(servers: u32, workers: u32) -> Core {
     Core::new(CoreConfig {
+        run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
         workers,
@@ -19,6 +20,7 @@ fn core(servers: u32, workers: u32) -> Core {
         buckets: 64,
         passes: 2,
         fixed_splits: false,
+        order: SplitOrder::AsInFiles,
         apart: false,
         staleness: 4,
         checkpoint_every: None,
@@ -33,7 +35,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn request(seat: Seat, incarnation: u64) -> JoinRequest {
-    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 << 20, splittable: true };
+    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 * 512, splittable: true };
     let is_worker = seat.role == Role::DenseWorker;
     JoinRequest {
         role: seat.role.to_wire(),
@@ -132,13 +134,10 @@ fn workers_must_read_the_same_files() {
     other.files[0].bytes += 1;
     let refusal = core.join(at(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
-    assert!(
-        refusal.message.contains("train.txt (3145729 bytes) where that has train.txt (3145728 bytes)"),
-        "{refusal}"
-    );
+    assert!(refusal.message.contains("train.txt (1537 bytes) where that has train.txt (1536 bytes)"), "{refusal}");
     other.files.insert(0, request(Seat::worker(0), 1).files[0].clone());
     let refusal = core.join(at(0), &other).unwrap_err();
-    assert!(refusal.message.contains("train.txt (3145729 bytes) where that has nothing"), "{refusal}");
+    assert!(refusal.message.contains("train.txt (1537 bytes) where that has nothing"), "{refusal}");
     join(&mut core, 0, Seat::worker(1));
 }
 
@@ -240,17 +239,49 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
 fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     let (mut core, server, worker) = running();
     let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
-    assert_eq!((first.file, first.start, first.end), (0, 0, 1 << 20));
+    assert_eq!((first.file, first.start, first.end), (0, 0, 512));
     for second in [4, 8, 12] {
         beat(&mut core, second, &server).unwrap();
     }
     assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }]));
     let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits: vec![first.id] };
-    assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Fenced);
+    assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = core.join(at(12), &request(Seat::worker(0), 2)).unwrap();
     let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };
     assert_eq!(again, first);
     assert_eq!(assign(&mut core, 12, &worker, 0).unwrap_err().kind, RefusalKind::Fenced);
+}
+
+/// As when a link to the coordinator was down for longer than a lease.
+#[test]
+fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() {
+    let (mut core, server, worker) = running();
+    let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
+    for second in (4..=36).step_by(4) {
+        beat(&mut core, second, &server).unwrap();
+    }
+    assert_eq!(assign(&mut core, 36, &worker, 0).unwrap_err().kind, RefusalKind::Unavailable);
+    core.take_notices();
+    beat(&mut core, 37, &worker).unwrap();
+    assert_eq!(core.take_notices(), [Notice::Back { seat: Seat::worker(0) }]);
+    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits: vec![first.id] };
+    core.complete(at(37), &complete).unwrap();
+}
+
+/// Invariants SP-1 and MB-1.
+#[test]
+fn a_silent_worker_whose_splits_others_read_is_fenced() {
+    let mut core = core(1, 2);
+    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    while let Work::Split(_) = assign(&mut core, 0, &ada, 0).unwrap() {}
+    for second in (4..=12).step_by(4) {
+        beat(&mut core, second, &bob).unwrap();
+    }
+    let Work::Split(stolen) = assign(&mut core, 12, &bob, 0).unwrap() else { panic!("no split") };
+    assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
+    assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
+    let complete = CompleteRequest { member: ada.member, epoch: ada.epoch, pass: 0, splits: vec![stolen.id] };
+    assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
 
 /// Invariant WT-1: servers and coordinator do not wait for ever for a worker that was killed.
@@ -293,6 +324,23 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     assert!(matches!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(own) if own.id == 1));
     assert_eq!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(first));
     assert_eq!(core.outcome(), None, "the other worker has not finished");
+}
+
+/// One of two workers trained alone on a compressed file, and nobody was told.
+#[test]
+fn workers_without_data_are_told_in_the_log_and_the_status_until_the_end() {
+    let mut core = core(1, 2);
+    join(&mut core, 0, Seat::server(0));
+    let mut zipped = request(Seat::worker(0), 1);
+    zipped.files[0].splittable = false;
+    let worker = core.join(at(0), &zipped).unwrap();
+    let notices = core.take_notices();
+    let told = notices.iter().find_map(|notice| matches!(notice, Notice::Uneven { .. }).then(|| notice.to_string()));
+    let told = told.expect("nobody was told");
+    assert!(told.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"), "{told}");
+    assert_eq!(core.status(at(1)).warnings, [told]);
+    leave(&mut core, &worker, Outcome::Failed, "").unwrap();
+    assert!(core.status(at(2)).warnings.is_empty());
 }
 
 #[test]

@@ -6,6 +6,9 @@
 
 use std::io::{self, Read};
 
+/// Read behind the end of a split, where the end of its last line is: a line of usual length.
+const LINE_END: u64 = 4 << 10;
+
 /// Sizes of a cut.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -46,6 +49,12 @@ impl<R: Read> LineCutter<R> {
         &self.source
     }
 
+    /// How much to read at a time: a block, or what is left of the split and the end of its last line.
+    fn portion(&self) -> usize {
+        let owned = self.end.saturating_sub(self.at).saturating_add(LINE_END);
+        usize::try_from(owned).unwrap_or(usize::MAX).min(self.limits.block_bytes)
+    }
+
     /// Skips to one past the next line end.
     pub(crate) fn skip_line(&mut self) -> io::Result<()> {
         loop {
@@ -60,7 +69,8 @@ impl<R: Read> LineCutter<R> {
                 return Ok(());
             }
             let mut chunk = std::mem::take(&mut self.carry);
-            self.fill(&mut chunk, self.limits.block_bytes)?;
+            let portion = self.portion();
+            self.fill(&mut chunk, portion)?;
             self.carry = chunk;
         }
     }
@@ -73,7 +83,7 @@ impl<R: Read> LineCutter<R> {
             return Ok(false);
         }
         block.append(&mut self.carry);
-        let mut wanted = self.limits.block_bytes.max(block.len() + 1);
+        let mut wanted = self.portion().max(block.len() + 1);
         loop {
             self.fill(block, wanted)?;
             if let Some(length) = self.length_of_whole_lines(block) {

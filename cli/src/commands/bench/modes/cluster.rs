@@ -37,7 +37,8 @@ pub(super) async fn run(job: &Job, line: Line) -> Result<Ran, Failure> {
     let run = RunFolder::create(&job).or_internal()?;
     let patience = job.cluster.patience;
     let outlet = Outlet { silent: true, ..Outlet::default() };
-    let plan = Plan { job_file: &job_file, sets: &[], folder: run.path(), patience, quiet: true, outlet };
+    let (folder, resume) = (run.path(), false);
+    let plan = Plan { job_file: &job_file, sets: &[], folder, patience, resume, quiet: true, outlet };
     let before = cpu_time_of_children();
     let mut supervisor = Supervisor::new(patience);
     let ended = train(&plan, &job, line, &mut supervisor).await;
