@@ -21,6 +21,7 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros up examples/quickstart.toml --watch    the same, shown on the terminal
+  zagros status                                 how it is doing
   zagros logs --follow                          what its processes say
   zagros eval runs/quickstart-…                 score the test part with a saved model
   zagros report runs/quickstart-…               write the run's page anew, also of a run that failed
@@ -108,6 +109,9 @@ pub(crate) struct TrainArgs {
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Print the plan and the memory that its processes need together, and stop.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) dry_run: bool,
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]
     pub(crate) servers: Option<u32>,

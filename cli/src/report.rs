@@ -89,6 +89,7 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
         ExitClass::Data => Exit::Data,
         ExitClass::Cluster => Exit::Cluster,
         ExitClass::Diverged => Exit::Diverged,
+        ExitClass::Fenced => Exit::Fenced,
         ExitClass::Interrupted => interrupted(signals),
         ExitClass::Usage => Exit::Usage,
         ExitClass::Storage => Exit::Storage,

@@ -2,7 +2,7 @@
 
 use zagros_dense_worker::{Earlier, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Change, Job};
-use zagros_shell::{Exit, Failure, check_folders, err};
+use zagros_shell::{Exit, Failure, check_folders, note};
 
 /// What is wanted of earlier runs of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Start {
 fn tell_changes(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
     let changed = check(job, point)?;
     if !changed.is_empty() {
-        err!("changed since step {}:{}", point.step(), list(&changed));
+        note!("changed since step {}:{}", point.step(), list(&changed));
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ fn tell_other_run(job: &Job, point: &ResumePoint) {
         true => "--resume goes on with that run and these values",
         false => "what that run has learned would mean something else",
     };
-    err!("a new run: the interrupted one (step {step}, {place}) learned otherwise; {help}:{}", list(&changes));
+    note!("a new run: the interrupted one (step {step}, {place}) learned otherwise; {help}:{}", list(&changes));
 }
 
 /// What has changed since and may; refuses what may not.

@@ -54,6 +54,20 @@ pub enum WorkerError {
         /// Which workers', by index.
         workers: Vec<usize>,
     },
+    /// The loss is a number, and says that nothing is left to train.
+    #[error(
+        "step {step}: {what} is {loss:.1}, where a network that knows nothing has 0.7: training has diverged, and nothing is \
+         saved; lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`, and start anew \
+         (--fresh)"
+    )]
+    LossWithoutSense {
+        /// The step, counted from 1.
+        step: u64,
+        /// Which loss.
+        what: &'static str,
+        /// It, nats.
+        loss: f64,
+    },
     /// As [`Self::PeerDiverged`], of a step that all workers leave out for it.
     #[error("step {step}: loss or gradients of {} are not finite; all workers leave out their batches", names(workers))]
     LeftOut {
@@ -100,6 +114,29 @@ pub enum WorkerError {
         waited: Duration,
         /// Its answer.
         refusal: Refusal,
+    },
+    /// The coordinator was away for so long that this worker's splits may be another's by now.
+    #[error(
+        "{coordinator} has not answered for {silence:.1?}, so this worker cannot prove that its splits are still its own, \
+         and has made no step; see whether it still runs and what its log says (a longer `cluster.patience_seconds` waits \
+         longer)"
+    )]
+    LeaseUnproven {
+        /// Who was asked.
+        coordinator: String,
+        /// Since the last answered heartbeat.
+        silence: Duration,
+    },
+    /// The data that was trained on is not the data of the job.
+    #[error(
+        "epoch {epoch}: {reason}; another process may use the place of this one, see `zagros status`; start the run again, it \
+         goes on from its newest checkpoint"
+    )]
+    Books {
+        /// Pass over the data, counted from 1.
+        epoch: u32,
+        /// What is wrong.
+        reason: String,
     },
     /// This worker is no longer part of the run.
     #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
@@ -172,7 +209,9 @@ pub enum ExitClass {
     Data,
     /// Another process is gone, late, or of another version.
     Cluster,
-    /// Loss or gradients are not finite.
+    /// This process was silent for too long, and its work was given to others.
+    Fenced,
+    /// Loss or gradients are not finite, or the loss leaves no sense.
     Diverged,
     /// Asked to stop.
     Interrupted,
@@ -196,7 +235,13 @@ impl WorkerError {
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
-            Self::PeerDiverged { .. } | Self::LeftOut { .. } => ExitClass::Diverged,
+            Self::Fenced { .. } => ExitClass::Fenced,
+            Self::Embedding { source: ClientError::Refused { refusal, .. }, .. }
+                if refusal.kind == RefusalKind::Fenced =>
+            {
+                ExitClass::Fenced
+            }
+            Self::PeerDiverged { .. } | Self::LeftOut { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
             Self::Member(_)
@@ -207,7 +252,8 @@ impl WorkerError {
             | Self::AnotherJoins
             | Self::Embedding { .. }
             | Self::Control { .. }
-            | Self::Fenced { .. }
+            | Self::LeaseUnproven { .. }
+            | Self::Books { .. }
             | Self::Stopped { .. } => ExitClass::Cluster,
             Self::File { .. } => ExitClass::Storage,
             Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,

@@ -149,7 +149,7 @@ impl Cluster {
     /// When a request fails.
     pub async fn end(&self, targets: &[Target]) -> Result<(), Error> {
         for Target { kind, name, how } in targets {
-            info!(job = self.job, ?kind, name, ?how, "pods are told to end");
+            info!(job = self.job, name, "pods are told to end");
             match (kind, how) {
                 (OwnedKind::Coordinator | OwnedKind::Workers, How::Suspend) => self.suspend(name).await?,
                 (OwnedKind::Coordinator | OwnedKind::Workers, How::Delete) => self.remove_named::<Job>(name).await?,
@@ -179,7 +179,7 @@ impl Cluster {
             Scope::Only(attempt) => format!("{all},{ATTEMPT_LABEL}={attempt}"),
         };
         let which = ListParams::default().labels(&selector);
-        info!(job = self.job, ?scope, "services are removed");
+        info!(job = self.job, "services are removed");
         self.remove_groups(&which).await?;
         self.remove::<ConfigMap>(&which).await?;
         self.remove::<Service>(&which).await

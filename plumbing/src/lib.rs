@@ -8,6 +8,7 @@ pub mod durable;
 pub mod grpc;
 pub mod lifecycle;
 pub mod listener;
+pub mod memory;
 pub mod metrics;
 pub mod process;
 pub mod regular;

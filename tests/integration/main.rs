@@ -1,5 +1,6 @@
 //! The binary as a user runs it: real processes, real files, real sockets on loopback.
 
+mod addresses;
 mod apart;
 mod bad_data;
 mod bad_job;
@@ -16,13 +17,16 @@ mod inspect;
 mod memory;
 mod monitoring;
 mod page;
+mod quiet;
 mod rejoin;
 mod resume;
 mod saved_model;
 mod servers;
 mod signals;
+mod stop;
 mod store;
 mod streaming;
+mod too_large;
 mod train;
 mod watch;
 mod workers;

@@ -10,12 +10,14 @@ use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
 
 use crate::args::WorkerArgs;
+use crate::memory;
 use crate::resume::{Start, Wanted, failed};
 use crate::terminal::Terminal;
 
 /// Trains until the data ends.
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
+    memory::check_worker(&role.job)?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
     role.announce(&args.config, None, &http)?;

@@ -2,6 +2,7 @@
 
 mod apart;
 mod apart_resume;
+mod books;
 mod counting;
 mod elastic;
 mod ending;
