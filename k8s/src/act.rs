@@ -166,7 +166,7 @@ async fn withdraw(look: &Look<'_>, job: &HybridJob, shared: Shared) -> Result<()
 /// Whether an object that is watched went, or was changed by somebody after it was applied.
 fn has_drifted(manifest: &Manifest, applied: Option<i64>, objects: &Objects) -> bool {
     let name = manifest.object.name_any();
-    fn find<'a, K: Resource>(objects: &'a [std::sync::Arc<K>], name: &str) -> Option<Option<i64>> {
+    fn find<K: Resource<DynamicType = ()>>(objects: &[std::sync::Arc<K>], name: &str) -> Option<Option<i64>> {
         objects.iter().find(|one| one.name_any() == name).map(|one| one.meta().generation)
     }
     let seen = match manifest.resource.kind.as_str() {
