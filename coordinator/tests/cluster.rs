@@ -262,16 +262,16 @@ async fn another_job_is_refused_with_both_fingerprints() {
 #[tokio::test]
 async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_address() {
     let earlier = Cluster::start(1.0).await;
-    let stale = earlier.join(Role::DenseWorker, 0).await;
+    // A server: a coordinator that is asked to end would wait for a worker.
+    let stale = earlier.join(Role::EmbeddingServer, 0).await;
     let (control, address) = (Arc::clone(&earlier.control), earlier.address.clone());
     earlier.shutdown.request();
     let _ = earlier.outcome().await;
 
     let cluster = Cluster::listen(&address, 20.0).await;
-    let [_first, _second] =
-        [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
+    let [first, _second] = [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
     let worker = cluster.join(Role::DenseWorker, 0).await;
-    assert_eq!((worker.member(), worker.epoch()), (stale.member(), stale.epoch()));
+    assert_eq!((first.member(), first.epoch()), (stale.member(), stale.epoch()));
     assert_ne!(worker.run(), stale.run());
     let (member, epoch) = (stale.member(), stale.epoch());
     let leave = LeaveRequest { member, epoch, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
