@@ -9,9 +9,9 @@ use axum::{Json, Router};
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
 use zagros_job::Job;
+use zagros_plumbing::listener::BoundedListener;
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
 
 use crate::page::{self, Access, PageToken};
@@ -74,7 +74,7 @@ fn serve_grpc(
 ) {
     let (service, shutdown) = (Service::serving(Arc::clone(coordinator)), life.shutdown().clone());
     life.spawn("grpc port", async move {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = BoundedListener::new(listener).into_stream();
         let stop = async move { shutdown.requested().await };
         let served = grpc::server().add_service(service).serve_with_incoming_shutdown(incoming, stop).await;
         report(served.map_err(CoordinatorError::from), &failed).await;

@@ -7,15 +7,15 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, Membership};
 use zagros_job::Job;
+use zagros_plumbing::listener::BoundedListener;
 use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
 
-use crate::control::{Ended, follow, join};
+use crate::control::{Ended, RunGuard, follow, join};
 use crate::grpc::Adapter;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
@@ -52,14 +52,17 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
     let grace = GRACE.min(config.job.cluster.patience);
+    let guard = Arc::new(RunGuard::new(config.index));
     let member = Member {
         service: Arc::clone(&service),
+        guard: Arc::clone(&guard),
         job: config.job,
         control: config.control,
         advertised: config.advertised,
         shutdown,
     };
-    serve_data(&life, config.data_listener, &service, index, failed.clone());
+    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard);
+    serve_data(&life, config.data_listener, &adapter, index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, listener, config.registry, &service, index, failed);
     }
@@ -77,15 +80,14 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
 fn serve_data(
     life: &Lifecycle,
     listener: TcpListener,
-    service: &Arc<EmbeddingService>,
+    adapter: &Adapter,
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let adapter = Adapter(Arc::new(LocalShard::new(Arc::clone(service))));
     let router = grpc::server().add_service(adapter.embedding()).add_service(adapter.storage());
     let stop = life.shutdown().clone();
     let serving = async move {
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = BoundedListener::new(listener).into_stream();
         router.serve_with_incoming_shutdown(incoming, async move { stop.requested().await }).await
     };
     life.spawn("data port", report(serving, index, "data", failed));
@@ -120,6 +122,7 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
 /// The server's part in the run, from joining to leaving.
 struct Member {
     service: Arc<EmbeddingService>,
+    guard: Arc<RunGuard>,
     job: Arc<Job>,
     control: Arc<dyn ControlPlane>,
     advertised: String,
@@ -135,7 +138,9 @@ impl Member {
             Err(_) if self.shutdown.is_requested() => return Ok(()),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
-        info!(server = index.0, address = self.advertised, member = membership.member(), "joined the run");
+        let run = membership.run();
+        self.guard.joined(run);
+        info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
         let patience = self.job.cluster.patience;
         let ended = follow(&self.service, self.control.as_ref(), &membership, patience, &self.shutdown).await;
         info!(server = index.0, ?ended, "stopping");

@@ -15,7 +15,7 @@ use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
 use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 
 use crate::ServerError;
-use crate::datapath::{Owned, Windows};
+use crate::datapath::{Owned, Windows, Writers};
 use crate::metrics::ServerMetrics;
 use crate::storage::{Cuts, Turns};
 use crate::tables::{make_tables, table_configs};
@@ -36,6 +36,7 @@ pub struct EmbeddingService {
     pub(crate) patience: Duration,
     pub(crate) cuts: Cuts,
     pub(crate) windows: Windows,
+    pub(crate) writers: Writers,
     pub(crate) metrics: ServerMetrics,
     /// Memory for rows and gradients.
     pub(crate) buffers: Arc<Buffers>,
@@ -74,6 +75,7 @@ impl EmbeddingService {
             patience: job.cluster.patience,
             cuts: Cuts::default(),
             windows: Windows::default(),
+            writers: Writers::default(),
             metrics,
             buffers: Arc::default(),
             placement: ArcSwapOption::empty(),

@@ -81,7 +81,20 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
     let values = vec![gradient; ids.len() / 8 * DIM as usize];
     let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();
     let (encoding, bags) = (Encoding::F32 as i32, Bytes::new());
-    PushRequest { generation: 1, writer: 9, epoch: 1, seq, segments, ids, gradients, encoding, bags, staleness: 0 }
+    PushRequest {
+        generation: 1,
+        writer: 9,
+        epoch: 1,
+        seq,
+        step: seq,
+        segments,
+        ids,
+        gradients,
+        encoding,
+        bags,
+        staleness: 0,
+        share: None,
+    }
 }
 
 /// Bags of segment `segment` of a request, none of whose rows is wanted itself.

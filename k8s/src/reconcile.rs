@@ -19,7 +19,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::build::{Plan, build};
+use crate::build::{Plan, Shared, build};
 use crate::cluster::{Cluster, Sweep};
 use crate::conditions::{Conditions, READY, RECONCILED, VALID};
 use crate::crd::{CleanPodPolicy, HybridJob, HybridJobSpec, Phase, Progress};
@@ -115,6 +115,10 @@ async fn guard(job: HybridJob, cluster: &Cluster, context: &Arc<Context>) -> Res
         Event::Cleanup(job) => {
             info!(job = job.name_any(), "job is deleted, its pods go");
             cluster.sweep(Sweep::All).await?;
+            // Who deletes the job and orphans what it owns is left with none of these.
+            for shared in Shared::ALL {
+                cluster.withdraw(shared).await?;
+            }
             Ok(Action::await_change())
         }
     };
@@ -177,6 +181,7 @@ fn template(spec: &HybridJobSpec) -> String {
         spec.output,
         spec.scheduling,
         spec.service_account_name,
+        spec.pod_security_context,
     ]);
     format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
 }
@@ -209,13 +214,23 @@ async fn act(
             if observed.has_leftovers {
                 cluster.sweep(Sweep::Others(attempt.number)).await?;
             }
-            for manifest in build(&Plan { owner: job, job: valid, attempt }, stage) {
+            let plan = Plan { owner: job, job: valid, attempt };
+            for manifest in build(&plan, stage) {
                 debug!(object = manifest.title(), "applied");
                 cluster.apply(&manifest).await?;
             }
+            for shared in Shared::ALL.into_iter().filter(|one| !one.is_wanted(&plan)) {
+                cluster.withdraw(shared).await?;
+            }
         }
         (Work::Clear, _) if observed.has_any => cluster.sweep(Sweep::All).await?,
-        (Work::Tidy(policy), _) => tidy(cluster, observed, policy).await?,
+        (Work::Tidy(policy), _) => {
+            tidy(cluster, observed, policy).await?;
+            // What is left of a run that is over keeps no node from being drained.
+            for budget in Shared::BUDGETS {
+                cluster.withdraw(budget).await?;
+            }
+        }
         (Work::Delete, _) => cluster.delete(job).await?,
         (Work::Run(_) | Work::Clear | Work::Record, _) => {}
     }

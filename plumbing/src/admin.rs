@@ -16,6 +16,7 @@ use axum::routing::get;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 
+use crate::listener::BoundedListener;
 use crate::{Shutdown, metrics};
 
 /// Answers whether the role can do its work now; the error says why not, in words.
@@ -43,7 +44,9 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
 pub async fn serve(listener: TcpListener, routes: Router, shutdown: Shutdown) -> std::io::Result<()> {
     let is_local = listener.local_addr()?.ip().is_loopback();
     let routes = if is_local { routes.layer(from_fn(refuse_other_hosts)) } else { routes };
-    axum::serve(listener, routes).with_graceful_shutdown(async move { shutdown.requested().await }).await
+    axum::serve(BoundedListener::new(listener), routes)
+        .with_graceful_shutdown(async move { shutdown.requested().await })
+        .await
 }
 
 async fn refuse_other_hosts(request: Request, next: Next) -> Response {

@@ -2,14 +2,21 @@
 
 pub mod unary;
 
+mod intake;
 mod message;
 
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint, Server};
+use tower_layer::{Identity, Stack};
+
+pub use intake::{IntakeLayer, IntakeService};
 
 /// A batch of 4096 samples × 64 features × 64 values in f32 is 64 MiB; leave room above it.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+/// Messages of the control path and of saving and loading: a worker that joins brings its files and the splits of an earlier
+/// run, a quarter of a million files or half a million splits at most, of which a message of this size has room for either.
+pub const MAX_CONTROL_BYTES: usize = 32 << 20;
 
 /// HTTP/2's 64 KiB default window stalls on every few rows; one batch should fit in flight.
 const STREAM_WINDOW: u32 = 16 << 20;
@@ -20,11 +27,15 @@ const FRAME: u32 = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Requests of one connection at a time. A worker has twice its staleness bound of them under way, and waits beyond this.
+const MOST_STREAMS: u32 = 256;
 
-/// A server with our settings.
+/// A server with our settings and bounds; serve it on a [`crate::listener::BoundedListener`].
 #[must_use]
-pub fn server() -> Server {
+pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
     Server::builder()
+        .layer(IntakeLayer::default())
+        .max_concurrent_streams(MOST_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(KEEP_ALIVE))

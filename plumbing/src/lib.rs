@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod durable;
 pub mod grpc;
 pub mod lifecycle;
+pub mod listener;
 pub mod metrics;
 pub mod process;
 pub mod telemetry;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,24 @@ use serde::{Deserialize, Serialize};
 #[must_use]
 pub fn peak_memory() -> Option<u64> {
     kib_of(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// Descriptors that this process may have open at once; `None` without a limit.
+#[must_use]
+pub fn file_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Raises [`file_limit`] to what the system lets this process have, 65,536 at most. Shells start programs with 1024, which
+/// a server of many connections and files outgrows.
+pub fn raise_file_limit() {
+    const ENOUGH: u64 = 1 << 16;
+    let limits = getrlimit(Resource::Nofile);
+    let wanted = limits.maximum.map_or(ENOUGH, |most| most.min(ENOUGH));
+    if limits.current.is_some_and(|current| current < wanted) {
+        // Refused, it works with fewer.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limits });
+    }
 }
 
 /// User and system time of all threads of this process since its start.

@@ -77,6 +77,17 @@ fn servers_of_their_own_go_back_to_the_best_state_too() {
     is_the_best_state(&fixture);
 }
 
+/// The best state is older than a row lives when it is put back, by far: three passes of twelve steps.
+#[test]
+fn rows_that_expire_are_in_the_best_state_too() {
+    let fixture = fixture();
+    let expiring = [&OVERFITS[..], &["embedding.ttl_steps=24"]].concat();
+    for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "2"]] {
+        fixture.zagros(sets(command, &expiring)).expect(0);
+        is_the_best_state(&fixture);
+    }
+}
+
 #[test]
 fn a_share_of_the_rows_can_be_kept_out_and_nothing_saved() {
     let fixture = fixture();

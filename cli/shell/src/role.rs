@@ -8,10 +8,12 @@ use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::metrics;
+use zagros_plumbing::process::raise_file_limit;
 
 use crate::announce::Announcement;
 use crate::args::ConfigArgs;
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::port::Port;
 use crate::start::{load_job, watch_signals};
 
 /// What every role process has.
@@ -36,6 +38,7 @@ impl Role {
     /// When the job file is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(&config.config, &config.sets)?);
+        raise_file_limit();
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
         if config.exit_with_parent {
@@ -46,16 +49,22 @@ impl Role {
         Ok(Self { job, name, shutdown, signals, registry })
     }
 
-    /// Listens on the address that the key of the job file gives.
+    /// Listens on the address that the job file gives for a port, and warns of a port that other machines reach.
     ///
     /// # Errors
     /// When the port is taken, with what to do.
-    pub async fn bind(&self, key: &str, address: &str) -> Result<TcpListener, Failure> {
-        TcpListener::bind(address).await.map_err(|error| {
+    pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
+        let key = port.key();
+        let listener = TcpListener::bind(address).await.map_err(|error| {
             let what = format!("{} cannot listen on {address} ({key}): {error}", self.name);
             let help = format!("stop what uses that port, or choose another: --set {key}=HOST:PORT");
             Failure::with_help(Exit::Cluster, what, help)
-        })
+        })?;
+        let address = listener.local_addr().or_internal()?;
+        if let Some(warning) = port.exposure(address) {
+            tracing::warn!(key, %address, "{warning}");
+        }
+        Ok(listener)
     }
 
     /// Says where it listens, to the log and to the file that was asked for.

@@ -7,7 +7,7 @@ use zagros_dense_worker::{RunFolder, Silent, Worker};
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
-use zagros_shell::{Exit, Failure, OrInternal, Role};
+use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
 
 use crate::args::WorkerArgs;
 use crate::resume::Start;
@@ -16,7 +16,7 @@ use crate::terminal::Terminal;
 /// Trains until the data ends.
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
-    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
     role.announce(&args.config, None, &http)?;
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
@@ -61,7 +61,7 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     if cluster.workers == 1 {
         return Ok(None);
     }
-    let listener = role.bind("cluster.worker_address", &cluster.worker_address).await?;
+    let listener = role.bind(Port::DenseWorker, &cluster.worker_address).await?;
     let address = role.advertised(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;

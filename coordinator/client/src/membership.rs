@@ -1,6 +1,7 @@
 //! A member's place in the run: joined with patience, kept by heartbeats, given back by leaving.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,7 +13,7 @@ use zagros_protocol::control::{
     Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, Outcome, Progress, ServerLoad,
     ServerWait,
 };
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 use crate::control_plane::answer;
 use crate::{ControlPlane, MemberError};
@@ -55,6 +56,7 @@ pub struct Membership {
     joined: JoinResponse,
     report: watch::Sender<Report>,
     view: watch::Receiver<MemberView>,
+    newest_batch: Arc<AtomicU64>,
     heartbeats: JoinHandle<()>,
 }
 
@@ -101,14 +103,33 @@ impl Membership {
         let (report, reports) = watch::channel(Report::default());
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
-        let task = Heartbeats { control: Arc::clone(&control), joined, reports, view: publish };
-        Self { control, joined, report, view, heartbeats: tokio::spawn(task.run()) }
+        let newest_batch = Arc::<AtomicU64>::default();
+        let task = Heartbeats {
+            control: Arc::clone(&control),
+            joined,
+            reports,
+            view: publish,
+            newest_batch: Arc::clone(&newest_batch),
+        };
+        Self { control, joined, report, view, newest_batch, heartbeats: tokio::spawn(task.run()) }
     }
 
     /// Member id; a worker's is its writer id on the data path.
     #[must_use]
     pub fn member(&self) -> u64 {
         self.joined.member
+    }
+
+    /// The run that was joined.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        RunId(self.joined.run)
+    }
+
+    /// The largest step or batch number that any worker has told, as last heard.
+    #[must_use]
+    pub fn newest_batch(&self) -> u64 {
+        self.newest_batch.load(Ordering::Acquire)
     }
 
     /// Counts up each time a process takes this place.
@@ -208,6 +229,7 @@ struct Heartbeats {
     joined: JoinResponse,
     reports: watch::Receiver<Report>,
     view: watch::Sender<MemberView>,
+    newest_batch: Arc<AtomicU64>,
 }
 
 impl Heartbeats {
@@ -236,6 +258,7 @@ impl Heartbeats {
     }
 
     fn heard(&self, response: HeartbeatResponse) {
+        self.newest_batch.store(response.batch, Ordering::Release);
         let meeting = self.meeting(&response);
         let view = MemberView {
             generation: response.generation,

@@ -219,6 +219,12 @@ impl Members {
         self.by_seat.values_mut().for_each(|member| member.heard += gap);
     }
 
+    /// Dense workers that have ever joined, with the epoch of the newest process of each.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = (Seat, u32)> {
+        let workers = self.iter().filter(|(seat, _)| seat.role == Role::DenseWorker);
+        workers.map(|(seat, member)| (seat, member.epoch))
+    }
+
     pub(crate) fn state(&self, seat: Seat) -> Option<MemberState> {
         self.by_seat.get(&seat).map(|member| member.state)
     }

@@ -125,6 +125,7 @@ mod tests {
 
     fn config(apart: bool) -> CoreConfig {
         CoreConfig {
+            run: zagros_protocol::RunId(1),
             job: "test".to_owned(),
             servers: 1,
             workers: 2,

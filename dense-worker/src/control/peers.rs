@@ -184,7 +184,8 @@ impl Trainer {
         let ends = self.stream.advance(&mut prepared.batch);
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
         self.place = Some(Arc::clone(&permit));
-        let gradients = Gradients { seq, unique: prepared.unique, values, ends, permit };
+        let step = self.row_step(seq);
+        let gradients = Gradients { seq, step, unique: prepared.unique, values, share, ends, permit };
         self.push(pass, peers, agreed, Some(gradients)).await?;
         self.told(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())

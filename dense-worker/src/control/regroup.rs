@@ -182,6 +182,8 @@ impl Trainer {
                 .map_err(|error| inconsistent(0, format!("what dense worker {source} says of training ({error})")))?;
             self.pass = training.pass;
             self.go_on_from(training);
+            // Its batches are numbered as those of the others are, for whoever reads of them.
+            self.next_seq = self.next_seq.max(self.tracker.steps);
         }
         self.broken_off = self.stream.broken_off().filter(|_| mine.pass == furthest.pass);
         self.pushes.count_from(self.next_seq);
@@ -195,11 +197,14 @@ impl Trainer {
     /// rows' must be; else it is read again.
     async fn settle(&mut self, was_made: bool) -> Result<(), WorkerError> {
         let (batch, stepped) = (self.unsettled.take(), self.unapplied.take());
-        let (Some(batch), Some(Stepped { gradients, .. }), true) = (batch, stepped, was_made) else { return Ok(()) };
+        let (Some(batch), Some(Stepped { gradients, share, .. }), true) = (batch, stepped, was_made) else {
+            return Ok(());
+        };
         let Unsettled { seq, mut prepared, permit } = batch;
         let ends = self.stream.advance(&mut prepared.batch);
         let permit = Arc::new(permit);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        let step = self.row_step(seq);
+        self.pushes.start(Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit });
         self.drain(self.pass).await
     }
 }

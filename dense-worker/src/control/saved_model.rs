@@ -184,7 +184,8 @@ pub(crate) async fn save_rows(
     folder: &Folder,
     stage: SaveStage,
 ) -> Result<SaveResponse, WorkerError> {
-    let saved = server.save(SaveRequest { folder: folder.to_string(), stage: stage.into() }).await;
+    let saved =
+        server.save(SaveRequest { folder: folder.to_string(), stage: stage.into(), ..SaveRequest::default() }).await;
     let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
     saved.map_err(refused)
 }

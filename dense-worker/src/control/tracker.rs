@@ -269,6 +269,7 @@ pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Stalene
         loss: report.loss_smoothed,
         staleness: report.staleness,
         trained: false,
+        batch: 0,
     }
 }
 

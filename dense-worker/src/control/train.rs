@@ -234,13 +234,20 @@ impl Trainer {
             return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
-        let Stepped { loss, logits, gradients } = stepped.map_err(failed)?;
+        let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, ends, permit });
+        let step = self.row_step(seq);
+        self.pushes.start(Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(made)
+    }
+
+    /// What rows take for the step of a batch that is about to be pushed. Where workers step together it is the run's own
+    /// count, the same for all of them however late each one came; else the worker's own, which is that of its batches.
+    pub(super) fn row_step(&self, seq: u64) -> u64 {
+        if self.is_apart() { seq } else { self.tracker.steps }
     }
 
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
@@ -280,7 +287,8 @@ impl Trainer {
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
         let stages = self.metrics.stage_seconds();
-        self.membership.set_progress(progress(&report, self.cutter.newest(), so_far, &stages));
+        let told = progress(&report, self.cutter.newest(), so_far, &stages);
+        self.membership.set_progress(control::Progress { batch: self.next_seq, ..told });
         self.observer.on(&Event::Step(report));
     }
 

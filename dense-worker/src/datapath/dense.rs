@@ -48,6 +48,8 @@ pub(crate) struct Stepped {
     pub(crate) logits: Vec<f32>,
     /// Per row and sum that was looked up, the sum over its occurrences.
     pub(crate) gradients: Rows,
+    /// What this worker's samples count in the step, by which the gradients were weighed: all, where it steps alone.
+    pub(crate) share: f32,
 }
 
 impl DenseThread {
@@ -134,7 +136,7 @@ impl Dense {
         self.scatter(prepared, &output.gradients, &mut rows);
         self.give_gradients(&mut rows)?;
         timer.observe_duration();
-        Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows })
+        Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows, share: 1.0 })
     }
 
     /// Logits of a batch, which learns nothing.

@@ -183,7 +183,7 @@ impl Dense {
         together.send_rest(&self.model, &local, share, ahead.get().copied()).map_err(failed)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
         // The rows' gradients are gathered while the others' are summed.
-        let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default() };
+        let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
             output.gradients.iter_mut().for_each(|gradient| *gradient *= share);
             self.scatter(prepared, &output.gradients, &mut stepped.gradients);

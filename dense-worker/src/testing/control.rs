@@ -39,7 +39,7 @@ impl ControlPlane for FakeControl {
     }
 
     fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
-        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1, over: false }))
+        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1, over: false, run: 1 }))
     }
 
     fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
@@ -60,8 +60,8 @@ impl ControlPlane for FakeControl {
 
     fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
         let owners = BucketMap::even(Generation(1), 16, 1).pack_owners().into();
-        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), incarnation: 1, alive: true };
-        answer(Ok(PlacementResponse { generation: 1, owners, servers: vec![server], waiting_for: String::new() }))
+        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), incarnation: 1, alive: true, run: 1 };
+        answer(Ok(PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }))
     }
 
     fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {

@@ -4,6 +4,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::future::join_all;
 use zagros_collective::{InProcess, Rendezvous};
+use zagros_protocol::control::ServerEntry;
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
+use zagros_protocol::packed::{decode_values, encode_ids};
+use zagros_protocol::{Segment, Segments, TableId};
 
 use super::*;
 
@@ -29,8 +33,16 @@ pub(super) async fn train_parts(
     job: Job,
     parts: Vec<Part>,
 ) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
+    train_parts_on(&Cluster::start(&job).await, job, parts).await
+}
+
+/// As [`train_parts`], in a cluster that is there still afterwards.
+async fn train_parts_on(
+    cluster: &Cluster,
+    job: Job,
+    parts: Vec<Part>,
+) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
     assert_eq!(job.cluster.workers as usize, parts.len());
-    let cluster = Cluster::start(&job).await;
     let meeting = Arc::new(InProcess::default());
     let recording = Arc::new(Recording::default());
     let run = RunFolder::create(&job).unwrap();
@@ -121,6 +133,73 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     assert_eq!(alone[0].as_ref().unwrap().rows, together[0].as_ref().unwrap().rows);
 }
 
+/// The Euclidean norm of all rows that the job's only server has in a table, of `ids` first ids.
+async fn norm(cluster: &Cluster, table: u32, ids: u64) -> f32 {
+    let entry = ServerEntry { index: 0, ..ServerEntry::default() };
+    let server = (cluster.connect)(&entry).unwrap();
+    let segment = Segment { table: TableId(table), rows: ids as u32, dim: 4 };
+    let request = LookupRequest {
+        generation: 1,
+        segments: Segments::new(vec![segment]).pack().into(),
+        ids: encode_ids(&(0..ids).collect::<Vec<_>>()).into(),
+        access: Access::Read as i32,
+        encoding: Encoding::F32 as i32,
+        ..LookupRequest::default()
+    };
+    let answer = server.lookup(request).await.unwrap();
+    let mut values = vec![f32::NAN; 4 * ids as usize];
+    decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
+    values.iter().map(|value| value * value).sum::<f32>().sqrt()
+}
+
+/// Both workers have every row of each step, so that each row decays once in a step, however many push.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_decay_as_much_with_two_workers_as_with_one() {
+    const STEPS: u64 = 40;
+    let decaying = ["{kind='sgd', lr=0.2, l2=0.05}", "{kind='adamw', lr=0.05, epsilon=1.0, weight_decay=0.2}"];
+    for optimizer in decaying {
+        let folder = tempfile::tempdir().unwrap();
+        let (optimizer, init) =
+            (format!("embedding.optimizer={optimizer}"), "embedding.init={kind='uniform', bound=1.0}");
+        let norms = async |workers: u32, size: u64| {
+            let mut job = job(folder.path(), &["train.mode=sync", "train.epochs=1", init, &optimizer]);
+            job.cluster.workers = workers;
+            // The second half of a batch is the first again.
+            let part = |size| {
+                let twice = |step: u64| if size == 32 { samples(step, 32) } else { doubled(samples(step, 32)) };
+                Part::of_batches((0..STEPS).map(twice).collect())
+            };
+            let cluster = Cluster::start(&job).await;
+            let (ended, ..) = train_parts_on(&cluster, job, (0..workers).map(|_| part(size)).collect()).await;
+            ended.into_iter().for_each(|ended| drop(ended.unwrap()));
+            [norm(&cluster, 0, 17).await, norm(&cluster, 1, 11).await]
+        };
+        let (alone, together) = (norms(1, 64).await, norms(2, 32).await);
+        println!("{optimizer}: norms {alone:?} of one worker, {together:?} of two");
+        for (alone, together) in std::iter::zip(alone, together) {
+            assert!((together / alone - 1.0).abs() < 0.03, "{optimizer}: {alone} of one worker, {together} of two");
+        }
+    }
+}
+
+/// Each sample twice.
+fn doubled(batch: Batch) -> Batch {
+    let twice = |ids: &Ids| {
+        let members = ids.ids.len() as u32;
+        let more =
+            |offsets: &Vec<u32>| offsets.iter().copied().chain(offsets[1..].iter().map(|end| members + end)).collect();
+        Ids { ids: ids.ids.repeat(2), offsets: ids.offsets.as_ref().map(more) }
+    };
+    Batch {
+        size: 2 * batch.size,
+        labels: batch.labels.repeat(2),
+        numeric: batch.numeric.repeat(2),
+        categorical: batch.categorical.iter().map(twice).collect(),
+        ..batch
+    }
+}
+
+/// Three splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 /// Many splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 #[tokio::test(flavor = "multi_thread")]
 async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
 use zagros_plumbing::metrics::Space;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::{Disk, PlacementRequest};
+use zagros_protocol::control::{Disk, PlacementRequest, Writer};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::EmbeddingService;
@@ -34,6 +34,9 @@ pub(crate) enum Ended {
         idle: Duration,
     },
 }
+
+/// What the coordinator said last: the map, and who may push.
+type Told = (BucketMap, Vec<Writer>);
 
 /// Since when nobody has asked for anything.
 struct Idle {
@@ -73,17 +76,20 @@ pub(crate) async fn follow(
     let mut idle = Idle::new();
     let mut recent = Recent::default();
     loop {
+        let mut asks = false;
         tokio::select! {
             // The heartbeats ended without a word only when they were aborted; the timer goes on.
             Ok(()) = view.changed() => {}
             _ = ticks.tick() => tell(service, membership, &mut recent),
+            () = service.writers.unknown() => asks = true,
             () = shutdown.requested() => return Ended::Asked,
         }
         let now = view.borrow_and_update().clone();
         if let Some(ended) = ended(&now, idle.look(service), patience) {
             return ended;
         }
-        if now.generation != serving.0 {
+        service.writers.reached(membership.newest_batch());
+        if asks || now.generation != serving.0 {
             tokio::select! {
                 fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),
                 () = shutdown.requested() => return Ended::Asked,
@@ -107,7 +113,7 @@ fn ended(view: &MemberView, idle: Duration, patience: Duration) -> Option<Ended>
 }
 
 /// The map as the coordinator has it now; `None` while there is none.
-async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<BucketMap>, String> {
+async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<Told>, String> {
     let asked = Deadline::after(patience).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     let placement = answer.map_err(|refusal| refusal.to_string())?;
@@ -115,16 +121,19 @@ async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<
         return Ok(None);
     }
     let map = BucketMap::unpack(Generation(placement.generation), &placement.owners);
-    map.map(Some).map_err(|error| error.to_string())
+    map.map(|map| Some((map, placement.writers))).map_err(|error| error.to_string())
 }
 
-/// Serves the map that was fetched; answers the generation that is served now.
-fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option<BucketMap>, String>) -> Generation {
+/// Serves the map that was fetched, and the writers; answers the generation that is served now.
+fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option<Told>, String>) -> Generation {
     match fetched {
-        Ok(Some(map)) => {
+        Ok(Some((map, writers))) => {
             let generation = map.generation();
-            info!(%generation, buckets = map.buckets(), "placement adopted");
-            service.set_placement(Arc::new(map));
+            service.writers.set(&writers);
+            if generation != serving {
+                info!(%generation, buckets = map.buckets(), "placement adopted");
+                service.set_placement(Arc::new(map));
+            }
             generation
         }
         Ok(None) => serving,

@@ -1,7 +1,9 @@
 //! The server as a member of a run. Never a sample.
 
 mod follow;
+mod guard;
 mod join;
 
 pub(crate) use follow::{Ended, follow};
+pub(crate) use guard::RunGuard;
 pub(crate) use join::join;

@@ -3,6 +3,7 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
 use zagros_protocol::packed::{Values, value_bytes};
+use zagros_table::Step;
 
 use super::request::Rows;
 use super::window::{Begun, Push};
@@ -12,6 +13,7 @@ use crate::EmbeddingService;
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
+    let step = Step { number: request.step, share: share(request)? };
     let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
@@ -19,9 +21,10 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
     let gradients = Values::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
+    let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
+    service.writers.admit(push, request.step)?;
     // The push and the memory of it are in a snapshot both, or neither.
     let entry = service.tables.enter();
-    let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
     let ticket = match service.windows.begin(push)? {
         Begun::First(ticket) => ticket,
         Begun::Duplicate => {
@@ -29,10 +32,10 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
             return Ok(PushResponse { duplicate: true });
         }
     };
-    service.tables.tick(request.seq, 0);
+    service.tables.tick(request.step, 0);
     let gradients = rows.spread(gradients, count, &service.buffers);
     // A refusal drops the ticket, which leaves the push as if it had never come.
-    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, request.seq, scratch));
+    let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, step, scratch));
     let report = pushed.map_err(|error| service.refuse(&error))?;
     ticket.applied();
     service.metrics.push.rows.observe((request.ids.len() / 8) as f64);
@@ -46,15 +49,27 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     Ok(PushResponse { duplicate: false })
 }
 
+/// What the samples of a push count in their step.
+fn share(request: &PushRequest) -> Result<f32, Refusal> {
+    let share = request.share.unwrap_or(1.0);
+    if (0.0..=1.0).contains(&share) {
+        return Ok(share);
+    }
+    Err(Refusal::invalid(format!("a push of a share of {share} of its step's samples; expected 0 to 1")))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
-    use zagros_protocol::RefusalKind;
+    use prometheus::Registry;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::encode_values;
+    use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
     use super::*;
-    use crate::testing::{DIM, bags, placed, push_of, read};
+    use crate::testing::{BUCKETS, DIM, bags, placed, push_of, read};
 
     /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
     const ITEM: u32 = 1;
@@ -127,6 +142,22 @@ mod tests {
         assert_eq!(service.held().rows, 0);
     }
 
+    /// Invariant DP-6: a worker that joined late counts its pushes from 0, and its steps from where the run is.
+    #[test]
+    fn the_learning_rate_is_that_of_the_step_and_not_of_the_number_of_the_push() {
+        let mut job = crate::testing::job(1);
+        job.tables[ITEM as usize].schedule = zagros_job::Schedule::Linear { warmup: 0, decay: 100, floor: 0.0 };
+        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        let first = read(&service, &[(ITEM, &[5])]);
+        for (seq, step, rate) in [(9, 0, 1.0), (0, 100, 0.0), (1, 50, 0.5)] {
+            let before = read(&service, &[(ITEM, &[5])]);
+            assert!(pushed(&service, &PushRequest { step, ..push_of(&[(ITEM, &[5])], seq, 0.5) }));
+            assert_eq!(read(&service, &[(ITEM, &[5])]), less(&before, 0.5 * rate), "push {seq} at step {step}");
+        }
+        assert_ne!(read(&service, &[(ITEM, &[5])]), first);
+    }
+
     #[test]
     fn gradients_of_an_id_that_is_named_twice_are_summed() {
         let service = placed(1, 0);
@@ -134,6 +165,34 @@ mod tests {
         assert!(pushed(&service, &push_of(&[(ITEM, &[5, 5])], 1, 0.25)));
         assert_eq!(read(&service, &[(ITEM, &[5])]), less(&first, 0.5));
         assert_eq!(service.metrics.repeated.get(), 1);
+    }
+
+    /// A service whose `item` decays by half of itself with each whole step, and learns nothing else.
+    fn decaying() -> std::sync::Arc<EmbeddingService> {
+        let mut job = crate::testing::job(1);
+        job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
+        let service =
+            EmbeddingService::new(&job, zagros_protocol::ServerIndex(0), &prometheus::Registry::new()).unwrap();
+        let map = zagros_protocol::BucketMap::even(zagros_protocol::Generation(1), crate::testing::BUCKETS, 1);
+        service.set_placement(std::sync::Arc::new(map));
+        service
+    }
+
+    #[test]
+    fn decay_counts_by_the_share_of_the_push_and_whole_without_one() {
+        let of = |share| PushRequest { share, ..push_of(&[(ITEM, &[5])], 1, 0.0) };
+        for (share, kept) in [(None, 0.5), (Some(1.0), 0.5), (Some(0.25), 0.875), (Some(0.0), 1.0)] {
+            let service = decaying();
+            let first = read(&service, &[(ITEM, &[5])]);
+            assert!(pushed(&service, &of(share)));
+            let expected: Vec<f32> = first.iter().map(|value| value * kept).collect();
+            assert_eq!(read(&service, &[(ITEM, &[5])]), expected, "{share:?}");
+        }
+        for share in [f32::NAN, -0.5, 1.5, f32::INFINITY] {
+            let refusal = push(&decaying(), &of(Some(share))).unwrap_err();
+            assert_eq!(refusal.kind, RefusalKind::Invalid);
+            assert!(refusal.message.contains("of its step's samples; expected 0 to 1"), "{refusal}");
+        }
     }
 
     /// A push of two bags over ids 5 and 6 of `item`, and the gradient of each.

@@ -63,7 +63,7 @@ mod tests {
     use crate::testing::{lookup_of, placed, push_of};
 
     fn request(folder: &tempfile::TempDir, stage: SaveStage) -> SaveRequest {
-        SaveRequest { folder: folder.path().display().to_string(), stage: stage.into() }
+        SaveRequest { folder: folder.path().display().to_string(), stage: stage.into(), ..SaveRequest::default() }
     }
 
     #[tokio::test]
@@ -92,7 +92,7 @@ mod tests {
         assert!(refused.message.contains("no cut is being written below"), "{refused}");
         let blocked = folder.path().join("file");
         std::fs::write(&blocked, "").unwrap();
-        let below = SaveRequest { folder: blocked.display().to_string(), stage: SaveStage::Cut.into() };
+        let below = SaveRequest { folder: blocked.display().to_string(), ..request(&folder, SaveStage::Cut) };
         let refused = shard.save(below).await.unwrap_err();
         assert!(refused.message.contains("cannot create"), "{refused}");
     }

@@ -8,9 +8,9 @@ use tracing::info;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
-use zagros_snapshot::{Block, BlockHead, Content, Header, Kind, SavedFile, TableHeader};
+use zagros_snapshot::{Block, BlockHead, Clock, Content, Header, Kind, SavedFile, TableHeader};
 use zagros_store::Folder;
-use zagros_table::{Rows, Table, TableError};
+use zagros_table::{Moment, Rows, Table, TableError};
 
 use super::StorageError;
 use super::describe::{describe, difference};
@@ -27,11 +27,16 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
     let open = |file: &String| Source::open(service, &placement, saved(&folder, file)?);
-    let sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    sources.iter().try_for_each(Source::verify)?;
+    let mut sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    sources.iter_mut().try_for_each(Source::verify)?;
     if request.replace {
         service.tables.clear().map_err(StorageError::Clear)?;
     }
+    // Before any row is put in, and by the newest of the files: the servers that wrote them heard of the last step at
+    // their own times.
+    let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
+    service.writers.reached(steps);
+    service.tables.tick(steps, 0);
     let mut rows = 0;
     for source in &sources {
         rows += source.take()?;
@@ -76,6 +81,8 @@ struct Source<'a> {
     tables: Vec<Target<'a>>,
     /// The file may have sightings of our ids.
     has_ours: bool,
+    /// When its rows were saved, by the clock of the server that saved them.
+    saved_at: Moment,
 }
 
 /// Where the rows of a saved table go.
@@ -100,15 +107,20 @@ impl<'a> Source<'a> {
         match tables {
             Ok(tables) => {
                 let has_ours = may_have_ours(header, placement);
-                Ok(Self { service, placement, saved, tables, has_ours })
+                Ok(Self { service, placement, saved, tables, has_ours, saved_at: Moment::default() })
             }
             Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
     }
 
-    fn verify(&self) -> Result<(), StorageError> {
+    /// Reads what concerns this server, and keeps the time of the save.
+    fn verify(&mut self) -> Result<(), StorageError> {
         let mut reader = self.saved.open()?;
-        while reader.next(|head| self.concerns(head))?.is_some() {}
+        while let Some(block) = reader.next(|head| self.concerns(head))? {
+            if let Content::Clock(Clock { steps, seconds }) = block.content {
+                self.saved_at = Moment { steps, seconds };
+            }
+        }
         Ok(())
     }
 
@@ -138,10 +150,8 @@ impl<'a> Source<'a> {
     fn put(&self, block: Block) -> Result<u64, StorageError> {
         match block.content {
             Content::Rows(rows) => self.put_rows(&self.tables[block.table], rows),
-            Content::Clock(clock) => {
-                self.service.tables.tick(clock.steps, clock.seconds);
-                Ok(0)
-            }
+            // Known since the file was verified.
+            Content::Clock(_) => Ok(0),
             Content::Counts { ids, counts } => self.put_counts(&self.tables[block.table], &ids, &counts),
             Content::Sketch { stripe, cells } => self.put_sketch(&self.tables[block.table], stripe, &cells),
         }
@@ -165,7 +175,8 @@ impl<'a> Source<'a> {
     }
 
     fn put_rows(&self, target: &Target<'_>, rows: Rows) -> Result<u64, StorageError> {
-        let rows = target.owned(self.placement, rows);
+        let mut rows = target.owned(self.placement, rows);
+        target.table.carry_marks(&mut rows, self.saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
         Ok(rows.ids.len() as u64)

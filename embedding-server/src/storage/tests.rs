@@ -376,6 +376,40 @@ fn marks_and_the_time_they_are_told_by_come_back() {
     assert_eq!((found.len(), marks(&found)), (200, 100));
 }
 
+/// As early stopping does: back to the best state, after more steps and seconds than a row lives.
+#[test]
+fn a_load_that_replaces_gives_rows_the_age_they_had() {
+    fn aging_by_steps(job: &mut Job) {
+        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+    }
+    fn aging_by_seconds(job: &mut Job) {
+        job.tables[0].retention.ttl = Some(Ttl::Seconds(1800));
+    }
+    for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
+        let servers = changed(2, aging);
+        let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.tick(steps, seconds));
+        // An hour and more of training before and after the save.
+        tick(60, 4000);
+        sight(&servers, &(0..50));
+        let folder = tempfile::tempdir().unwrap();
+        let files = save(&servers, folder.path());
+        let best = slots(content(&servers));
+        tick(60 + 500, 4000 + 4000);
+        assert!(slots(content(&servers)).len() < best.len(), "rows grow old");
+        let rows: u64 = servers.iter().map(|service| request_load(service, folder.path(), &files, true).unwrap()).sum();
+        assert_eq!((rows, slots(content(&servers))), (100, best.clone()));
+        // What is saved of them is whole, and another process with a clock of its own takes it.
+        let files = save(&servers, folder.path());
+        let others = loaded(folder.path(), &files, 1, aging);
+        assert_eq!(slots(content(&others)), best);
+    }
+}
+
+/// Content without marks.
+fn slots(content: Content) -> BTreeMap<(u32, u64), Vec<u32>> {
+    content.into_iter().map(|(key, row)| (key, row.0)).collect()
+}
+
 #[test]
 fn rows_beyond_memory_are_saved_and_load_anywhere() {
     let cold = tempfile::tempdir().unwrap();
@@ -392,7 +426,6 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     datapath::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let files = save(std::slice::from_ref(&limited), folder.path());
-    let slots = |content: Content| content.into_iter().map(|(key, row)| (key, row.0)).collect::<BTreeMap<_, _>>();
     let expected = slots(content(std::slice::from_ref(&limited)));
     assert_eq!(expected.len(), 20_000);
     for servers in [1, 2, 5] {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::warn;
@@ -73,8 +73,10 @@ impl Drop for Tending {
 }
 
 fn tend(tables: &TableSet, stopped: &Receiver<()>) {
+    // Not the time of day: that may be set while the server runs, and every row would be as much older.
+    let started = Instant::now();
     loop {
-        tables.tick(0, seconds());
+        tables.tick(0, started.elapsed().as_secs());
         // A failure is told where the store is watched.
         let rest = match tables.tend() {
             Ok(tended) if tended.is_idle() => IDLE,
@@ -87,16 +89,26 @@ fn tend(tables: &TableSet, stopped: &Receiver<()>) {
     }
 }
 
-/// Seconds since 1970: a time that a saved row's age can be counted from in another process.
-fn seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     use zagros_table::Capacity;
 
     use super::*;
+
+    /// The time of day is some fifty years after the moment in which its seconds start, and may be set.
+    #[test]
+    fn rows_age_by_the_seconds_that_the_server_runs_and_not_by_the_time_of_day() {
+        let tables = Arc::new(TableSet::new(1, &[], Capacity::default()).unwrap());
+        let tending = Tending::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while tables.cut().unwrap().moment().seconds == 0 {
+            assert!(Instant::now() < deadline, "its clock stands still");
+            thread::sleep(IDLE);
+        }
+        drop(tending);
+        let seconds = tables.cut().unwrap().moment().seconds;
+        assert!(seconds <= 60, "{seconds} seconds after it started");
+    }
 
     #[test]
     fn it_lets_go_of_the_tables_when_it_ends() {

@@ -1,6 +1,6 @@
 //! What a table is made from, and the checks that stand at its door.
 
-use crate::optimizer::{Limits, Optimizer};
+use crate::optimizer::{LARGEST, Limits, Optimizer};
 use crate::row::init::Initializer;
 use crate::{Admission, Element, Retention, Schedule, TableError, init::RowSeed};
 
@@ -22,9 +22,9 @@ pub struct TableConfig {
     pub init: Initializer,
     /// How gradients are applied.
     pub optimizer: Optimizer,
-    /// Clipping of gradients and bound of weights.
+    /// Clipping of gradients and bound of weights, which is [`LARGEST`] at most.
     pub limits: Limits,
-    /// What becomes of gradients that are not finite.
+    /// What becomes of gradients that are not finite, or larger than [`LARGEST`] where nothing clips them.
     pub non_finite: NonFinite,
     /// How weights are stored.
     pub element: Element,
@@ -38,7 +38,7 @@ pub struct TableConfig {
     pub stripes: usize,
 }
 
-/// What becomes of a gradient that is infinite or not a number.
+/// What becomes of a gradient that is infinite, not a number, or too large for a row to stay finite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonFinite {
     /// Its whole push is refused; nothing is applied.
@@ -114,7 +114,8 @@ impl TableConfig {
     }
 
     pub(crate) fn layout(&self, seed: u64, table: u32) -> Layout {
-        let Self { dim, init, optimizer, limits, element, schedule, non_finite, .. } = *self;
+        let Self { dim, init, optimizer, element, schedule, non_finite, .. } = *self;
+        let limits = Limits { weight_bound: self.limits.weight_bound.min(LARGEST), ..self.limits };
         let (weights, stride) = (element.words(dim), self.stride());
         Layout { dim, weights, stride, element, optimizer, limits, schedule, non_finite, seed, table, init }
     }

@@ -1,6 +1,7 @@
 //! What a table refuses. Whatever is refused has changed nothing.
 
 use crate::ColdError;
+use crate::optimizer::LARGEST;
 
 /// A request or a configuration that a table does not accept.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -70,6 +71,22 @@ pub enum TableError {
         /// The offending value.
         value: f32,
     },
+    /// A gradient that a row might not stay finite with.
+    #[error(
+        "table {table}: the gradient of id {id} is {value} at position {position}, beyond {LARGEST:e}, which would drive the \
+         row out of the range of numbers; nothing of this push was applied (lower the learning rate, set clip_norm or \
+         clip_value, or look for bad input)"
+    )]
+    TooLarge {
+        /// The table.
+        table: u32,
+        /// The row.
+        id: u64,
+        /// Position within the row.
+        position: usize,
+        /// The offending value.
+        value: f32,
+    },
     /// No room for a row that would have to come to memory, because none can leave it.
     #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
     Full {
@@ -118,6 +135,7 @@ impl TableError {
             | Self::Dim { table, .. }
             | Self::TooManyRows { table, .. }
             | Self::NotFinite { table, .. }
+            | Self::TooLarge { table, .. }
             | Self::Full { table, .. }
             | Self::Spent { table, .. }
             | Self::Cold { table, .. } => Some(*table),

@@ -42,6 +42,7 @@ pub use machine::{memory, prefetch, wide};
 pub use optimizer::{Limits, Optimizer};
 pub use request::batch::{Access, LookupReport, PushReport};
 pub use request::group::Scratch;
+pub use request::step::Step;
 pub use row::element::Element;
 pub use row::init::{self, Initializer};
 pub use schedule::Schedule;

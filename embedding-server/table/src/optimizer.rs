@@ -16,7 +16,7 @@ mod loops;
 
 use loops::{Shaping, each};
 
-pub use loops::Limits;
+pub use loops::{LARGEST, Limits};
 
 /// An optimiser and its settings. g is the gradient after clipping; ε, β and the like are as named.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -187,6 +187,27 @@ impl Optimizer {
             | Self::RowAdagrad { lr, .. }
             | Self::Adam { lr, .. }
             | Self::Ftrl { lr, .. } => *lr *= factor,
+        }
+        self
+    }
+
+    /// The optimiser as it is for a push of this share of a step's samples: penalties that an update adds to the
+    /// gradient, or takes off the weights, count as much as the samples do. FTRL's are no part of an update: they say
+    /// what weights follow from its sums, whoever's push it is.
+    #[inline(always)]
+    pub(crate) fn with_share(mut self, share: f32) -> Self {
+        match &mut self {
+            Self::Sgd { l2, .. }
+            | Self::Momentum { l2, .. }
+            | Self::Adagrad { l2, .. }
+            | Self::RowAdagrad { l2, .. } => {
+                *l2 *= share;
+            }
+            Self::Adam { l2, weight_decay, .. } => {
+                *l2 *= share;
+                *weight_decay *= share;
+            }
+            Self::Ftrl { .. } => {}
         }
         self
     }

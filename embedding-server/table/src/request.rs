@@ -4,4 +4,5 @@ pub(crate) mod batch;
 pub(crate) mod group;
 pub(crate) mod hot;
 pub(crate) mod repeats;
+pub(crate) mod step;
 pub(crate) mod update;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::RwLock;
 
 use crate::tier::shared::Shared;
-use crate::{Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Table, TableConfig, TableError};
+use crate::{
+    Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Step, Table, TableConfig, TableError,
+};
 
 /// The tables of a model; a table's number is its position.
 #[derive(Debug)]
@@ -44,8 +46,9 @@ impl TableSet {
         Ok(Self { tables, shared, gate: RwLock::default(), cutting: AtomicBool::new(false), turn: AtomicUsize::new(0) })
     }
 
-    /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since some moment.
-    /// Times before the present one are ignored.
+    /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since the tables were
+    /// made. Times before the present one are ignored. Seconds should come from a clock that nobody sets: a wall clock
+    /// that is put forward by an hour would make every row an hour older.
     pub fn tick(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(Moment { steps, seconds });
     }
@@ -110,9 +113,9 @@ impl TableSet {
         self.enter().lookup(parts, access, out, scratch)
     }
 
-    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the number of
-    /// the push, the same on every server that has a part of it, counted by its writer: schedules and rounding follow
-    /// it. Each of several writers is at a step of its own.
+    /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is that of the
+    /// push, counted by its writer: schedules and rounding follow its number, penalties on weights its share. Each of
+    /// several writers is at a step of its own.
     ///
     /// # Errors
     /// As [`Self::lookup`], and when a gradient is not finite and its table refuses such; nothing of any part is
@@ -121,7 +124,7 @@ impl TableSet {
         &self,
         parts: &[Part<'_>],
         gradients: &[f32],
-        step: u64,
+        step: impl Into<Step>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.enter().push(parts, gradients, step, scratch)
@@ -149,7 +152,7 @@ impl TableSet {
         &self,
         parts: &[Part<'_>],
         gradients: &[f32],
-        step: u64,
+        step: Step,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
@@ -171,7 +174,7 @@ impl TableSet {
         &self,
         parts: &[Part<'_>],
         gradients: &[f32],
-        step: u64,
+        step: Step,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         let mut prepared = Vec::with_capacity(parts.len());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::TableCounts;
 use crate::admission::Doorkeeper;
 use crate::config::Layout;
 use crate::index::{Found, Index};
@@ -11,6 +10,7 @@ use crate::machine::prefetch::prefetch;
 use crate::request::group::id_of;
 use crate::row::slab::{Place, Slab};
 use crate::snapshot::capture::Capture;
+use crate::{Step, TableCounts};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Stripe {
 #[derive(Clone, Debug)]
 pub(crate) struct Owed {
     pub(crate) key: u64,
-    pub(crate) step: u64,
+    pub(crate) step: Step,
     pub(crate) gradient: Box<[f32]>,
 }
 
@@ -161,6 +161,7 @@ impl Stripe {
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
         self.doorkeeper.clear();
+        self.sweep = Sweep::default();
         self.departures = self.departures.wrapping_add(1);
     }
 

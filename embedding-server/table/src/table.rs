@@ -12,7 +12,9 @@ use crate::stripe::Stripe;
 use crate::tier::cold_sweep::ColdSweep;
 use crate::tier::evict::Leaving;
 use crate::tier::shared::Shared;
-use crate::{Admission, Capacity, ColdStore, Element, Retention, TableConfig, TableCounts, TableError, Victims};
+use crate::{
+    Admission, Capacity, ColdStore, Element, Moment, Retention, TableConfig, TableCounts, TableError, Victims,
+};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,6 +153,13 @@ impl Table {
     #[must_use]
     pub fn counts(&self) -> TableCounts {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
+    }
+
+    /// Gives rows that were saved by another process marks of the same age here. `saved` is the time of the save
+    /// ([`crate::Cut::moment`]) as that process told it.
+    pub fn carry_marks(&self, rows: &mut Rows, saved: Moment) {
+        let now = self.shared.clock.now();
+        rows.marks.iter_mut().for_each(|mark| *mark = self.marks.carried(*mark, saved, now));
     }
 
     /// Appends all rows of one stripe that are in memory to `into`, in ascending order of ids.

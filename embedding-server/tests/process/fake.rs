@@ -10,7 +10,9 @@ use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
+use tonic::{Request, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
 use zagros_embedding_server::{ServerConfig, ServerError, run};
@@ -19,12 +21,16 @@ use zagros_plumbing::{Deadline, Shutdown, grpc};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
     JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerLoad, StatusRequest, StatusResponse,
+    ReportEvaluationResponse, ServerLoad, StatusRequest, StatusResponse, Writer,
 };
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
-use zagros_protocol::{BucketMap, Generation, Refusal, ServerIndex};
+use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
 
 pub(crate) const BUCKETS: u32 = 64;
+/// The run that the server joins.
+pub(crate) const RUN: RunId = RunId(0xa);
+/// The dense worker of the run, whose process is the first.
+pub(crate) const WRITER: Writer = Writer { member: 3, epoch: 1 };
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,6 +44,10 @@ pub(crate) struct State {
     pub(crate) joined: Option<JoinRequest>,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) left: Option<LeaveRequest>,
+    /// Beside [`WRITER`].
+    pub(crate) more_writers: Vec<Writer>,
+    /// The largest number that workers have told.
+    pub(crate) batch: u64,
 }
 
 #[derive(Clone, Default)]
@@ -86,7 +96,7 @@ impl ControlPlane for FakeCoordinator {
     fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
         answer(self.change(|state| {
             state.joined = Some(request);
-            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0, over: false };
+            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
             state.refuse_join.clone().map_or(Ok(joined), Err)
         }))
     }
@@ -100,6 +110,7 @@ impl ControlPlane for FakeCoordinator {
                 generation,
                 stop: reason.is_some(),
                 reason: reason.unwrap_or_default(),
+                batch: state.batch,
                 ..Default::default()
             };
             state.refuse_heartbeat.clone().map_or(Ok(told), Err)
@@ -117,6 +128,7 @@ impl ControlPlane for FakeCoordinator {
             Some(map) => PlacementResponse {
                 generation: map.generation().0,
                 owners: map.pack_owners().into(),
+                writers: [&[WRITER], &state.more_writers[..]].concat(),
                 ..PlacementResponse::default()
             },
         })))
@@ -136,6 +148,21 @@ impl ControlPlane for FakeCoordinator {
 
     fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
         unasked()
+    }
+}
+
+pub(crate) type MemberChannel = InterceptedService<Channel, NamesRun>;
+
+/// Names a run in each request.
+#[derive(Clone)]
+pub(crate) struct NamesRun(Option<RunId>);
+
+impl tonic::service::Interceptor for NamesRun {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(run) = self.0 {
+            run.stamp(request.metadata_mut().as_mut());
+        }
+        Ok(request)
     }
 }
 
@@ -186,8 +213,14 @@ impl Process {
         wait("the server is ready", async || self.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
     }
 
-    pub(crate) fn client(&self) -> EmbeddingClient<Channel> {
-        EmbeddingClient::new(grpc::channel(&self.address).unwrap())
+    /// As a member of the run has one.
+    pub(crate) fn client(&self) -> EmbeddingClient<MemberChannel> {
+        EmbeddingClient::new(self.channel(Some(RUN)))
+    }
+
+    /// Of a process that names this run.
+    pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
+        InterceptedService::new(grpc::channel(&self.address).unwrap(), NamesRun(run))
     }
 
     /// The admin port's answer.

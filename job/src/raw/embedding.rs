@@ -22,15 +22,16 @@ pub(crate) struct Embedding {
     /// A row's gradient, after `clip_value`, is scaled down to this Euclidean norm; 0 for no limit.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) clip_norm: f64,
-    /// Weights are cut to this, above and below zero, after each update; 0 for no limit.
+    /// Weights are cut to this, above and below zero, after each update; 0 for 2⁴⁰ (1.1e12), which is the most.
     #[schemars(range(min = 0.0, max = 1e30))]
     pub(crate) weight_bound: f64,
-    /// What becomes of a gradient that is infinite or not a number.
+    /// What becomes of a gradient that is infinite, not a number, or unclipped and beyond ±2⁴⁰ (1.1e12), from where on a
+    /// row might not stay finite.
     pub(crate) non_finite: NonFinite,
     /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
     pub(crate) element: Element,
-    /// Factor on the optimiser's learning rate by step. A step is a push: its number is that of the batch that it belongs
-    /// to, counted by each worker from the start of its run.
+    /// Factor on the optimiser's learning rate by step. A step is one of training, which all workers make together, also one
+    /// that joined late; in mode `async` each worker counts its own batches.
     pub(crate) schedule: Schedule,
     /// Which ids get a row. One without a row is answered with zeros, its gradients are counted and dropped.
     pub(crate) admission: Admission,
@@ -40,8 +41,9 @@ pub(crate) struct Embedding {
     /// `ttl_seconds`.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_steps: u32,
-    /// Seconds without a use after which a row is forgotten. 0 for never; excludes `ttl_steps`, and
-    /// `evict` by frequency, which counts steps.
+    /// Seconds without a use after which a row is forgotten, counted while its server runs: setting the time of day
+    /// ages no row, nor does the time between a save and the run that goes on from it. 0 for never; excludes
+    /// `ttl_steps`, and `evict` by frequency, which counts steps.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub(crate) ttl_seconds: u32,
     /// Rows whose weights have a smaller Euclidean norm leave memory, now and then; 0 for none. With `victims = "cold"`

@@ -98,6 +98,7 @@ pub struct Scheduling {
     pub gang: Option<Gang>,
     /// Name of the scheduler. Default: Volcano's with a gang of Volcano's, otherwise Kubernetes' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::pattern::NAME))]
     pub scheduler_name: Option<String>,
 }
 

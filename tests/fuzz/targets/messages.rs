@@ -119,6 +119,8 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             encoding,
             bags: bags.into(),
             staleness: 0,
+            step: 0,
+            share: None,
         };
         for good in [server.lookup(lookup), server.push(push)] {
             (if good { &answered } else { &refused }).fetch_add(1, Ordering::Relaxed);

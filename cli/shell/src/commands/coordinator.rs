@@ -7,14 +7,15 @@ use zagros_coordinator::{CoordinatorConfig, RunOutcome};
 use crate::args::CoordinatorArgs;
 use crate::exit::{Exit, Failure};
 use crate::page_token;
+use crate::port::Port;
 use crate::role::Role;
 
 /// Serves the control path until the run ends.
 pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, "coordinator".to_owned())?;
     let page_token = page_token::from_environment()?;
-    let grpc = role.bind("cluster.coordinator", &role.job.cluster.coordinator).await?;
-    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    let grpc = role.bind(Port::Coordinator, &role.job.cluster.coordinator).await?;
+    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
     let config = CoordinatorConfig {
         job: Arc::clone(&role.job),

@@ -9,6 +9,7 @@ use zagros_protocol::ServerIndex;
 use crate::args::ServerArgs;
 use crate::exit::{Exit, Failure};
 use crate::folders::check_folders;
+use crate::port::Port;
 use crate::role::Role;
 use crate::start::load_job;
 
@@ -23,8 +24,8 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     // Each server writes its own rows: what is wrong with its environment is told now.
     check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
-    let grpc = role.bind("cluster.server_addresses", address).await?;
-    let http = role.bind("cluster.admin", &role.job.cluster.admin).await?;
+    let grpc = role.bind(Port::EmbeddingServer, address).await?;
+    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     role.announce(&args.config, Some(&grpc), &http)?;
     let config = ServerConfig {
         job: Arc::clone(&role.job),

@@ -12,6 +12,7 @@ const FINGERPRINT: u64 = 0xfeed;
 
 fn core(servers: u32, workers: u32) -> Core {
     Core::new(CoreConfig {
+        run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
         workers,

@@ -102,5 +102,8 @@ impl Trainer {
         self.evaluated = training.evaluated;
         self.of_passes = training.of_passes;
         self.model.take_up(training.choice);
+        // Embedding servers hear by the coordinator how far the run is, before they see a push that is.
+        let (step, batch) = (self.tracker.steps_of_all(), self.next_seq);
+        self.membership.update_progress(|progress| (progress.step, progress.batch) = (step, batch));
     }
 }

@@ -14,6 +14,7 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 use super::dedup::UniqueIds;
 use super::route::{Part, split};
 use super::rows::Rows;
+use super::unacknowledged::Unacknowledged;
 use super::waiting::{Requests, Waiting};
 use crate::Shard;
 use crate::directory::Directory;
@@ -35,12 +36,17 @@ pub struct ClientConfig {
 }
 
 /// Which batch a push is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batch {
     /// New for each batch of a writer and epoch.
     pub seq: u64,
+    /// Steps of training before the batch's own: what schedules, rounding and the age of rows go by.
+    pub step: u64,
     /// Earlier batches whose gradients were not acknowledged when this one was looked up.
     pub staleness: u32,
+    /// The part of its step's samples that are in it, by which its gradients were weighed. Penalties on weights are
+    /// weighed by it too.
+    pub share: f32,
 }
 
 /// What became of a push.
@@ -62,12 +68,13 @@ pub struct EmbeddingClient {
     /// Memory for gradients on their way.
     buffers: Arc<Buffers>,
     requests: Requests,
+    unacknowledged: Unacknowledged,
 }
 
 impl From<u64> for Batch {
-    /// Nothing before it was under way.
+    /// One whose every batch is a step, and all of it, with nothing under way before it.
     fn from(seq: u64) -> Self {
-        Self { seq, staleness: 0 }
+        Self { seq, step: seq, staleness: 0, share: 1.0 }
     }
 }
 
@@ -81,6 +88,7 @@ impl EmbeddingClient {
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
             requests: Requests::default(),
+            unacknowledged: Unacknowledged::default(),
         }
     }
 
@@ -132,6 +140,7 @@ impl EmbeddingClient {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
         check_shape(unique, gradients)?;
+        let _begun = self.unacknowledged.begin(batch.seq).await;
         let parts = self.split(unique).await?;
         self.metrics.push.pooled(unique, &parts, self.config.wire);
         let answers = try_join_all(parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
@@ -179,12 +188,14 @@ impl EmbeddingClient {
             writer: self.config.writer,
             epoch: self.config.epoch,
             seq: batch.seq,
+            step: batch.step,
             staleness: batch.staleness,
             segments: part.segments.clone(),
             ids: part.ids.clone(),
             gradients: part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?,
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
+            share: Some(batch.share),
         };
         let (_, answer) = self.call(part.server, &request, &self.metrics.push).await?;
         Ok((request.gradients.len() as u64, answer))

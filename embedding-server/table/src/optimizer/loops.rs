@@ -3,6 +3,13 @@
 /// Weights that are updated together.
 const LANES: usize = 8;
 
+/// Largest value of a gradient that a row takes unclipped, and of a weight, whatever other limits there are: 2⁴⁰.
+///
+/// Nothing that a row learns from is near it, and with it nothing that an optimiser computes leaves the range of f32:
+/// squares are at most 2⁸², so that it takes 2⁴⁶ of them to make a sum infinite. One infinite sum would silence an
+/// Adagrad or Adam row for good, since whatever is divided by it is 0.
+pub const LARGEST: f32 = (1_u64 << 40) as f32;
+
 /// What a gradient and a weight may be. Infinite limits are none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
@@ -35,6 +42,11 @@ impl Limits {
             [("clip_value", self.clip_value), ("clip_norm", self.clip_norm), ("weight_bound", self.weight_bound)];
         let (name, value) = limits.into_iter().find(|(_, value)| !matches!(value, 0.0.. if *value > 0.0))?;
         Some(format!("{name} is {value}; expected a number above 0, infinite for no limit"))
+    }
+
+    /// Largest value of a gradient that is safe to apply: clipped ones may come as large as they are.
+    pub(crate) fn largest_gradient(&self) -> f32 {
+        if self.clip_value.min(self.clip_norm) <= LARGEST { f32::MAX } else { LARGEST }
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use crate::machine::wide::wide;
 use crate::request::group::Scratch;
 use crate::request::hot::row;
 use crate::request::repeats;
-use crate::{NonFinite, Rows, Table, TableError};
+use crate::{NonFinite, Rows, Step, Table, TableError};
 
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct PushReport {
     pub created: u64,
     /// Gradients that were added to another of the same id first.
     pub repeated: u64,
-    /// Gradients that were left out because they are not finite ([`crate::NonFinite::Skip`]).
+    /// Gradients that were left out because they are not finite or too large ([`crate::NonFinite::Skip`]).
     pub skipped: u64,
     /// Gradients that were dropped because their id has no row ([`crate::Admission`]).
     pub refused: u64,
@@ -61,18 +61,20 @@ impl Table {
     }
 
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A row that
-    /// does not exist is made and then updated. `step` is the number of the push: it sets the rate of learning where
-    /// there is a schedule, and the rounding of narrow weights.
+    /// does not exist is made and then updated. `step` is that of the push: it sets the rate of learning where there is a
+    /// schedule, the rounding of narrow weights, and what penalties on weights count.
     ///
     /// # Errors
-    /// When lengths disagree or a gradient is not finite and the table refuses such; nothing is applied then.
+    /// When lengths disagree or a gradient is not finite, or too large, and the table refuses such; nothing is applied
+    /// then.
     pub fn push(
         &self,
         ids: &[u64],
         gradients: &[f32],
-        step: u64,
+        step: impl Into<Step>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
+        let step = step.into();
         self.check_gradients(ids, gradients)?;
         if !self.is_managed() {
             return Ok(self.push_checked(ids, gradients, step, scratch));
@@ -129,23 +131,23 @@ impl Table {
         ))
     }
 
-    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
         let Distinct { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
         PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
 
-    /// Each row once, with finite gradients; `scratch` groups them afterwards.
+    /// Each row once, with gradients that are safe to apply; `scratch` groups them afterwards.
     pub(crate) fn distinct<'a>(&self, ids: &'a [u64], gradients: &'a [f32], scratch: &mut Scratch) -> Distinct<'a> {
         let mut rows = Distinct { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
-        let mut kept = Cow::Borrowed(ids);
-        if self.layout().non_finite == NonFinite::Skip && !all_finite(gradients) {
-            let (finite_ids, finite) = finite_rows(ids, gradients, self.dim());
-            (kept, rows.gradients) = (Cow::Owned(finite_ids), Cow::Owned(finite));
+        let (mut kept, largest) = (Cow::Borrowed(ids), self.layout().limits.largest_gradient());
+        if self.layout().non_finite == NonFinite::Skip && !all_within(gradients, largest) {
+            let (safe_ids, safe) = rows_within(ids, gradients, self.dim(), largest);
+            (kept, rows.gradients) = (Cow::Owned(safe_ids), Cow::Owned(safe));
             rows.skipped = (ids.len() - kept.len()) as u64;
         }
         scratch.group(&kept, self.stripes());
         if repeats::may_exist(self.stripes(), scratch) {
-            let (unique, sums) = repeats::summed(&kept, &rows.gradients, self.dim());
+            let (unique, sums) = repeats::summed(&kept, &rows.gradients, self.dim(), largest);
             scratch.group(&unique, self.stripes());
             rows.repeated = (kept.len() - unique.len()) as u64;
             rows.gradients = Cow::Owned(sums);
@@ -153,22 +155,28 @@ impl Table {
         rows
     }
 
-    fn push_grouped(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+    fn push_grouped(&self, gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
         wide(
             #[inline(always)]
             || self.update_groups(gradients, step, scratch),
         )
     }
 
-    /// Lengths of a push, and finiteness where it is asked for.
+    /// Lengths of a push, and size of its values where it is asked for.
     pub(crate) fn check_gradients(&self, ids: &[u64], gradients: &[f32]) -> Result<(), TableError> {
         self.check_rows("gradients", ids, self.dim(), gradients.len())?;
-        if self.layout().non_finite == NonFinite::Skip || all_finite(gradients) {
+        let largest = self.layout().limits.largest_gradient();
+        if self.layout().non_finite == NonFinite::Skip || all_within(gradients, largest) {
             return Ok(());
         }
-        let worst = gradients.iter().position(|value| !value.is_finite()).unwrap_or(0);
-        let (row, position) = (worst / self.dim(), worst % self.dim());
-        Err(TableError::NotFinite { table: self.number(), id: ids[row], position, value: gradients[worst] })
+        let worst = gradients.iter().position(|value| !is_within(*value, largest)).unwrap_or(0);
+        let (id, position) = (ids[worst / self.dim()], worst % self.dim());
+        let (table, value) = (self.number(), gradients[worst]);
+        Err(if value.is_finite() {
+            TableError::TooLarge { table, id, position, value }
+        } else {
+            TableError::NotFinite { table, id, position, value }
+        })
     }
 
     /// Whether `found` values are one row of `width` for each id.
@@ -192,7 +200,7 @@ impl Table {
 /// The gradients of a push, one for each row; the rows themselves are grouped in a [`Scratch`].
 pub(crate) struct Distinct<'a> {
     pub(crate) gradients: Cow<'a, [f32]>,
-    /// Left out, as they were not finite.
+    /// Left out, as they were not finite or too large.
     pub(crate) skipped: u64,
     /// Added to another of the same id.
     pub(crate) repeated: u64,
@@ -216,23 +224,29 @@ impl AddAssign for PushReport {
     }
 }
 
-/// The rows whose gradients are finite, and these.
-fn finite_rows(ids: &[u64], gradients: &[f32], dim: usize) -> (Vec<u64>, Vec<f32>) {
-    let (mut kept, mut finite) = (Vec::with_capacity(ids.len()), Vec::with_capacity(gradients.len()));
+/// The rows whose gradients are within `largest`, and these.
+fn rows_within(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec<u64>, Vec<f32>) {
+    let (mut kept, mut safe) = (Vec::with_capacity(ids.len()), Vec::with_capacity(gradients.len()));
     for (position, id) in ids.iter().enumerate() {
         let gradient = row(gradients, position as u32, dim);
-        if all_finite(gradient) {
+        if all_within(gradient, largest) {
             kept.push(*id);
-            finite.extend_from_slice(gradient);
+            safe.extend_from_slice(gradient);
         }
     }
-    (kept, finite)
+    (kept, safe)
 }
 
-/// Without a branch per value, so that it vectorises: the exponent of infinities and NaN is all ones.
-fn all_finite(values: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
-    !values.iter().fold(false, |bad, value| bad | (value.to_bits() & EXPONENT == EXPONENT))
+/// Without a branch per value, so that it vectorises.
+fn all_within(values: &[f32], largest: f32) -> bool {
+    values.iter().fold(true, |good, value| good & is_within(*value, largest))
+}
+
+/// As whole numbers, the bits of magnitudes are in the order of magnitudes, with infinity and NaN above all others.
+#[inline(always)]
+fn is_within(value: f32, largest: f32) -> bool {
+    const MAGNITUDE: u32 = 0x7fff_ffff;
+    (value.to_bits() & MAGNITUDE) as i32 <= largest.to_bits() as i32
 }
 
 #[cfg(test)]
@@ -240,7 +254,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Initializer, Optimizer, TableConfig};
+    use crate::optimizer::LARGEST;
+    use crate::{Initializer, Limits, Optimizer, TableConfig};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
     const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
@@ -350,11 +365,85 @@ mod tests {
         assert_eq!(found, [&slots[..4], &slots[4..]]);
     }
 
+    /// Values of a gradient of every size, mostly at the ends of the range.
+    fn extreme() -> impl Strategy<Value = f32> {
+        let ends = [0.0, 1.0, LARGEST, LARGEST * 1.001, 1e19, 3e38, f32::MAX, f32::INFINITY, f32::NAN];
+        (prop::sample::select(ends.to_vec()), any::<bool>()).prop_map(|(value, sign)| if sign { value } else { -value })
+    }
+
+    fn all_optimizers(lr: f32, l2: f32) -> [Optimizer; 7] {
+        let (epsilon, initial_accumulator) = (1e-30, 0.0);
+        let adam = Optimizer::Adam { lr, beta1: 0.9, beta2: 0.999, epsilon, l2, weight_decay: 0.0 };
+        [
+            Optimizer::Sgd { lr, l2 },
+            Optimizer::Momentum { lr, momentum: 0.9999, l2 },
+            Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
+            Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
+            adam,
+            Optimizer::Adam { lr, beta1: 0.0, beta2: 0.999_999, epsilon, l2: 0.0, weight_decay: l2 },
+            Optimizer::Ftrl { lr, beta: 0.0, l1: 0.0, l2 },
+        ]
+    }
+
+    /// Two pushes of 3e38 made an SGD row infinite, and others deaf: whatever is divided by an infinite sum is 0.
+    #[test]
+    fn a_gradient_that_would_drive_a_row_out_of_range_is_refused_or_left_out() {
+        for optimizer in all_optimizers(1.0, 0.0) {
+            let of = |non_finite, limits| {
+                let config = TableConfig { dim: 2, optimizer, non_finite, limits, ..TableConfig::default() };
+                Table::new(5, 2, &config).unwrap()
+            };
+            let push = |table: &Table, value: f32| table.push(&[1, 2], &[0.5, value, 0.5, 0.5], 0, &mut Scratch::new());
+            let refusing = of(NonFinite::Refuse, Limits::default());
+            let refused = push(&refusing, -3e38).unwrap_err();
+            assert_eq!(refused, TableError::TooLarge { table: 2, id: 1, position: 1, value: -3e38 });
+            assert!(refused.to_string().contains("beyond 1.0995116e12"), "{refused}");
+            assert_eq!(refusing.rows(), 0);
+            let skipping = of(NonFinite::Skip, Limits::default());
+            for _ in 0..2 {
+                let report = push(&skipping, 3e38).unwrap();
+                assert_eq!((report.updated, report.skipped), (1, 1), "{optimizer:?}");
+            }
+            let before = read(&skipping, &[1]);
+            push(&skipping, 0.5).unwrap();
+            assert_ne!(read(&skipping, &[1]), before, "{optimizer:?}: it learns as before");
+            // What is clipped may come as large as it is.
+            let clipping = of(NonFinite::Refuse, Limits { clip_norm: 1.0, ..Limits::default() });
+            assert_eq!(push(&clipping, 3e38).unwrap().updated, 2);
+        }
+    }
+
     proptest! {
         #[test]
-        fn finiteness_is_that_of_the_standard_library(values: Vec<u32>) {
+        fn size_is_that_of_the_standard_library(values: Vec<u32>, largest in prop_oneof![Just(f32::MAX), Just(LARGEST)]) {
             let values: Vec<f32> = values.into_iter().map(f32::from_bits).collect();
-            prop_assert_eq!(all_finite(&values), values.iter().all(|value| value.is_finite()));
+            prop_assert_eq!(all_within(&values, largest), values.iter().all(|value| value.abs() <= largest));
+        }
+
+        /// Whatever a table accepts leaves its rows finite, at the widest settings that a job file may have, and each
+        /// takes what comes next.
+        #[test]
+        fn rows_stay_finite_whatever_is_pushed(
+            pushes in prop::collection::vec(prop::collection::vec(extreme(), 3), 1..40),
+            l2 in prop_oneof![Just(0.0_f32), Just(1.0)],
+            lr in prop_oneof![Just(1e-12_f32), Just(0.1), Just(1000.0)],
+            clip_norm in prop_oneof![3 => Just(f32::INFINITY), 1 => Just(1.0_f32)],
+        ) {
+            for optimizer in all_optimizers(lr, l2) {
+                let limits = Limits { clip_norm, ..Limits::default() };
+                let config = TableConfig {
+                    dim: 3, init: UNIFORM, optimizer, limits, non_finite: NonFinite::Skip, ..TableConfig::default()
+                };
+                let table = Table::new(5, 2, &config).unwrap();
+                train(&table, &[7]);
+                for gradient in &pushes {
+                    table.push(&[7, 7], &gradient.repeat(2), 0, &mut Scratch::new()).unwrap();
+                }
+                let mut rows = Rows::default();
+                (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+                let slot: &[f32] = bytemuck::cast_slice(&rows.slots);
+                prop_assert!(slot.iter().all(|value| value.is_finite()), "{:?}: {:?}", optimizer, slot);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::request::group::{Group, Scratch};
 use crate::request::update::Update;
 use crate::row::slab::Place;
 use crate::stripe::Stripe;
-use crate::{Element, PushReport, Table};
+use crate::{Element, PushReport, Step, Table};
 
 /// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later: as
 /// many misses as a core waits for at once.
@@ -102,7 +102,7 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn update_groups(&self, gradients: &[f32], step: u64, scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn update_groups(&self, gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
         let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
         with_known_width(

@@ -44,15 +44,15 @@ fn may_exist_in(group: Group<'_>) -> bool {
 
 /// Each id once, in order of first appearance, with the sum of its gradients in order of appearance.
 ///
-/// A sum that would leave f32's range stops at its end: every gradient was finite, so the sum stays finite too.
-pub(crate) fn summed(ids: &[u64], gradients: &[f32], dim: usize) -> (Vec<u64>, Vec<f32>) {
+/// A sum that would be beyond `largest` stops there: no gradient was larger, so that no sum is either.
+pub(crate) fn summed(ids: &[u64], gradients: &[f32], dim: usize, largest: f32) -> (Vec<u64>, Vec<f32>) {
     let mut rows: HashTable<usize> = HashTable::with_capacity(ids.len());
     let (mut unique, mut sums) = (Vec::<u64>::new(), Vec::new());
     for (position, id) in ids.iter().enumerate() {
         let gradient = &gradients[position * dim..][..dim];
         let hash = key_of(*id);
         if let Some(row) = rows.find(hash, |row| unique[*row] == *id) {
-            add(&mut sums[row * dim..][..dim], gradient);
+            add(&mut sums[row * dim..][..dim], gradient, largest);
         } else {
             rows.insert_unique(hash, unique.len(), |row| key_of(unique[*row]));
             unique.push(*id);
@@ -62,9 +62,9 @@ pub(crate) fn summed(ids: &[u64], gradients: &[f32], dim: usize) -> (Vec<u64>, V
     (unique, sums)
 }
 
-fn add(sum: &mut [f32], gradient: &[f32]) {
+fn add(sum: &mut [f32], gradient: &[f32], largest: f32) {
     for index in 0..sum.len() {
-        sum[index] = (sum[index] + gradient[index]).clamp(f32::MIN, f32::MAX);
+        sum[index] = (sum[index] + gradient[index]).clamp(-largest, largest);
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         fn sums_lose_nothing(rows in prop::collection::vec((0_u64..9, -9_i8..9, -9_i8..9), 0..40)) {
             let ids: Vec<u64> = rows.iter().map(|row| row.0).collect();
             let gradients: Vec<f32> = rows.iter().flat_map(|row| [f32::from(row.1), f32::from(row.2)]).collect();
-            let (unique, sums) = summed(&ids, &gradients, 2);
+            let (unique, sums) = summed(&ids, &gradients, 2, f32::MAX);
             for (row, id) in unique.iter().enumerate() {
                 let of_id = || rows.iter().filter(|row| row.0 == *id);
                 let want = [of_id().map(|row| f32::from(row.1)).sum(), of_id().map(|row| f32::from(row.2)).sum()];
@@ -106,13 +106,15 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_first_appearance() {
-        let (unique, sums) = summed(&[7, 3, 7, 1], &[1.0, 2.0, 4.0, 8.0], 1);
+        let (unique, sums) = summed(&[7, 3, 7, 1], &[1.0, 2.0, 4.0, 8.0], 1, f32::MAX);
         assert_eq!((unique, sums), (vec![7, 3, 1], vec![5.0, 2.0, 8.0]));
     }
 
     #[test]
-    fn a_sum_stays_finite() {
-        let (_, sums) = summed(&[1, 1], &[f32::MAX, f32::MAX], 1);
-        assert_eq!(sums, [f32::MAX]);
+    fn a_sum_is_no_larger_than_what_is_summed_may_be() {
+        for largest in [f32::MAX, 1e12] {
+            let (_, sums) = summed(&[1, 1, 2, 2], &[largest, largest, -largest, -largest], 1, largest);
+            assert_eq!(sums, [largest, -largest]);
+        }
     }
 }

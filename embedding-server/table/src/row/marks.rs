@@ -101,6 +101,15 @@ impl Marks {
         lfu(tick / u64::from(*unit), frequency.max(0) + sum(frequency))
     }
 
+    /// The mark of a row of the same age, whose mark was written where it was `then` and is read where it is `now`. Steps
+    /// mean the same everywhere; seconds are those of one process.
+    pub(crate) fn carried(&self, mark: u32, then: Moment, now: Moment) -> u32 {
+        match self.ttl {
+            Some(Ttl::Seconds(_)) => mark.wrapping_add((now.seconds as u32).wrapping_sub(then.seconds as u32)),
+            Some(Ttl::Steps(_)) | None => mark,
+        }
+    }
+
     /// Whether a row is past its time to live; with LFU up to two units late, never early.
     #[inline]
     pub(crate) fn expired(&self, mark: u32, tick: u64) -> bool {
@@ -189,6 +198,19 @@ mod tests {
         assert_eq!(marks(Order::Lru, None).tick(moment), 7);
         assert_eq!(marks(Order::Lru, Some(Ttl::Steps(5))).tick(moment), 7);
         assert_eq!(marks(Order::Lru, Some(Ttl::Seconds(5))).tick(moment), 90);
+    }
+
+    #[test]
+    fn a_carried_mark_keeps_its_age_in_seconds_and_its_step() {
+        let [then, now] = [(700, 1_700_000_000), (3, 12)].map(|(steps, seconds)| Moment { steps, seconds });
+        let by_seconds = marks(Order::Lru, Some(Ttl::Seconds(60)));
+        let aged = |age: u64, later: u64| {
+            let mark = by_seconds.carried(by_seconds.first(then.seconds - age), then, now);
+            by_seconds.expired(mark, now.seconds + later)
+        };
+        assert_eq!([aged(59, 0), aged(59, 1), aged(60, 0), aged(0, 59), aged(0, 60)], [false, true, true, false, true]);
+        let by_steps = marks(Order::Lru, Some(Ttl::Steps(60)));
+        assert_eq!(by_steps.carried(by_steps.first(650), then, now), by_steps.first(650));
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use parking_lot::RwLockReadGuard;
 
-use crate::{Access, LookupReport, Part, PushReport, Scratch, TableError, TableSet};
+use crate::{Access, LookupReport, Part, PushReport, Scratch, Step, TableError, TableSet};
 
 /// Leave to look up and push. What is done between entering and dropping this, on one thread or several, is on one
 /// side of every [`crate::Cut`].
@@ -45,9 +45,9 @@ impl Entry<'_> {
         &self,
         parts: &[Part<'_>],
         gradients: &[f32],
-        step: u64,
+        step: impl Into<Step>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
-        self.set.push_inside(parts, gradients, step, scratch)
+        self.set.push_inside(parts, gradients, step.into(), scratch)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::tier::cold_sweep::ColdSweep;
 use crate::tier::tend::cold_error;
 use crate::{ColdError, ColdScan, ColdStore, Table, TableSet};
 
@@ -30,6 +31,9 @@ impl TableSet {
     /// Forgets every row of every table, and what admission counted of ids without one: as the tables were made, but
     /// for the memory, which stays, and the counts of what happened.
     ///
+    /// Steps count from 0 again: rows of an earlier step that are put in next would else be past their time to live
+    /// at once. Whoever puts them in tells the step that they are of ([`Self::tick`]).
+    ///
     /// # Errors
     /// When requests that are under way do not end within 10 s, or when the cold tier fails.
     pub fn clear(&self) -> Result<(), ClearError> {
@@ -41,12 +45,14 @@ impl TableSet {
         if self.iter().any(Table::is_indebted) {
             return Err(busy("a row of the cold tier that a gradient waits for"));
         }
+        self.shared().clock.restart_steps();
         self.iter().try_for_each(Table::clear)
     }
 }
 
 impl Table {
     fn clear(&self) -> Result<(), ClearError> {
+        *self.cold_sweep.lock() = ColdSweep::default();
         for stripe in 0..self.stripes() {
             self.lock(stripe).clear();
             if let Some(store) = self.cold() {

@@ -3,11 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A time, in both of the units that a row's age may be counted in.
+///
+/// Steps are those of training and mean the same in every process of a run. Seconds are those since this process
+/// started: what another process says of them is only good for differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Steps of training.
     pub steps: u64,
-    /// Seconds since some moment in the past.
+    /// Seconds since the tables were made, as a clock counts them that is never set.
     pub seconds: u64,
 }
 
@@ -25,6 +28,11 @@ impl Clock {
         self.seconds.fetch_max(moment.seconds, Ordering::Relaxed);
     }
 
+    /// Starts counting steps anew. Seconds go on: they are not the model's but this process's.
+    pub(crate) fn restart_steps(&self) {
+        self.steps.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn now(&self) -> Moment {
         Moment { steps: self.steps.load(Ordering::Relaxed), seconds: self.seconds.load(Ordering::Relaxed) }
     }
@@ -33,6 +41,15 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_start_anew_and_seconds_go_on() {
+        let clock = Clock::default();
+        clock.advance(Moment { steps: 900, seconds: 100 });
+        clock.restart_steps();
+        clock.advance(Moment { steps: 7, seconds: 0 });
+        assert_eq!(clock.now(), Moment { steps: 7, seconds: 100 });
+    }
 
     #[test]
     fn it_never_goes_back() {

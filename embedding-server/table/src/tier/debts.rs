@@ -10,11 +10,11 @@ use crate::request::hot::row;
 use crate::request::update::Update;
 use crate::stripe::{Owed, Stripe};
 use crate::tier::visit::{Todo, Visit};
-use crate::{Table, TableError};
+use crate::{Step, Table, TableError};
 
 impl Table {
     /// Keeps the gradients of rows that cannot be read; those in memory by now take them at once.
-    pub(crate) fn owe(&self, todo: &[Todo], gradients: &[f32], step: u64) {
+    pub(crate) fn owe(&self, todo: &[Todo], gradients: &[f32], step: Step) {
         for todo in todo {
             let mut stripe = self.lock(self.stripe_of(todo.key));
             let gradient = row(gradients, todo.position, self.dim()).into();

@@ -7,7 +7,7 @@ use crate::request::group::{Scratch, id_of};
 use crate::request::hot::{row, row_mut};
 use crate::request::update::Update;
 use crate::tier::visit::Visit;
-use crate::{Access, LookupReport, PushReport, Rows, Table, TableError};
+use crate::{Access, LookupReport, PushReport, Rows, Step, Table, TableError};
 
 impl Table {
     pub(crate) fn lookup_managed(
@@ -121,7 +121,7 @@ impl Table {
 
     /// Applies what was prepared. Nothing can go wrong any more: the gradient of a row that left memory meanwhile and
     /// cannot be read back is kept until it can.
-    pub(crate) fn apply_push(&self, prepared: Prepared<'_>, step: u64, scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn apply_push(&self, prepared: Prepared<'_>, step: Step, scratch: &mut Scratch) -> PushReport {
         let Prepared { distinct, mut visit } = prepared;
         let mut report = PushReport { skipped: distinct.skipped, repeated: distinct.repeated, ..PushReport::default() };
         let mut update = Update::new(*self.layout(), step, &mut scratch.weights);

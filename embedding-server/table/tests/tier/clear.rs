@@ -1,6 +1,8 @@
 //! All rows forgotten at once.
 
-use zagros_table::{Access, Admission, ColdStore, Counter, Part, Rows, Scratch, TableConfig, TableSet};
+use zagros_table::{
+    Access, Admission, Capacity, ColdStore, Counter, Moment, Part, Retention, Rows, Scratch, TableConfig, TableSet, Ttl,
+};
 
 use crate::support::{hot, ledger_config, push, read, tiny, train};
 
@@ -30,11 +32,74 @@ fn cleared_tables_are_as_they_were_made() {
 fn sightings_are_forgotten_too() {
     for counter in [Counter::Exact, Counter::CountMin { error: 0.01, failure: 0.01 }] {
         let config = TableConfig { admission: Admission::Count { sightings: 2, counter }, ..ledger_config(2, 1) };
-        let tables = TableSet::new(0, &[config], zagros_table::Capacity::default()).unwrap();
+        let tables = TableSet::new(0, &[config], Capacity::default()).unwrap();
         train(&tables, &[1]);
         tables.clear().unwrap();
         let part = Part { table: 0, dim: 2, ids: &[1] };
         let look = || tables.lookup(&[part], Access::Train, &mut [0.0; 2], &mut Scratch::new()).unwrap().created;
         assert_eq!((look(), look()), (0, 1), "{counter:?}");
     }
+}
+
+fn expiring(ttl: Ttl) -> TableSet {
+    let retention = Retention { ttl: Some(ttl), ..Retention::default() };
+    TableSet::new(0, &[TableConfig { retention, ..ledger_config(2, 2) }], Capacity::default()).unwrap()
+}
+
+/// The rows of a snapshot, and when it was taken.
+fn saved(tables: &TableSet) -> (Rows, Moment) {
+    let (mut rows, cut) = (Rows::default(), tables.cut().unwrap());
+    (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
+    (rows, cut.moment())
+}
+
+/// As a load that replaces what is there.
+fn restore(tables: &TableSet, rows: &Rows, moment: Moment) {
+    tables.clear().unwrap();
+    tables.tick(moment.steps, 0);
+    let (table, mut rows) = (tables.table(0).unwrap(), rows.clone());
+    table.carry_marks(&mut rows, moment);
+    table.insert(&rows, &mut Scratch::new()).unwrap();
+}
+
+/// The best state of a run that went on for longer than the time to live.
+#[test]
+fn rows_that_are_put_back_are_as_old_as_when_they_were_saved() {
+    for ttl in [Ttl::Steps(10), Ttl::Seconds(10)] {
+        let tables = expiring(ttl);
+        tables.tick(100, 100);
+        push(&tables, &[1, 2], 1.0);
+        tables.tick(106, 106);
+        push(&tables, &[2], 1.0);
+        let (rows, moment) = saved(&tables);
+        tables.tick(500, 500);
+        assert_eq!(read(&tables, &[1, 2]), [0.0; 4], "{ttl:?}: training went on without them");
+        restore(&tables, &rows, moment);
+        assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
+        assert_eq!(saved(&tables).0.ids.len(), 2, "{ttl:?}: and a save holds them");
+        // From here on they grow old as they would have then.
+        tables.tick(109, 503);
+        assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
+        tables.tick(110, 504);
+        assert_eq!(read(&tables, &[1, 2]), [0.0, 0.0, -2.0, -2.0], "{ttl:?}");
+        // The search for rows to forget starts anew as well.
+        while !tables.tend().unwrap().is_idle() {}
+        assert_eq!(hot(&tables), [2], "{ttl:?}");
+    }
+}
+
+/// Seconds of two processes have nothing in common but their length.
+#[test]
+fn rows_of_another_process_keep_their_age() {
+    let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));
+    there.tick(0, 1_700_000_000);
+    push(&there, &[1], 1.0);
+    there.tick(0, 1_700_000_700);
+    here.tick(0, 4);
+    let (rows, moment) = saved(&there);
+    restore(&here, &rows, moment);
+    here.tick(0, 4 + 1099);
+    assert_eq!(read(&here, &[1]), [-1.0, -1.0]);
+    here.tick(0, 4 + 1100);
+    assert_eq!(read(&here, &[1]), [0.0, 0.0]);
 }

@@ -21,6 +21,8 @@ pub(super) struct Side {
     pub(super) control: Arc<dyn ControlPlane>,
     pub(super) connect: Connect,
     pub(super) patience: Duration,
+    /// Of its job, as coordinators want it.
+    pub(super) fingerprint: u64,
     servers: Vec<Pid>,
     children: Option<Children>,
 }
@@ -46,7 +48,8 @@ impl Side {
         let registry = Registry::new();
         let control = LocalCoordinator::new(job, &registry);
         let connect = Embedded::start(job, control.clone(), &registry).await?.connect();
-        Ok(Self { control, connect, patience: job.cluster.patience, servers: Vec::new(), children: None })
+        let (patience, fingerprint) = (job.cluster.patience, job.fingerprint());
+        Ok(Self { control, connect, patience, fingerprint, servers: Vec::new(), children: None })
     }
 
     /// Servers and their coordinator as `zagros up` starts them. `text` is the job's file.
@@ -70,6 +73,7 @@ impl Side {
             control: Arc::new(control),
             connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
             patience,
+            fingerprint: job.fingerprint(),
             servers: supervisor.servers(),
             children: Some(Children { supervisor, _folder: folder }),
         })

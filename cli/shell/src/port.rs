@@ -1,0 +1,85 @@
+//! The ports of roles, and what each lets a stranger do.
+
+use std::net::SocketAddr;
+
+/// A port that a role listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The coordinator's gRPC.
+    Coordinator,
+    /// An embedding server's gRPC.
+    EmbeddingServer,
+    /// Where a dense worker's store and sums are reached by the other workers.
+    DenseWorker,
+    /// HTTP: health, metrics, the coordinator's status and page.
+    Admin,
+}
+
+impl Port {
+    /// The key of the job file that sets its address.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Coordinator => "cluster.coordinator",
+            Self::EmbeddingServer => "cluster.server_addresses",
+            Self::DenseWorker => "cluster.worker_address",
+            Self::Admin => "cluster.admin",
+        }
+    }
+
+    /// What whoever reaches it may do, since no peer proves that it is a member of the run.
+    fn admits(self) -> &'static str {
+        match self {
+            Self::Coordinator => "join the run, take its work and end it",
+            Self::EmbeddingServer => "read, change and save the rows of this server",
+            Self::DenseWorker => "take part in the sums of gradients",
+            Self::Admin => "read this role's health and metrics, and the coordinator's status",
+        }
+    }
+
+    /// A warning where other machines may reach the address that it listens on.
+    pub(crate) fn exposure(self, address: SocketAddr) -> Option<String> {
+        (!address.ip().is_loopback()).then(|| {
+            format!(
+                "this port is open to other machines, and whoever reaches it may {}; keep it inside a network of the \
+                 run's own members, or listen on 127.0.0.1",
+                self.admits()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::{Job, Overrides};
+
+    use super::*;
+
+    #[test]
+    fn only_a_port_that_others_reach_is_warned_of() {
+        for quiet in ["127.0.0.1:7700", "127.8.8.8:1", "[::1]:7700"] {
+            assert_eq!(Port::Coordinator.exposure(quiet.parse().unwrap()), None, "{quiet}");
+        }
+        for open in ["0.0.0.0:7700", "[::]:7700", "10.0.0.7:7700"] {
+            let warning = Port::EmbeddingServer.exposure(open.parse().unwrap()).expect(open);
+            assert!(warning.contains("whoever reaches it may read, change and save the rows"), "{warning}");
+        }
+    }
+
+    /// What a job that says nothing of addresses listens on.
+    #[test]
+    fn every_default_is_a_loopback_address() {
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\nservers = 2\nworkers = 2\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::default()).unwrap();
+        let cluster = &job.cluster;
+        let mut defaults = vec![&cluster.coordinator, &cluster.worker_address, &cluster.admin];
+        defaults.extend(&cluster.server_addresses);
+        assert_eq!(defaults.len(), 4);
+        for address in defaults {
+            let parsed: SocketAddr = address.parse().unwrap();
+            assert!(parsed.ip().is_loopback(), "{address}");
+        }
+    }
+}

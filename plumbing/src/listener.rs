@@ -1,0 +1,340 @@
+//! Connections of a port, bounded: strangers that connect and say nothing keep nobody else out.
+//!
+//! - A connection that has not sent its first bytes within [`FIRST_BYTES_WITHIN`] is closed.
+//! - A port holds at most its limit of connections. One more closes the connection that was silent for longest. A member is
+//!   heard at least once per keep-alive interval (`grpc::KEEP_ALIVE`), so it is never the most silent one beside an idle stranger.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+use tracing::warn;
+
+use crate::process::file_limit;
+
+/// HTTP/2's greeting has 24 bytes, the shortest request of HTTP/1.1 more than this.
+const FIRST_BYTES: usize = 16;
+/// How long a peer may take to send them.
+pub const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(10);
+/// Between two tries where the system has no descriptor left for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most connections of a port, whatever the system allows.
+const MOST: usize = 4096;
+/// A process has two ports and needs descriptors for files besides.
+const PORTS_SHARE: usize = 4;
+
+/// A listener that bounds how many connections are open, and how long one may be silent at its start.
+#[derive(Debug)]
+pub struct BoundedListener {
+    listener: TcpListener,
+    open: Arc<OpenConnections>,
+}
+
+impl BoundedListener {
+    /// At most a quarter of the descriptors that this process may have, and 4096.
+    #[must_use]
+    pub fn new(listener: TcpListener) -> Self {
+        let limit = file_limit().map_or(MOST, |files| (files as usize / PORTS_SHARE).clamp(1, MOST));
+        Self::with_limit(listener, limit)
+    }
+
+    /// At most `limit` connections.
+    #[must_use]
+    pub fn with_limit(listener: TcpListener, limit: usize) -> Self {
+        Self { listener, open: Arc::new(OpenConnections::new(limit)) }
+    }
+
+    /// The address that it listens on.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The next connection.
+    pub async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => {
+                    // Small messages would wait for more; it works without.
+                    let _ = stream.set_nodelay(true);
+                    return (OpenConnections::admit(&self.open, stream), peer);
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    warn!(%error, open = self.open.count(), "no connection can be accepted, the most silent one is closed");
+                    self.open.close_most_silent();
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// The connections, one after the other, for a gRPC server.
+    pub fn into_stream(self) -> impl futures::Stream<Item = io::Result<Connection>> {
+        futures::stream::unfold(self, async |mut listener| {
+            let (connection, _) = listener.accept().await;
+            Some((Ok(connection), listener))
+        })
+    }
+}
+
+impl axum::serve::Listener for BoundedListener {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        Self::accept(self).await
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
+/// The peer went away before it was accepted: nothing is wrong with the port.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// The connections of one port.
+#[derive(Debug)]
+struct OpenConnections {
+    limit: usize,
+    /// What times are counted from.
+    started: Instant,
+    by_number: Mutex<Numbered>,
+}
+
+#[derive(Debug, Default)]
+struct Numbered {
+    next: u64,
+    open: HashMap<u64, Arc<Activity>>,
+}
+
+/// When a connection was last heard, and how it is told to close.
+#[derive(Debug, Default)]
+struct Activity {
+    /// Milliseconds since the port was opened.
+    heard: AtomicU64,
+    close: CancellationToken,
+}
+
+impl OpenConnections {
+    fn new(limit: usize) -> Self {
+        Self { limit, started: Instant::now(), by_number: Mutex::default() }
+    }
+
+    fn admit(this: &Arc<Self>, stream: TcpStream) -> Connection {
+        if this.count() >= this.limit {
+            this.close_most_silent();
+        }
+        let activity = Arc::new(Activity { heard: AtomicU64::new(this.now()), ..Activity::default() });
+        let mut numbered = this.by_number.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = numbered.next;
+        numbered.next += 1;
+        numbered.open.insert(number, Arc::clone(&activity));
+        Connection {
+            stream,
+            missing: FIRST_BYTES,
+            greeting: Some(Box::pin(sleep(FIRST_BYTES_WITHIN))),
+            closed: Box::pin(activity.close.clone().cancelled_owned()),
+            activity,
+            number,
+            port: Arc::clone(this),
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.by_number.lock().unwrap_or_else(PoisonError::into_inner).open.len()
+    }
+
+    /// Its task drops it soon; its place is free at once.
+    fn close_most_silent(&self) {
+        let mut numbered = self.by_number.lock().unwrap_or_else(PoisonError::into_inner);
+        let most_silent =
+            numbered.open.iter().min_by_key(|(number, one)| (one.heard.load(Ordering::Relaxed), **number));
+        let most_silent = most_silent.map(|(number, _)| *number);
+        if let Some(closed) = most_silent.and_then(|number| numbered.open.remove(&number)) {
+            closed.close.cancel();
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        self.by_number.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&number);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A connection of a bounded port.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    /// Of the first bytes.
+    missing: usize,
+    /// Until they are here.
+    greeting: Option<Pin<Box<Sleep>>>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    activity: Arc<Activity>,
+    number: u64,
+    port: Arc<OpenConnections>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.port.remove(self.number);
+    }
+}
+
+impl Connection {
+    fn heard(&mut self, bytes: usize) {
+        self.missing = self.missing.saturating_sub(bytes);
+        if self.missing == 0 {
+            self.greeting = None;
+        }
+        self.activity.heard.store(self.port.now(), Ordering::Relaxed);
+    }
+
+    /// Why it must end now, if it must; registers to be woken when it must.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        if self.closed.as_mut().poll(context).is_ready() {
+            let why =
+                "closed to make room: this port has as many connections as it may, and this was the most silent one";
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        }
+        match &mut self.greeting {
+            Some(greeting) => greeting.as_mut().poll(context).map(|()| {
+                let why = format!("the peer sent no request within {FIRST_BYTES_WITHIN:?} of connecting");
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            }),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        match read {
+            Poll::Ready(Ok(())) => self.heard(buffer.filled().len() - before),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => return self.poll_end(context).map(Err),
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn bounded(limit: usize) -> (BoundedListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (BoundedListener::with_limit(listener, limit), address)
+    }
+
+    /// What reading gives until the other end says something or closes.
+    async fn read(connection: &mut Connection) -> io::Result<usize> {
+        connection.read(&mut [0; 64]).await
+    }
+
+    #[tokio::test]
+    async fn one_connection_more_closes_the_most_silent_one() {
+        let (mut listener, address) = bounded(2).await;
+        let mut peers = Vec::new();
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            peers.push(TcpStream::connect(address).await.unwrap());
+            held.push(listener.accept().await.0);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        peers[0].write_all(b"I am a member of the run").await.unwrap();
+        assert_eq!(read(&mut held[0]).await.unwrap(), 24);
+        let _third = TcpStream::connect(address).await.unwrap();
+        let _accepted = listener.accept().await;
+        let closed = read(&mut held[1]).await.unwrap_err();
+        assert!(closed.to_string().contains("the most silent one"), "{closed}");
+        peers[0].write_all(b"still here").await.unwrap();
+        assert_eq!(read(&mut held[0]).await.unwrap(), 10);
+        assert_eq!(listener.open.count(), 2);
+        drop(held);
+        assert_eq!(listener.open.count(), 1, "a closed connection keeps its place");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_closed_and_who_has_spoken_may_be_silent() {
+        let (mut listener, address) = bounded(8).await;
+        let mut talker = TcpStream::connect(address).await.unwrap();
+        let (mut heard, _) = listener.accept().await;
+        let mut mumbler = TcpStream::connect(address).await.unwrap();
+        let (mut unheard, _) = listener.accept().await;
+        talker.write_all(&[7; FIRST_BYTES]).await.unwrap();
+        mumbler.write_all(&[7; FIRST_BYTES - 1]).await.unwrap();
+        assert_eq!(read(&mut heard).await.unwrap(), FIRST_BYTES);
+        assert_eq!(read(&mut unheard).await.unwrap(), FIRST_BYTES - 1);
+        let closed = read(&mut unheard).await.unwrap_err();
+        assert_eq!(closed.kind(), io::ErrorKind::TimedOut, "{closed}");
+        tokio::select! {
+            read = read(&mut heard) => panic!("a connection that was heard ended: {read:?}"),
+            () = sleep(FIRST_BYTES_WITHIN * 10) => {}
+        }
+    }
+}
