@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     fn request(&self, role: Role, index: u32) -> JoinRequest {
-        let file = DataFile { path: "a.txt".to_owned(), bytes: 2 << 20, splittable: true };
+        let file = DataFile { path: "a.txt".to_owned(), bytes: 2 << 20, splittable: true, fingerprint: 0 };
         let is_worker = role == Role::DenseWorker;
         JoinRequest {
             role: role.into(),
@@ -112,7 +112,7 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, pass: u32) -> Vec
         match control.assign(AssignRequest { member, epoch, pass, continuing: false }).await.unwrap().work.unwrap() {
             Work::Split(split) => {
                 read.push((split.start, split.end));
-                let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id] };
+                let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id], bad_rows: vec![] };
                 control.complete(complete).await.unwrap();
             }
             Work::PassDone(_) => return read,
@@ -218,7 +218,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     assert_eq!(successor.epoch(), 2);
     let ask = AssignRequest { member: successor.member(), epoch: 2, pass: 0, continuing: false };
     assert_eq!(control.assign(ask).await.unwrap().work, Some(Work::Split(held)));
-    let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id] };
+    let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id], bad_rows: vec![] };
     assert_eq!(control.complete(late).await.unwrap_err().kind, RefusalKind::Fenced);
     assert!(get(cluster.admin, "/metrics").await.contains("zagros_coordinator_expired_leases_total 1"));
 }
@@ -259,7 +259,7 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).await.map(drop),
         control.assign(AssignRequest { member, epoch, pass: 0, continuing: false }).await.map(drop),
-        control.complete(CompleteRequest { member, epoch, pass: 0, splits: vec![0] }).await.map(drop),
+        control.complete(CompleteRequest { member, epoch, pass: 0, splits: vec![0], bad_rows: vec![] }).await.map(drop),
         control.placement(PlacementRequest {}).await.map(drop),
         control.leave(leave).await.map(drop),
     ];

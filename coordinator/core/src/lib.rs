@@ -18,6 +18,7 @@ mod run;
 mod seat;
 mod splits;
 mod status;
+mod transforms;
 mod warnings;
 mod watch;
 

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::FileInfo;
 use zagros_job::{Change, Job, Overrides};
 use zagros_store::{Folder, StoreError};
 
 use super::Training;
 use super::home::Home;
-use super::training::FORMAT;
+use super::training::{FORMAT, FileSize};
 use crate::control::saved_model::{JOB, MANIFEST};
 use crate::error::WorkerError;
 use crate::report::{RunFolder, RunLock};
@@ -124,7 +123,7 @@ impl ResumePoint {
     }
 
     /// Takes over what was fitted to the data, and checks that it is the same data.
-    pub(crate) fn prepare(&self, job: &mut Job, files: &[FileInfo]) -> Result<(), WorkerError> {
+    pub(crate) fn prepare(&self, job: &mut Job, files: &[FileSize]) -> Result<(), WorkerError> {
         if let Some(reason) = self.training.other_files(files) {
             let reason = format!("the data has changed since: {reason}; start over with --fresh");
             return Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason });
