@@ -85,6 +85,18 @@ impl LocalCoordinator {
         self.call(Core::tick);
     }
 
+    /// Drains the run: its workers are told to save and to leave, and it is over after that. `reason` says who was asked
+    /// to end.
+    pub fn drain(&self, reason: &str) {
+        self.call(|core, now| core.drain(now, reason));
+    }
+
+    /// Workers that a drain waits for, in words; empty when nobody is left.
+    #[must_use]
+    pub fn drain_waits_for(&self) -> String {
+        self.state.lock().core.drain_waits_for()
+    }
+
     /// Ends the run, unless it has ended: members are told to stop by their next heartbeat.
     pub fn end(&self, outcome: RunOutcome) {
         self.call(|core, now| core.end(now, outcome));
@@ -199,6 +211,7 @@ fn log(notice: &Notice) {
         Notice::Lost { .. }
         | Notice::GivenUp { .. }
         | Notice::Stalled { .. }
+        | Notice::Draining { .. }
         | Notice::Uneven { .. }
         | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
         _ => info!("{notice}"),

@@ -193,13 +193,33 @@ async fn a_coordinator_that_is_asked_to_stop_tells_its_members_and_waits_no_long
     let cluster = Cluster::start(1.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     cluster.shutdown.request();
-    assert_eq!(told_to_stop(&server).await, "run interrupted: the coordinator was asked to stop");
+    assert_eq!(told_to_stop(&server).await, "run interrupted: the coordinator was asked to end");
     // The server does not leave.
-    let reason = "the coordinator was asked to stop".to_owned();
+    let reason = "the coordinator was asked to end".to_owned();
     assert_eq!(cluster.outcome().await, RunOutcome::Interrupted(reason));
     let mut view = server.subscribe();
     let lost = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.lost.is_some())).await;
     assert!(lost.expect("a coordinator that is gone was not noticed").is_ok());
+}
+
+#[tokio::test]
+async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left() {
+    let cluster = Cluster::start(20.0).await;
+    let server = cluster.join(Role::EmbeddingServer, 0).await;
+    let worker = cluster.join(Role::DenseWorker, 0).await;
+    cluster.shutdown.request();
+    let mut view = worker.subscribe();
+    let told = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.draining.is_some())).await;
+    let told = told.expect("the worker is not told to save").unwrap().clone();
+    assert_eq!((told.draining.as_deref(), told.stop), (Some("the coordinator was asked to end"), None));
+    // Its last checkpoint needs the coordinator.
+    let position = PositionRequest { member: worker.member(), epoch: worker.epoch(), pass: 0 };
+    cluster.control.position(position).await.unwrap();
+    assert_eq!(server.subscribe().borrow().stop, None);
+    worker.leave(Outcome::Interrupted, "interrupted").await.unwrap();
+    told_to_stop(&server).await;
+    server.leave(Outcome::Interrupted, "asked to end").await.unwrap();
+    assert_eq!(cluster.outcome().await.word(), "interrupted");
 }
 
 #[tokio::test]

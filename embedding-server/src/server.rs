@@ -143,7 +143,7 @@ impl Member {
         info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
         let patience = self.job.cluster.patience;
         let ended = follow(&self.service, self.control.as_ref(), &membership, patience, &self.shutdown).await;
-        info!(server = index.0, ?ended, "stopping");
+        info!(server = index.0, reason = %ended, "stopping");
         match ended {
             Ended::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
             Ended::Told(reason) => self.leave(&membership, Outcome::Finished, &reason).await,

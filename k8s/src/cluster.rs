@@ -1,7 +1,7 @@
 //! Requests to Kubernetes, one function each; what they ask for is decided elsewhere.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -29,6 +29,17 @@ pub enum Sweep {
     Servers,
     /// Servers, and the Jobs with their ended pods.
     Pods,
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Others(attempt) => write!(f, "those of every attempt but {attempt}"),
+            Self::All => f.write_str("those of all attempts"),
+            Self::Servers => f.write_str("the servers"),
+            Self::Pods => f.write_str("the servers, and the workers' Jobs with their pods"),
+        }
+    }
 }
 
 /// One job's namespace.
@@ -171,7 +182,7 @@ impl Cluster {
             Sweep::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
             Sweep::All | Sweep::Servers | Sweep::Pods => all,
         };
-        info!(job = self.job, ?sweep, "objects are removed");
+        info!(job = self.job, what = %sweep, "objects are removed");
         if matches!(sweep, Sweep::Others(_) | Sweep::All) {
             self.remove::<Service>(&selector).await?;
             self.remove::<ConfigMap>(&selector).await?;

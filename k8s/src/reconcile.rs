@@ -168,21 +168,25 @@ fn attempt(job: &HybridJob) -> Result<Attempt, Error> {
 
 /// What an attempt is made from: another value makes another attempt. How the run ends, who watches it and which workers
 /// it may have are no part of it.
-fn template(spec: &HybridJobSpec) -> String {
-    let made_from = json!([
-        spec.job,
-        spec.image,
-        spec.image_pull_policy,
-        spec.image_pull_secrets,
-        spec.coordinator,
-        spec.embedding_servers,
-        spec.dense_workers,
-        spec.volumes,
-        spec.output,
-        spec.scheduling,
-        spec.service_account_name,
-        spec.pod_security_context,
-    ]);
+pub(crate) fn template(spec: &HybridJobSpec) -> String {
+    let mut made_from = json!({
+        "job": spec.job,
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "imagePullSecrets": spec.image_pull_secrets,
+        "coordinator": spec.coordinator,
+        "embeddingServers": spec.embedding_servers,
+        "denseWorkers": spec.dense_workers,
+        "volumes": spec.volumes,
+        "output": spec.output,
+        "scheduling": spec.scheduling,
+        "serviceAccountName": spec.service_account_name,
+        "podSecurityContext": spec.pod_security_context,
+    });
+    // Without what is not given: a field that a later operator knows restarts no run.
+    if let Some(fields) = made_from.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
     format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
 }
 

@@ -7,7 +7,7 @@ use zagros_eval::Scores;
 use zagros_ingest::IngestError;
 use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, err, load_job, out};
+use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 
 use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
 use crate::report::Planted;
@@ -22,7 +22,7 @@ const UNFINISHED: &str = "planted.json.unfinished";
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let there = args.folder.join("train.txt");
     if args.keep && there.exists() {
-        err!("{} is there and stays as it is", there.display());
+        note!("{} is there and stays as it is", there.display());
         return Ok(Exit::Success);
     }
     if !args.force {
@@ -30,7 +30,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     }
     let spec =
         SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
-    err!(
+    note!(
         "generating {} training and {} test rows in Criteo's format",
         HumanCount(args.rows),
         HumanCount(args.test_rows)
@@ -49,7 +49,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
     durable::write(&told, text.as_bytes()).map_err(|error| unwritable(&told, error))?;
     std::fs::remove_file(&unfinished).map_err(|error| unwritable(&unfinished, error))?;
-    err!(
+    note!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
         HumanBytes(size(&args.folder.join("train.txt")) + size(&args.folder.join("test.txt"))),
@@ -76,9 +76,9 @@ fn unwritable(path: &Path, source: std::io::Error) -> Failure {
     not_generated(IngestError::Unwritable { path: path.to_owned(), source })
 }
 
-/// What cannot be generated was asked for wrongly; what cannot be written is the machine's fault.
+/// What cannot be generated was asked for wrongly; what cannot be written is the disk's fault.
 fn not_generated(error: IngestError) -> Failure {
-    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Internal };
+    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Storage };
     Failure::from_error(exit, error)
 }
 

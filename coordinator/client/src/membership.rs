@@ -16,6 +16,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 use crate::control_plane::answer;
+use crate::lease::LeaseProof;
 use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
@@ -39,6 +40,10 @@ pub struct MemberView {
     pub group: u64,
     /// The newest meeting of workers that step apart.
     pub meeting: Option<Meeting>,
+    /// Why the run is drained: a worker finishes its step, saves and leaves, while the others still serve.
+    pub draining: Option<String>,
+    /// The newest group of which a worker was lost; 0 before the first.
+    pub broken_group: u64,
 }
 
 /// A meeting of workers that step apart, between two steps of each.
@@ -56,6 +61,7 @@ pub struct Membership {
     joined: JoinResponse,
     report: watch::Sender<Report>,
     view: watch::Receiver<MemberView>,
+    proof: LeaseProof,
     newest_batch: Arc<AtomicU64>,
     heartbeats: JoinHandle<()>,
 }
@@ -68,6 +74,7 @@ struct Report {
     waits: Vec<ServerWait>,
     disk: Option<Disk>,
     meeting: u64,
+    leaving: bool,
 }
 
 impl Membership {
@@ -104,14 +111,16 @@ impl Membership {
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
         let newest_batch = Arc::<AtomicU64>::default();
+        let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - turn(&joined));
         let task = Heartbeats {
             control: Arc::clone(&control),
             joined,
             reports,
             view: publish,
             newest_batch: Arc::clone(&newest_batch),
+            renewals,
         };
-        Self { control, joined, report, view, newest_batch, heartbeats: tokio::spawn(task.run()) }
+        Self { control, joined, report, view, proof, newest_batch, heartbeats: tokio::spawn(task.run()) }
     }
 
     /// Member id; a worker's is its writer id on the data path.
@@ -142,6 +151,12 @@ impl Membership {
     #[must_use]
     pub fn lease(&self) -> Duration {
         lease(&self.joined)
+    }
+
+    /// Whether the lease can be proven, by this process's own clock.
+    #[must_use]
+    pub fn proof(&self) -> LeaseProof {
+        self.proof.clone()
     }
 
     /// Generation of the placement, as last heard.
@@ -192,6 +207,11 @@ impl Membership {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.meeting, number) != number);
     }
 
+    /// This process was asked to end: the coordinator drains the run.
+    pub fn set_leaving(&self) {
+        self.report.send_modify(|report| report.leaving = true);
+    }
+
     /// Stops the heartbeats, tells the last progress and leaves; tried for at most one lease, after which the
     /// coordinator counts this member as lost anyway.
     ///
@@ -229,6 +249,8 @@ struct Heartbeats {
     joined: JoinResponse,
     reports: watch::Receiver<Report>,
     view: watch::Sender<MemberView>,
+    /// When the last heartbeat was sent that was answered.
+    renewals: watch::Sender<Instant>,
     newest_batch: Arc<AtomicU64>,
 }
 
@@ -240,9 +262,11 @@ impl Heartbeats {
         let mut answered = Instant::now();
         loop {
             ticks.tick().await;
+            let sent = Instant::now();
             match self.beat().await {
                 Ok(response) => {
                     answered = Instant::now();
+                    self.renewals.send_replace(sent);
                     self.heard(response);
                 }
                 Err(refusal) if refusal.kind == RefusalKind::Fenced => return self.fenced(refusal),
@@ -267,6 +291,8 @@ impl Heartbeats {
             lost: None,
             group: response.group,
             meeting,
+            draining: Some(response.draining).filter(|reason| !reason.is_empty()),
+            broken_group: response.broken_group,
         };
         self.publish(view);
     }
@@ -331,6 +357,7 @@ fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest
         waits: report.waits.clone(),
         disk: report.disk,
         meeting: report.meeting,
+        leaving: report.leaving,
     }
 }
 

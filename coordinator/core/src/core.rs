@@ -164,6 +164,9 @@ impl Core {
         if self.config.apart {
             self.meeting.ask(now, request.meeting, self.config.lease);
         }
+        if request.leaving && seat.role == Role::EmbeddingServer {
+            self.start_drain(&format!("{seat} was asked to end"));
+        }
         let outcome = self.run.outcome();
         let (meeting, meeting_in_ms) = self.meeting.told(now);
         Ok(HeartbeatResponse {
@@ -173,6 +176,8 @@ impl Core {
             group: self.group.generation(),
             meeting,
             meeting_in_ms,
+            draining: self.draining().unwrap_or_default().to_owned(),
+            broken_group: self.group.broken(),
             batch: self.newest_batch,
         })
     }
@@ -197,6 +202,7 @@ impl Core {
         self.release(seat);
         self.notices.push(Notice::Left { seat, how });
         self.end_after(seat, outcome);
+        self.end_drain();
         Ok(LeaveResponse {})
     }
 
@@ -236,9 +242,11 @@ impl Core {
     /// `Fenced` when the caller is no longer a member, `Invalid` for a pass that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
-        let (_, passes) = self.worker(request.member, request.epoch)?;
-        let position = passes.position(request.pass)?;
-        Ok(PositionResponse { position: Some(Position { bad_rows: self.bad_rows, ..position }) })
+        let (seat, passes) = self.worker(request.member, request.epoch)?;
+        let (position, held) = (passes.position(request.pass)?, passes.held_in(request.pass, seat));
+        let completed = self.members.completed_of(seat, request.pass);
+        let position = Position { bad_rows: self.bad_rows, ..position };
+        Ok(PositionResponse { position: Some(position), completed, held })
     }
 
     /// Splits whose every gradient is acknowledged.
@@ -259,6 +267,7 @@ impl Core {
         if passes.complete(request.pass, &request.splits, seat)? {
             self.notices.push(Notice::PassDone { pass: request.pass });
         }
+        self.members.completed(seat, request.pass, &request.splits);
         self.bad_rows = self.bad_rows.saturating_add(new);
         Ok(CompleteResponse { bad_rows: self.bad_rows })
     }
@@ -347,6 +356,7 @@ impl Core {
             self.notices.push(Notice::Stalled { gap });
         }
         self.expire(now);
+        self.end_drain();
         if self.run == RunState::Training {
             self.watch.look(now, &self.config, &self.members);
         }

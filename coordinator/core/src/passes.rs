@@ -181,6 +181,19 @@ impl Passes {
         self.passes.iter().map(|books| books.held_by(seat)).sum()
     }
 
+    /// Ids of the splits of a pass that a worker is to read.
+    pub(crate) fn held_in(&self, pass: u32, seat: Seat) -> Vec<u64> {
+        let held = match self.passes.get(pass as usize) {
+            Some(Books::Open(pass)) => Some(&pass.held),
+            Some(Books::Untouched | Books::Complete) | None => None,
+        };
+        held.into_iter()
+            .flatten()
+            .filter(|(_, holder)| **holder == seat)
+            .map(|(index, _)| split_id(pass, *index))
+            .collect()
+    }
+
     /// Splits per pass.
     pub(crate) fn splits(&self) -> u32 {
         self.plan.len() as u32

@@ -1,8 +1,10 @@
 //! Training: the steps of a round, each from rows to gradients on their way, and what comes between two steps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio_util::task::AbortOnDropHandle;
 use zagros_collective::Rendezvous;
 use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
 use zagros_ingest::{Batch, IngestError};
@@ -12,6 +14,7 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 
 use super::completer::Completer;
 use super::conclude::ModelChoice;
+use super::divergence::Divergence;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
 use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
@@ -53,6 +56,8 @@ pub(crate) struct Trainer {
     pub(crate) peers: Option<Peers>,
     /// Index of each, by rank.
     pub(crate) indices: Vec<u32>,
+    /// Ends the group's calls when one of them is lost.
+    pub(crate) group_watch: Option<AbortOnDropHandle<()>>,
     /// It has trained in this run, so that its state is worth going on with.
     pub(crate) begun: bool,
     /// Pass over the data that it is in; their number once all are over.
@@ -88,6 +93,12 @@ pub(crate) struct Trainer {
     pub(crate) of_passes: Vec<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
+    /// Of the last step; of workers that step together, of all.
+    pub(crate) last_loss: f64,
+    /// Whether the loss still makes sense.
+    pub(crate) divergence: Divergence,
+    /// Splits of the pass that this worker has read to their ends, by id.
+    pub(crate) read: BTreeSet<u64>,
 }
 
 /// What comes next out of this worker's stream.
@@ -149,6 +160,7 @@ impl Trainer {
                 Made::Last => return Ok(End::Interrupted),
                 Made::Step { cuts } => cuts,
             };
+            self.check_divergence(self.last_loss)?;
             if self.is_evaluation_due() {
                 self.drain(pass).await?;
                 if let Err(error) = self.evaluate(pass).await {
@@ -176,7 +188,11 @@ impl Trainer {
                 biased;
                 // Of a batch that the others count on, this worker makes the step first.
                 reason = self.stop.requested(), if !self.stopping && self.agreed_ahead.is_none() => {
-                    if interrupted_or(reason)? == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
+                    let outcome = interrupted_or(reason)?;
+                    if let Some(reason) = self.stop.drained_because() {
+                        tracing::info!("{reason}: training stops after this step");
+                    }
+                    if outcome == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
                         return Ok(Next::Interrupted);
                     }
                     (self.stopping, until) = (true, Some(since + self.job.cluster.patience));
@@ -201,7 +217,10 @@ impl Trainer {
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
             self.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
-                return Ok(Next::Batch(Box::new(fetched)));
+                return match self.prove_lease().await {
+                    Ok(()) => Ok(Next::Batch(Box::new(fetched))),
+                    Err(reason) => interrupted_or(reason).map(|_| Next::Interrupted),
+                };
             }
             self.pass_over(pass, fetched.seq, fetched.prepared.batch);
         }
@@ -276,6 +295,7 @@ impl Trainer {
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
+        self.last_loss = f64::from(step.loss);
         if let Some(long) = self.label_runs.add(step.labels) {
             tracing::warn!("{long}");
         }
@@ -288,8 +308,12 @@ impl Trainer {
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
         let stages = self.metrics.stage_seconds();
-        let told = progress(&report, self.cutter.newest(), so_far, &stages);
-        self.membership.set_progress(control::Progress { batch: self.next_seq, ..told });
+        let batch = self.next_seq;
+        // Read inside: a checkpoint that becomes complete meanwhile is told after this, or is in it.
+        self.membership.update_progress(|told| {
+            let progress = progress(&report, self.cutter.newest(), so_far, &stages);
+            *told = control::Progress { batch, ..progress };
+        });
         self.observer.on(&Event::Step(report));
     }
 
@@ -364,8 +388,9 @@ impl Trainer {
         self.completer.flush().await
     }
 
-    pub(super) fn complete(&self, pass: u32, splits: Vec<u64>) {
+    pub(super) fn complete(&mut self, pass: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
+            self.read.extend(&splits);
             let (member, epoch) = (self.splits.member, self.splits.epoch);
             let bad_rows = splits.iter().map(|split| self.stream.bad_rows(*split)).collect();
             self.completer.complete(CompleteRequest { member, epoch, pass, splits, bad_rows });

@@ -28,6 +28,10 @@ pub(crate) struct FakeControl {
     pub(crate) completed: Mutex<Vec<u64>>,
     /// What heartbeats answer: stop, for this reason.
     pub(crate) stop: Mutex<Option<String>>,
+    /// What heartbeats answer: the run is drained, for this reason.
+    pub(crate) draining: Mutex<Option<String>>,
+    /// Answer to heartbeats, while there is one.
+    pub(crate) refuse_heartbeat: Mutex<Option<Refusal>>,
     /// How workers left.
     pub(crate) left: Mutex<Vec<LeaveRequest>>,
 }
@@ -46,12 +50,17 @@ impl ControlPlane for FakeControl {
     }
 
     fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+        if let Some(refusal) = &*self.refuse_heartbeat.lock().unwrap() {
+            return answer(Err(refusal.clone()));
+        }
         let reason = self.stop.lock().unwrap().clone();
+        let draining = self.draining.lock().unwrap().clone().unwrap_or_default();
         let stop = reason.is_some();
         answer(Ok(HeartbeatResponse {
             generation: 1,
             stop,
             reason: reason.unwrap_or_default(),
+            draining,
             ..HeartbeatResponse::default()
         }))
     }

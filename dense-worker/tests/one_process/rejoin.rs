@@ -106,7 +106,8 @@ impl Run {
             .collect();
         let lost = &mut workers[victim as usize];
         killer.victim.set(lost.abort_handle()).expect("set once");
-        assert!(within(lost).await.is_err(), "the worker ended before it was lost");
+        let ended = within(lost).await.map(|ended| ended.map(|summary| summary.steps));
+        assert!(ended.is_err(), "the worker ended before it was lost: {ended:?}");
         workers[victim as usize] = self.start(victim, Vec::new());
         let mut summaries = Vec::new();
         for worker in &mut workers {

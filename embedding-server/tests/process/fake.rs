@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) joined: Option<JoinRequest>,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) left: Option<LeaveRequest>,
+    /// It said that it was asked to end.
+    pub(crate) leaving: bool,
     /// Beside [`WRITER`].
     pub(crate) more_writers: Vec<Writer>,
     /// The largest number that workers have told.
@@ -104,6 +106,7 @@ impl ControlPlane for FakeCoordinator {
     fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
         answer(self.change(|state| {
             state.load = request.load.or(state.load);
+            state.leaving |= request.leaving;
             let generation = state.map.as_ref().map_or(0, |map| map.generation().0);
             let reason = state.stop.clone();
             let told = HeartbeatResponse {

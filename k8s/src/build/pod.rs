@@ -16,7 +16,7 @@ use super::{JOB_FILE, Plan, security, volumes};
 use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
 
-/// What any role may take to end, in seconds, beside what it waits for.
+/// What a role may take to end, in seconds, beside what it waits for.
 const GRACE_SECONDS: i64 = 60;
 /// Label that a StatefulSet's pod has its number in, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
@@ -63,15 +63,17 @@ pub(super) fn template(plan: &Plan<'_>, role: Role, restart: &str) -> PodTemplat
     }
 }
 
-/// Long enough for what a role does at its end. A worker writes a checkpoint, which may take what the job file lets
-/// members wait for each other; killed before, the run loses all since the one before.
+/// Long enough for what a role does at its end. A worker writes a checkpoint, which may take what the job file lets members
+/// wait for each other; coordinator and servers serve until it has, and end after it. Killed before, the run loses all
+/// since the checkpoint before.
 fn grace(plan: &Plan<'_>, role: Role) -> i64 {
-    let checkpoint = match role {
-        Role::Worker => i64::try_from(plan.job.job.cluster.patience.as_secs()).unwrap_or(i64::MAX),
-        Role::Coordinator | Role::Server => 0,
+    let checkpoint = i64::try_from(plan.job.job.cluster.patience.as_secs()).unwrap_or(i64::MAX);
+    let after = match role {
+        Role::Worker => 0,
+        Role::Coordinator | Role::Server => GRACE_SECONDS,
     };
     let given = plan.job.pod(role).termination_grace_period_seconds;
-    given.unwrap_or_else(|| checkpoint.saturating_add(GRACE_SECONDS))
+    given.unwrap_or_else(|| checkpoint.saturating_add(GRACE_SECONDS + after))
 }
 
 /// Constraints that are about no pods by themselves are about those of the role.

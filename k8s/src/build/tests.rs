@@ -55,6 +55,21 @@ fn the_same_job_gives_the_same_objects() {
     assert_eq!(built(|_| (), Stage::Everything), built(|_| (), Stage::Everything));
 }
 
+/// Another value for the same spec restarts every run when the operator is upgraded.
+#[test]
+fn what_an_attempt_is_made_from_is_known_by_the_same_value_in_every_version() {
+    let value = |change: Value| {
+        let mut job = hybrid_job();
+        spec_of(change)(&mut job);
+        crate::reconcile::template(&job.spec)
+    };
+    assert_eq!(value(json!({})), "16496cc71f1befe9");
+    assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
+    for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
+        assert_ne!(value(change), value(json!({})));
+    }
+}
+
 #[test]
 fn a_role_may_have_an_image_of_its_own_which_its_entrypoint_starts() {
     let own = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:1".to_owned());
@@ -168,7 +183,7 @@ fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
     assert_eq!((&hybrid["backoffLimitPerIndex"], &hybrid["maxFailedIndexes"]), (&json!(5), &json!(0)));
     assert!(hybrid["backoffLimit"].is_null(), "it would bound all workers together: {hybrid}");
     let hopeless =
-        json!({"containerName": "worker", "operator": "NotIn", "values": [1, 4, 130, 134, 135, 137, 139, 143]});
+        json!({"containerName": "worker", "operator": "NotIn", "values": [1, 4, 7, 130, 134, 135, 137, 139, 143]});
     let evicted = json!([{"type": "DisruptionTarget", "status": "True"}]);
     let rules = json!([
         {"action": "FailJob", "onExitCodes": hopeless},
@@ -331,18 +346,18 @@ fn evictions_may_have_one_worker_and_nobody_else() {
     }
 }
 
-/// A worker's end may hold a checkpoint; a role without a `pod` block has as long as any other.
+/// A worker's end may hold a checkpoint, for which the others serve; a role without a `pod` block has as long as any.
 #[test]
 fn every_role_has_the_time_that_its_end_takes() {
     let grace = |change: Value| {
         let object = all(spec_of(change));
         POD_OWNERS.map(|title| object(title)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone())
     };
-    assert_eq!(grace(json!({})), [60, 60, 360]);
+    assert_eq!(grace(json!({})), [420, 420, 360]);
     let text = format!("{}[cluster]\npatience_seconds = 1200.0\n", crate::fixture::JOB_TEXT);
-    assert_eq!(grace(json!({"job": {"inline": text}})), [60, 60, 1260]);
-    assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [60, 60, 5]);
-    assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [60, 60, 360]);
+    assert_eq!(grace(json!({"job": {"inline": text}})), [1320, 1320, 1260]);
+    assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [420, 420, 5]);
+    assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [420, 420, 360]);
 }
 
 #[test]

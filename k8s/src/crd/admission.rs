@@ -34,8 +34,12 @@ pub fn refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
     if problems.is_empty() {
         let checked = Validator::new().validate_compiled(rules, object, old);
         let errors = checked.err().map(kube_cel::ValidationErrors::into_vec).unwrap_or_default();
-        problems.extend(errors.into_iter().map(|error| problem(error.field_path, error.message)));
+        // A field that a rule of the whole object names comes with a dot before it.
+        let place = |path: &str| path.trim_start_matches('.').to_owned();
+        problems.extend(errors.into_iter().map(|error| problem(place(&error.field_path), error.message)));
     }
+    // Always in one order: what is told again in another would be written again.
+    problems.sort();
     problems
 }
 

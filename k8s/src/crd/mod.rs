@@ -59,7 +59,7 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1"),
     validation = Rule::new("self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("metadata.name names pods and services: at most 40 lower-case letters, digits and -, starting with a letter"),
-    validation = edits::fixed("job", "the run trains what it began with; for another job make a new HybridJob"),
+    validation = edits::fixed("job", "the run trains what it began with"),
     validation = edits::fixed("image", "its pods run it"),
     validation = edits::fixed_option("imagePullPolicy", "its pods are made from it"),
     validation = edits::fixed_option("imagePullSecrets", "its pods are made from it"),

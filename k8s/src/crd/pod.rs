@@ -71,8 +71,8 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub sidecars: Vec<Sidecar>,
-    /// Seconds between SIGTERM and SIGKILL. Default: for a worker `cluster.patience_seconds` of the job file, which a
-    /// checkpoint may take, and 60; for the others 60.
+    /// Seconds between SIGTERM and SIGKILL. Default: `cluster.patience_seconds` of the job file, which a worker's last
+    /// checkpoint may take, and 60; 120 for coordinator and servers, which serve until it is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub termination_grace_period_seconds: Option<i64>,

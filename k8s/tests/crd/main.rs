@@ -234,8 +234,8 @@ fn what_a_run_is_made_from_changes_only_while_nothing_of_it_runs() {
     for (pointer, value, field) in edits_that_pods_would_have_to_be_made_anew_for() {
         let after = changed(pointer, value);
         let found = refusals(&after, Some(&running()));
-        let message = format!("{field} is fixed while the run is not suspended: ");
-        assert!(found.len() == 1 && found[0].contains(&message), "{pointer}: {found:?}");
+        let message = format!("{field}: {field} is fixed while the run is not suspended: ");
+        assert!(found.len() == 1 && found[0].starts_with(&message), "{pointer}: {found:?}");
         // The other way round too: what was given is taken away.
         let mut before = after.clone();
         before["status"] = running()["status"].clone();

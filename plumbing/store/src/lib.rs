@@ -12,6 +12,7 @@
 //! never told.
 
 mod bucket;
+mod digest;
 mod disk;
 mod download;
 mod error;
@@ -19,6 +20,7 @@ mod folder;
 mod upload;
 mod url;
 
+pub use digest::{Digest, hexadecimal};
 pub use error::{Fault, Problem, StoreError};
 pub use folder::{Folder, Input};
 

@@ -15,7 +15,7 @@ use crate::start::load_job;
 
 /// How many threads serve requests, which must be known before anything runs on them.
 pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
-    Ok(load_job(&args.config.config, &args.config.sets)?.cluster.server_threads)
+    Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
 }
 
 /// Serves the data path of one shard until told to stop.

@@ -490,6 +490,7 @@ fn what_members_tell_is_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod drain;
 mod lost;
 
 #[test]

@@ -11,10 +11,10 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
 
 use crate::embedded::Embedded;
-use crate::up::{Outlet, Plan, Supervisor};
+use crate::up::{Addresses, Outlet, Plan, Supervisor};
 
 /// Embedding servers, and how a client reaches them.
 pub(super) struct Side {
@@ -63,8 +63,10 @@ impl Side {
             sets: &[],
             folder: folder.path(),
             patience,
-            quiet: true,
+            logging: Logging::quiet(),
+            resume: false,
             outlet: Outlet::default(),
+            addresses: Addresses::any(),
         };
         let mut supervisor = Supervisor::new(patience);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;
