@@ -194,6 +194,7 @@ async fn start(servers: u32) -> Outcome<Side> {
             advertised: data_listener.local_addr()?.to_string(),
             data_listener,
             admin_listener: None,
+            storage_folders: Vec::new(),
             registry: Registry::new(),
         };
         tokio::spawn(zagros_embedding_server::run(config, Shutdown::new()));

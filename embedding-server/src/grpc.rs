@@ -22,13 +22,14 @@ use zagros_protocol::datapath::embedding_server::SERVICE_NAME;
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::payloads::{LOOKUP, PUSH};
 
-use crate::control::RunGuard;
+use crate::control::{RunGuard, StorageRoots};
 
 /// A shard behind both services.
 #[derive(Clone)]
 pub(crate) struct Adapter {
     shard: Arc<dyn Shard>,
     guard: Arc<RunGuard>,
+    roots: Arc<StorageRoots>,
 }
 
 /// The data path: as a generated service, without the copies that one makes.
@@ -36,9 +37,9 @@ pub(crate) struct Adapter {
 pub(crate) struct Embedding(Adapter);
 
 impl Adapter {
-    /// Lets those that `guard` lets pass call the shard.
-    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunGuard>) -> Self {
-        Self { shard, guard }
+    /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`.
+    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunGuard>, roots: StorageRoots) -> Self {
+        Self { shard, guard, roots: Arc::new(roots) }
     }
 
     pub(crate) fn embedding(&self) -> Embedding {
@@ -70,7 +71,7 @@ impl Service<Request<Body>> for Embedding {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Adapter { shard, guard } = self.0.clone();
+        let Adapter { shard, guard, .. } = self.0.clone();
         let answered = async move {
             if let Err(refusal) = guard.check(request.headers()) {
                 return Status::from(refusal).into_http();
@@ -105,10 +106,14 @@ impl Storage for Adapter {
     }
 
     async fn save(&self, request: tonic::Request<SaveRequest>) -> Result<tonic::Response<SaveResponse>, Status> {
-        Ok(tonic::Response::new(self.shard.save(self.admitted(request)?).await?))
+        let request = self.admitted(request)?;
+        self.roots.check(&request.folder)?;
+        Ok(tonic::Response::new(self.shard.save(request).await?))
     }
 
     async fn load(&self, request: tonic::Request<LoadRequest>) -> Result<tonic::Response<LoadResponse>, Status> {
-        Ok(tonic::Response::new(self.shard.load(self.admitted(request)?).await?))
+        let request = self.admitted(request)?;
+        self.roots.check(&request.folder)?;
+        Ok(tonic::Response::new(self.shard.load(request).await?))
     }
 }

@@ -12,6 +12,8 @@ use crate::{Refusal, RefusalKind};
 
 /// Carries the run across gRPC.
 const HEADER: HeaderName = HeaderName::from_static("zagros-run");
+/// Carries the incarnation of the server that is meant.
+const SERVER: HeaderName = HeaderName::from_static("zagros-server");
 
 /// A run, by a number that its coordinator chose at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,12 +52,39 @@ impl RunId {
     }
 
     fn named_in(headers: &HeaderMap) -> Option<Self> {
-        let digits = headers.get(HEADER)?.to_str().ok().filter(|digits| digits.len() == 16)?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        u64::from_str_radix(digits, 16).ok().map(Self)
+        number_in(headers, &HEADER).map(Self)
     }
+}
+
+/// Names the process of an embedding server that a request is for: one that took its place at the same address holds none of
+/// its rows.
+pub fn stamp_server(incarnation: u64, headers: &mut HeaderMap) {
+    if let Ok(value) = HeaderValue::try_from(format!("{incarnation:016x}")) {
+        headers.insert(SERVER, value);
+    }
+}
+
+/// Lets a request for this process of a server pass, and one that names none.
+///
+/// # Errors
+/// `Moved` for a request that is for another.
+pub fn check_server(incarnation: u64, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
+    if !headers.contains_key(SERVER) || number_in(headers, &SERVER) == Some(incarnation) {
+        return Ok(());
+    }
+    let message = format!(
+        "{receiver} was started anew since the sender of this request heard of it, and has none of the rows that it held; \
+         fetch the placement again"
+    );
+    Err(Refusal::new(RefusalKind::Moved, message))
+}
+
+fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let digits = headers.get(name)?.to_str().ok().filter(|digits| digits.len() == 16)?;
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
 }
 
 impl fmt::Display for RunId {
@@ -82,6 +111,15 @@ mod tests {
         assert_eq!(refused.kind, RefusalKind::Fenced);
         let both = "embedding server 0 belongs to run 000000000000000b, and this request to run 000000000000000a";
         assert!(refused.message.starts_with(both), "{refused}");
+    }
+
+    #[test]
+    fn a_request_for_a_server_that_was_started_anew_is_refused() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(check_server(7, &headers, "server 0"), Ok(()), "who knows of no process may mean any");
+        stamp_server(7, &mut headers);
+        assert_eq!(check_server(7, &headers, "server 0"), Ok(()));
+        assert_eq!(check_server(8, &headers, "server 0").unwrap_err().kind, RefusalKind::Moved);
     }
 
     #[test]

@@ -103,6 +103,9 @@ pub struct ServerArgs {
     /// `host:port` that workers reach this server at, when it is not the one it listens on.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<String>,
+    /// A folder or s3:// prefix besides those of the job file that rows may be saved to and loaded from (again for more).
+    #[arg(long = "storage-folder", value_name = "FOLDER")]
+    pub(crate) storage_folders: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -19,6 +19,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::payloads::{LOOKUP, PUSH};
+use zagros_protocol::run::stamp_server;
 use zagros_protocol::{Refusal, RunId};
 
 use crate::Shard;
@@ -31,7 +32,7 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub struct GrpcShard {
     name: String,
     call_timeout: Duration,
-    /// Of every request: the run (invariant MB-2).
+    /// Of every request: the run (invariant MB-2), and the process that is meant.
     headers: HeaderMap,
     embedding: Channel,
     storage: StorageClient<Channel>,
@@ -53,6 +54,7 @@ impl GrpcShard {
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();
         RunId(entry.run).stamp(&mut headers);
+        stamp_server(entry.incarnation, &mut headers);
         Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
     }
 

@@ -3,7 +3,9 @@
 mod follow;
 mod guard;
 mod join;
+mod roots;
 
 pub(crate) use follow::{Ended, follow};
 pub(crate) use guard::RunGuard;
 pub(crate) use join::join;
+pub(crate) use roots::StorageRoots;

@@ -21,6 +21,8 @@ pub(crate) enum StorageError {
     FileName { file: String },
     #[error("{} was saved from another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
+    #[error("a load that replaces all rows names no file, which would only forget them; name the files of the save")]
+    NothingInPlace,
     #[error(
         "{} is not the file that was saved: its SHA-256 is {found}, the manifest says {expected}; it is damaged or of \
          another save, use another one",
@@ -57,6 +59,13 @@ fn is_damage(kind: io::ErrorKind) -> bool {
 
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
+        if let StorageError::Read(SnapshotError::Magic { path, .. }) = &error {
+            // What is in a file that holds no rows is none of the caller's business.
+            let path = path.display();
+            return Self::invalid(format!(
+                "{path} is not a file of rows; they end in .zrows and lie in a model folder"
+            ));
+        }
         let kind = match &error {
             error if error.is_away() => RefusalKind::Unavailable,
             StorageError::Folder(error) => match error.fault() {

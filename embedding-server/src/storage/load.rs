@@ -23,6 +23,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// Reads what concerns this server twice: once to verify all of it, once to take it. A file that turns out damaged
 /// leaves memory as it was, also where what is there was to be replaced.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
+    if request.replace && request.files.is_empty() {
+        return Err(StorageError::NothingInPlace.into());
+    }
     let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;

@@ -11,7 +11,7 @@ use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER, wait};
 
 const IDS: [u64; 3] = [7, 8, u64::MAX];
 
-fn lookup() -> LookupRequest {
+pub(crate) fn lookup() -> LookupRequest {
     LookupRequest {
         generation: 4,
         segments: Segments::new(vec![Segment { table: TableId(0), rows: 3, dim: 2 }]).pack().into(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -21,7 +22,7 @@ use zagros_plumbing::{Deadline, Shutdown, grpc};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
     JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerLoad, StatusRequest, StatusResponse, Writer,
+    ReportEvaluationResponse, ServerEntry, ServerLoad, StatusRequest, StatusResponse, Writer,
 };
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
@@ -48,12 +49,21 @@ pub(crate) struct State {
     pub(crate) leaving: bool,
     /// Beside [`WRITER`].
     pub(crate) more_writers: Vec<Writer>,
+    /// Where workers are sent in place of the server's own address.
+    pub(crate) proxy: Option<String>,
     /// The largest number that workers have told.
     pub(crate) batch: u64,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct FakeCoordinator(pub(crate) Arc<Mutex<State>>);
+
+impl State {
+    fn entry(&self, joined: &JoinRequest) -> ServerEntry {
+        let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
+        ServerEntry { index: 0, address, incarnation: joined.incarnation, alive: true, run: RUN.0 }
+    }
+}
 
 impl FakeCoordinator {
     /// All buckets belong to server 0.
@@ -131,6 +141,7 @@ impl ControlPlane for FakeCoordinator {
             Some(map) => PlacementResponse {
                 generation: map.generation().0,
                 owners: map.pack_owners().into(),
+                servers: state.joined.iter().map(|joined| state.entry(joined)).collect(),
                 writers: [&[WRITER], &state.more_writers[..]].concat(),
                 ..PlacementResponse::default()
             },
@@ -175,6 +186,8 @@ pub(crate) struct Process {
     pub(crate) shutdown: Shutdown,
     pub(crate) address: String,
     pub(crate) admin: SocketAddr,
+    /// The job's `output.folder`.
+    pub(crate) runs: TempDir,
     running: JoinHandle<Result<(), ServerError>>,
 }
 
@@ -187,6 +200,8 @@ impl Process {
     pub(crate) async fn with_patience(coordinator: FakeCoordinator, patience: Duration) -> Self {
         let mut job = job();
         job.cluster.patience = patience;
+        let runs = tempfile::tempdir().unwrap();
+        job.output.folder = runs.path().to_owned();
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (data_listener, admin_listener) = (listen().await, listen().await);
         let address = data_listener.local_addr().unwrap().to_string();
@@ -199,10 +214,11 @@ impl Process {
             data_listener,
             advertised: address.clone(),
             admin_listener: Some(admin_listener),
+            storage_folders: Vec::new(),
             registry: Registry::new(),
         };
         let running = tokio::spawn(run(config, shutdown.clone()));
-        Self { coordinator, shutdown, address, admin, running }
+        Self { coordinator, shutdown, address, admin, runs, running }
     }
 
     /// As [`Self::start`], once it serves.

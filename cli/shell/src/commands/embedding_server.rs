@@ -34,6 +34,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
         advertised: role.advertised(args.advertise, &grpc)?,
         data_listener: grpc,
         admin_listener: Some(http),
+        storage_folders: args.storage_folders,
         registry: role.registry.clone(),
     };
     let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;

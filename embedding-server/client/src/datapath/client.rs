@@ -21,6 +21,7 @@ use crate::directory::Directory;
 use crate::errors::ClientError;
 use crate::metrics::{CallMetrics, ClientMetrics};
 use crate::placement::Connect;
+use crate::storage::PatientShard;
 
 /// Who calls, and how.
 #[derive(Clone, Copy, Debug)]
@@ -153,10 +154,12 @@ impl EmbeddingClient {
         Ok(report)
     }
 
-    /// The servers in the order of their indices; empty before the first placement.
+    /// The servers in the order of their indices, for storage: a save, and what they tell, outlast a broken connection.
+    /// Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        self.directory.servers()
+        let patient = |shard| Arc::new(PatientShard::new(shard, self.config.patience)) as Arc<dyn Shard>;
+        self.directory.servers().into_iter().map(patient).collect()
     }
 
     /// The servers that have not answered something yet, by index.
