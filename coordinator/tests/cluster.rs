@@ -303,7 +303,7 @@ async fn many_files_and_many_splits_join_and_are_told() {
     let cluster = Cluster::start(20.0).await;
     let path =
         |file: u32| format!("/data/clicks/2026-11-22/feed-{:04}/hour-{:02}/part-{file:06}.csv", file / 24, file % 24);
-    let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true };
+    let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true, fingerprint: 0 };
     let files: Vec<DataFile> = (0..26_000).map(file).collect();
     let splits = 8 * files.len() as u32;
     let split = |index: u32| {
@@ -312,7 +312,7 @@ async fn many_files_and_many_splits_join_and_are_told() {
     };
     let plan: Vec<Split> = (0..splits).map(split).collect();
     let done = plan.iter().step_by(2).map(|split| split.id).collect();
-    let position = Position { pass: 1, plan: plan.clone(), done, rests: Vec::new() };
+    let position = Position { pass: 1, plan: plan.clone(), done, rests: Vec::new(), bad_rows: 0 };
     let request = JoinRequest { files, position: Some(position.clone()), ..cluster.request(Role::DenseWorker, 0) };
     println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
     let worker = Membership::join(Arc::clone(&cluster.control), request, PATIENCE, &Shutdown::new()).await.unwrap();
