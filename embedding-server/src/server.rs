@@ -17,6 +17,7 @@ use zagros_protocol::control::Outcome;
 
 use crate::control::{Ended, follow, join};
 use crate::grpc::Adapter;
+use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
 /// How long requests under way may take to end after the server stops taking new ones, if patience lasts so long.
@@ -47,6 +48,9 @@ pub struct ServerConfig {
 /// workers are gone.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
     let index = config.index.0;
+    if config.job.cluster.memory.is_some() {
+        keep_little();
+    }
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
     // A token of its own: a server that is told to stop does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
