@@ -2,11 +2,13 @@
 """Checks every Kubernetes object of this repository strictly against Kubernetes' own schemas, without a cluster.
 
 Objects: what the kustomizations list (and what `kubectl kustomize` makes of them, where kubectl is found), and what the
-operator would make of the HybridJobs in examples/k8s, and what Helm makes of the chart, which must be the same objects as
-the kustomizations. Prints what every pod may do and is given. Usage: check_manifests.py OPERATOR_BINARY
+operator would make of the HybridJobs in examples/k8s (which it checks against the definition, its rules included), and
+what Helm makes of the chart, which must be the same objects as the kustomizations. Those schemas say nothing of what an
+API server asks of a definition itself: k8s/tests/crd does, by Kubernetes' rules for structural schemas, defaults and costs. Prints what every pod may do and is given. Usage: check_manifests.py OPERATOR_BINARY
 Schemas come with the PyPI package kubernetes-validate, which is put into .deps/ once.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +22,8 @@ PACKAGES = ROOT / ".deps" / "kubernetes-validate"
 VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
 # Kinds of custom resources, whose schemas Kubernetes does not have.
 FOREIGN = {"HybridJob", "PodGroup", "PodMonitor", "Kustomization"}
-# For the example that names a ConfigMap.
-JOB = '[data]\nformat = "criteo"\ntrain = "/data/train.txt"\n'
+# Where an example that names a ConfigMap says that its job file is.
+JOB_FILE = re.compile(r"--from-file=job\.toml=(\S+)")
 
 
 def install():
@@ -55,10 +57,13 @@ def rendered(operator, example):
     """What the operator makes of an example."""
     import yaml
 
-    job = PACKAGES / "job.toml"
-    job.write_text(JOB)
-    command = [operator, "render", str(example), "--config", str(job)]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = [operator, "render", str(example)]
+    if told := JOB_FILE.search(example.read_text()):
+        command += ["--config", str(ROOT / told.group(1))]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"error: {' '.join(command)}: {result.stderr.strip()}")
+    made = result.stdout
     return [document for document in yaml.safe_load_all(made) if document]
 
 

@@ -156,6 +156,17 @@ class Net(nn.Module):
         return self.layers(torch.cat([numeric, embeddings], 1))
 
 
+class DropoutNet(Net):
+    """The same, which drops logits, so that they show what was drawn. The file was made from that of `net`, by hand."""
+
+    def __init__(self):
+        super().__init__(1)
+
+    def forward(self, numeric, embeddings):
+        logits = self.layers(torch.cat([numeric, embeddings], 1))
+        return torch.dropout(logits, 0.5, self.training)
+
+
 class NormedNet(nn.Module):
     """A linear layer over 1 + 2 normed values, with buffers of every sort."""
 
@@ -181,7 +192,7 @@ class NormedNet(nn.Module):
 
 
 def modules():
-    nets = {"net": lambda: Net(1), "wide_net": lambda: Net(2), "normed_net": NormedNet}
+    nets = {"net": lambda: Net(1), "wide_net": lambda: Net(2), "normed_net": NormedNet, "dropout_net": DropoutNet}
     for seed, (name, net) in enumerate(nets.items(), start=1):
         torch.manual_seed(seed)
         file = FOLDER / f"{name}.pt"

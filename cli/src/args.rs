@@ -21,6 +21,7 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros up examples/quickstart.toml --watch    the same, shown on the terminal
+  zagros status                                 how it is doing
   zagros logs --follow                          what its processes say
   zagros eval runs/quickstart-…                 score the test part with a saved model
   zagros report runs/quickstart-…               write the run's page anew, also of a run that failed
@@ -28,7 +29,7 @@ Examples:
   zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
 
 Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
-5 diverged, 130/143 stopped by Ctrl-C or SIGTERM after finishing the step.";
+5 diverged, 6 disk full or folder not writable, 130/143 stopped by Ctrl-C or SIGTERM after finishing the step.";
 
 /// Train click-through-rate and recommendation models whose embedding tables outgrow a machine.
 #[derive(Debug, Parser)]
@@ -98,12 +99,19 @@ pub(crate) struct TrainArgs {
     /// Start over, where an interrupted run of this job would go on.
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Go on with the interrupted run though the job learns otherwise now (learning rates, batch size, clipping …), where
+    /// a new run would start.
+    #[arg(long, conflicts_with = "fresh")]
+    pub(crate) resume: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
+    /// Print the plan and the memory that its processes need together, and stop.
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) dry_run: bool,
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]
     pub(crate) servers: Option<u32>,
@@ -119,6 +127,10 @@ pub(crate) struct UpArgs {
     /// Start over, where an interrupted run of this job would go on.
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Go on with the interrupted run though the job learns otherwise now (learning rates, batch size, clipping …), where
+    /// a new run would start.
+    #[arg(long, conflicts_with = "fresh")]
+    pub(crate) resume: bool,
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prometheus_targets: Option<PathBuf>,
@@ -182,6 +194,9 @@ pub(crate) struct EvalArgs {
     /// Change a key of the run's job: `--set cluster.servers=3`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
+    /// Open the model's TorchScript module, which has this SHA-256: it can run code of whoever made it.
+    #[arg(long, value_name = "SHA256")]
+    pub(crate) trust_module: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -214,6 +229,10 @@ pub(crate) struct InspectModelArgs {
     /// Check every checksum of every file.
     #[arg(long, conflicts_with_all = ["table", "export"])]
     pub(crate) verify: bool,
+    /// Do not compare whole files with the hashes in the manifest first: of a large model in a store only what is asked for
+    /// is read. Damage outside of it, and files of another save, go unnoticed.
+    #[arg(long, conflicts_with = "verify")]
+    pub(crate) unchecked: bool,
     /// Write the table for other programs: FILE.parquet or FILE.safetensors.
     #[arg(long, value_name = "FILE", requires = "table", conflicts_with_all = ["id", "value"])]
     pub(crate) export: Option<PathBuf>,
@@ -265,6 +284,9 @@ pub(crate) struct WorkerArgs {
     /// Start over, where the run of the folder would go on from its last checkpoint.
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Go on with the interrupted run though the job learns otherwise now (learning rates, batch size, clipping …).
+    #[arg(long, conflicts_with = "fresh")]
+    pub(crate) resume: bool,
     /// Take the place of an earlier process of this worker at once: whoever starts this one has seen that one's end, so
     /// that its lease need not run out.
     #[arg(long)]

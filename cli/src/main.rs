@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod embedded;
 mod logs;
+mod memory;
 mod meter;
 mod page;
 mod plan;

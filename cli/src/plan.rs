@@ -5,15 +5,13 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
+use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
-/// Of the index, per row: twelve bytes an entry, at 64 to 80 % of its places taken, and room left in the last block.
-const INDEX_BYTES: usize = 24;
-/// Value, gradient and two moments of Adam.
-const DENSE_BYTES_PER_WEIGHT: u64 = 16;
+use crate::memory::{Need, row_bytes};
 
-/// Prints the plan; data files that are missing are an error here as they are at the start.
-pub(crate) fn print(job: &Job) -> Result<(), Failure> {
+/// Prints the plan of the processes on `machine`; what would be an error at the start is one here.
+pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
     let files = look_at_files(job).map_err(|error| Failure::from_error(Exit::Data, error))?;
     let bytes = files.iter().map(|file| file.bytes).sum();
     out!("{}  plan; nothing was run\n", job.name.bold());
@@ -24,18 +22,29 @@ pub(crate) fn print(job: &Job) -> Result<(), Failure> {
     row("model", model(job));
     row("training", training(job));
     row("processes", format!("{} embedding server(s), {} dense worker(s)", job.cluster.servers, job.cluster.workers));
-    row("threads", describe_threads(job, &Machine::this()));
+    row("threads", describe_threads(job, machine));
+    print_memory(job, machine)
+}
+
+fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
+    let (need, limit) = (Need::of(job, machine), MemoryLimit::of_this_process());
     out!("\n{}", "memory".bold());
     match &job.model {
         Model::TorchScript { .. } => row("dense network", "as the module has it"),
-        _ => row("dense network", HumanBytes(weights(job) * DENSE_BYTES_PER_WEIGHT)),
+        _ => row("dense network", HumanBytes(need.dense)),
     }
-    row("batches", format!("{} for {} in flight", HumanBytes(in_flight_bytes(job)), job.train.staleness + 1));
+    row("batches", format!("{} for {} in flight", HumanBytes(need.batches), job.train.staleness + 1));
     for (shape, tables) in shapes(&job.tables) {
         let million = HumanBytes(row_bytes(shape) as u64 * 1_000_000);
         row("embeddings", format!("{tables} table(s) of dim {}: {million} per million rows", shape.dim));
     }
-    Ok(())
+    if let Some(room) = need.room(limit) {
+        row("room for rows", room);
+    }
+    if let Some(warning) = need.warning(limit) {
+        tracing::warn!("{warning}");
+    }
+    need.check(limit)
 }
 
 /// The training files; those of the test part are looked at like them.
@@ -105,7 +114,7 @@ fn training(job: &Job) -> String {
 }
 
 /// Weights and biases of the dense network.
-fn weights(job: &Job) -> u64 {
+pub(crate) fn weights(job: &Job) -> u64 {
     let numeric = job.features.numeric.len() as i64;
     let dims: Vec<i64> = job.features.categorical.iter().map(|f| job.tables[f.table].dim as i64).collect();
     match &job.model {
@@ -145,16 +154,6 @@ fn weights(job: &Job) -> u64 {
 fn mlp(input: i64, hidden: &[i64], output: i64) -> u64 {
     let widths: Vec<i64> = [input].into_iter().chain(hidden.iter().copied()).chain([output]).collect();
     widths.windows(2).map(|pair| ((pair[0] + 1) * pair[1]).unsigned_abs()).sum()
-}
-
-/// Rows and gradients of the batches between lookup and acknowledgement.
-fn in_flight_bytes(job: &Job) -> u64 {
-    let values: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
-    (2 * 4 * values * job.train.batch_size * (job.train.staleness + 1)) as u64
-}
-
-fn row_bytes(table: &Table) -> usize {
-    4 * zagros_embedding_server::table_config(table).stride() + INDEX_BYTES
 }
 
 /// Tables that cost the same a row, counted.

@@ -7,7 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{Evaluation, ExitClass, Outcome, RunFolder, Summary, Worker, WorkerError};
-use zagros_job::{Job, TestPart};
+use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::Signals;
 use zagros_shell::{Exit, Failure, err, out};
 
@@ -89,8 +89,10 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
         ExitClass::Data => Exit::Data,
         ExitClass::Cluster => Exit::Cluster,
         ExitClass::Diverged => Exit::Diverged,
+        ExitClass::Fenced => Exit::Fenced,
         ExitClass::Interrupted => interrupted(signals),
         ExitClass::Usage => Exit::Usage,
+        ExitClass::Storage => Exit::Storage,
         ExitClass::Internal => Exit::Internal,
         ExitClass::NothingLeft => Exit::Success,
     };
@@ -187,7 +189,14 @@ impl Report<'_> {
             next("the same command again", "goes on from here (--fresh starts over)");
         }
         if self.job.output.save_model {
-            next(&format!("{zagros} eval {}", folder.display()), "score the test part again, from the saved model");
+            let trust = match &self.job.model {
+                Model::TorchScript { sha256, .. } => format!(" --trust-module {sha256}"),
+                _ => String::new(),
+            };
+            next(
+                &format!("{zagros} eval {}{trust}", folder.display()),
+                "score the test part again, from the saved model",
+            );
         }
         if self.job.output.tensorboard {
             next(&format!("tensorboard --logdir {}", parent(folder).display()), "curves of this and earlier runs");

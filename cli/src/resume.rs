@@ -1,8 +1,19 @@
 //! Where a run starts: from nothing, or where the last run of the job was interrupted.
 
-use zagros_dense_worker::{ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
+use zagros_dense_worker::{Earlier, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
 use zagros_job::{Change, Job};
-use zagros_shell::{Exit, Failure, OrInternal, check_folders, err};
+use zagros_shell::{Exit, Failure, check_folders, note};
+
+/// What is wanted of earlier runs of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// To go on with the last one that learned as this job does.
+    Same,
+    /// `--resume`: to go on with the last one, though something else is learned from there on.
+    Changed,
+    /// `--fresh`: nothing.
+    Nothing,
+}
 
 /// The folder of a run that starts now.
 pub(crate) struct Start {
@@ -13,43 +24,98 @@ pub(crate) struct Start {
     _lock: Option<RunLock>,
 }
 
+impl Wanted {
+    /// As the flags say, which exclude each other.
+    pub(crate) fn new(fresh: bool, resume: bool) -> Self {
+        match (fresh, resume) {
+            (true, _) => Self::Nothing,
+            (false, true) => Self::Changed,
+            (false, false) => Self::Same,
+        }
+    }
+}
+
 impl Start {
-    /// Goes on with the last run of the job's name that was interrupted, unless a `fresh` one is wanted.
+    /// Goes on with a run of the job's name that was interrupted, where there is one such as is wanted. A job that learns
+    /// otherwise than the interrupted one is another experiment: it starts a run of its own, and is told so.
     ///
     /// # Errors
-    /// When the job has changed in a way that makes what was learned meaningless, with every such key.
-    pub(crate) fn of(job: &Job, fresh: bool) -> Result<Self, Failure> {
+    /// When a run was to go on with changes that make what was learned meaningless, with every such key; when none of
+    /// its checkpoints is intact.
+    pub(crate) fn of(job: &Job, wanted: Wanted) -> Result<Self, Failure> {
         check_folders(job)?;
-        let last = if fresh { None } else { ResumePoint::of_last_run(job).map_err(failed)? };
-        let Some(LastRun { folder, lock, point }) = last else {
-            let folder = RunFolder::create(job).or_internal()?;
-            let lock = folder.lock().or_internal()?;
-            return Ok(Self { folder, point: None, _lock: lock });
+        let earlier = match wanted {
+            Wanted::Nothing => Earlier::Nothing,
+            _ => ResumePoint::of_last_run(job, wanted == Wanted::Changed).map_err(failed)?,
         };
-        let changed = check(job, &point)?;
-        if !changed.is_empty() {
-            err!("changed since step {}:{}", point.step(), list(&changed));
+        match earlier {
+            Earlier::GoOn(LastRun { folder, lock, point }) => {
+                tell_changes(job, &point)?;
+                Ok(Self { folder, point: Some(point), _lock: Some(lock) })
+            }
+            Earlier::Differs(point) => {
+                tell_other_run(job, &point);
+                Self::anew(job)
+            }
+            Earlier::Nothing => Self::anew(job),
         }
-        Ok(Self { folder, point: Some(point), _lock: Some(lock) })
     }
 
-    /// Goes on in a folder that others know too, as far as anything was left there.
+    fn anew(job: &Job) -> Result<Self, Failure> {
+        let folder = ResumePoint::new_run(job).map_err(failed)?;
+        let lock = folder.lock().map_err(failed)?;
+        Ok(Self { folder, point: None, _lock: lock })
+    }
+
+    /// Goes on in a folder that others know too, as far as anything was left there. Nothing else than what was wanted
+    /// can be started there: a run has one folder.
     ///
     /// # Errors
-    /// As [`Self::of`].
-    pub(crate) fn within(folder: RunFolder, job: &Job, fresh: bool) -> Result<Self, Failure> {
-        let point = if fresh { None } else { ResumePoint::newest(job, &folder).map_err(failed)? };
+    /// As [`Self::of`], and when something else is learned now and [`Wanted::Changed`] was not said.
+    pub(crate) fn within(folder: RunFolder, job: &Job, wanted: Wanted) -> Result<Self, Failure> {
+        let point = match wanted {
+            Wanted::Nothing => None,
+            _ => ResumePoint::newest(job, &folder).map_err(failed)?,
+        };
         if let Some(point) = &point {
-            check(job, point)?;
+            let changed = check(job, point)?;
+            if wanted == Wanted::Same && changed.iter().any(Change::is_learning) {
+                let what = format!(
+                    "the job learns otherwise than the run in {} did up to step {}:{}",
+                    folder.path().display(),
+                    point.step(),
+                    list(&changed)
+                );
+                let help = "--resume goes on with these values, --fresh starts over in this folder; or name another";
+                return Err(Failure::with_help(Exit::Usage, what, help));
+            }
         }
         Ok(Self { folder, point, _lock: None })
     }
 }
 
+fn tell_changes(job: &Job, point: &ResumePoint) -> Result<(), Failure> {
+    let changed = check(job, point)?;
+    if !changed.is_empty() {
+        note!("changed since step {}:{}", point.step(), list(&changed));
+    }
+    Ok(())
+}
+
+/// That an interrupted run is there and is left alone, and how to go on with it.
+fn tell_other_run(job: &Job, point: &ResumePoint) {
+    let changes = point.changes(job);
+    let (step, place) = (point.step(), point.folder());
+    let help = match changes.iter().all(Change::may_go_on) {
+        true => "--resume goes on with that run and these values",
+        false => "what that run has learned would mean something else",
+    };
+    note!("a new run: the interrupted one (step {step}, {place}) learned otherwise; {help}:{}", list(&changes));
+}
+
 /// What has changed since and may; refuses what may not.
 fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
-    let (allowed, refused): (Vec<Change>, Vec<Change>) =
-        point.changes(job).into_iter().partition(|change| change.allowed);
+    let (allowed, refused): (Vec<Change>, Vec<Change>) = point.changes(job).into_iter().partition(Change::may_go_on);
     if !refused.is_empty() {
         let what = format!(
             "the job has changed since step {} of the run that it would go on with ({}):{}",
@@ -67,11 +133,12 @@ fn list(changes: &[Change]) -> String {
     changes.iter().map(|change| format!("\n  {change}")).collect()
 }
 
-/// A checkpoint that cannot be read is bad data, wherever it is; a store that cannot be asked is not.
+/// What is wrong with checkpoints or folders, with its exit code.
 pub(crate) fn failed(error: WorkerError) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Usage => Exit::Usage,
         ExitClass::Cluster => Exit::Cluster,
+        ExitClass::Storage => Exit::Storage,
         _ => Exit::Data,
     };
     Failure::from_error(exit, error)

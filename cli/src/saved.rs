@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use zagros_dense_worker::{JOB, MANIFEST, WorkerError};
+use zagros_dense_worker::{JOB, MANIFEST, Manifest, WorkerError};
 use zagros_job::Job;
 use zagros_shell::{Exit, Failure, parse_job};
 use zagros_store::{Folder, StoreError};
@@ -56,23 +56,32 @@ impl SavedModel {
     /// The job that it was trained by, with changes to it.
     ///
     /// # Errors
-    /// When it is not there, or the changes do not fit it.
+    /// When it is not there or not the one that was saved, or the changes do not fit it.
     pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
+        let manifest = Manifest::read(&self.folder).map_err(failed)?;
+        if manifest.is_vouched_for() {
+            let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
+            return parse(&self.folder, text, sets);
+        }
         for folder in [Some(&self.folder), self.run.as_ref()].into_iter().flatten() {
-            let text = match folder.read(JOB) {
-                Err(error) if error.is_missing() => continue,
-                text => text.map_err(refused)?,
-            };
-            let path = PathBuf::from(format!("{folder}/{JOB}"));
-            let text = String::from_utf8(text).map_err(|error| {
-                let help = "put the run's job.toml there again";
-                Failure::with_help(Exit::Data, format!("{} is damaged: {error}", path.display()), help)
-            })?;
-            return parse_job(&text, &path, sets);
+            match folder.read(JOB) {
+                Err(error) if error.is_missing() => {}
+                text => return parse(folder, text.map_err(refused)?, sets),
+            }
         }
         let help = "models of earlier releases have it in their run folder alone: put that file beside the manifest";
         Err(Failure::with_help(Exit::Data, format!("{} has no {JOB}, which its data are read by", self.folder), help))
     }
+}
+
+/// The job of a folder.
+fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure> {
+    let path = PathBuf::from(format!("{folder}/{JOB}"));
+    let text = String::from_utf8(text).map_err(|error| {
+        let help = "put the run's job.toml there again";
+        Failure::with_help(Exit::Data, format!("{} is damaged: {error}", path.display()), help)
+    })?;
+    parse_job(&text, &path, sets)
 }
 
 /// Where a run on this disk says that it saved its model, where that is not in its folder.
@@ -148,6 +157,9 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(5);
+    /// A manifest of an earlier release, which does not say by what files are known.
+    const OLD: &str = r#"{"format": 1, "job": "ads", "fingerprint": "0", "release": "0.1.0", "outcome": "finished", "steps": 1,
+        "samples": 1, "dense": "dense.safetensors", "row_files": [], "rows": 0, "evaluation": null}"#;
     const TEXT: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
 
     /// In one line: where it is broken depends on how long the paths are.
@@ -160,7 +172,7 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let model = run.path().join(MODEL);
         std::fs::create_dir(&model).unwrap();
-        std::fs::write(model.join(MANIFEST), "{}").unwrap();
+        std::fs::write(model.join(MANIFEST), OLD).unwrap();
         let find = |path: &Path| SavedModel::find(path, PATIENCE).unwrap();
         assert!(told(find(run.path()).job(&[])).contains("has no job.toml"));
         // Of the first release.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, StepReport};
-use zagros_shell::err;
+use zagros_shell::note;
+use zagros_shell::print::{Notes, notes};
 
 /// Pause between two lines where there is no terminal to redraw.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -41,7 +42,7 @@ impl State {
 impl Terminal {
     /// Live when standard error is a terminal. Waiting for peers is shown where there are any.
     pub(crate) fn new(has_peers: bool) -> Self {
-        let bar = std::io::stderr().is_terminal().then(new_bar);
+        let bar = (std::io::stderr().is_terminal() && notes() == Notes::Shown).then(new_bar);
         Self { bar, has_peers, state: Mutex::new(State::new(1, None)) }
     }
 
@@ -54,8 +55,8 @@ impl Terminal {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| err!("{text}")),
-            None => err!("{text}"),
+            Some(bar) => bar.suspend(|| note!("{text}")),
+            None => note!("{text}"),
         }
     }
 
@@ -64,7 +65,7 @@ impl Terminal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
-            None if state.last_status != text => err!("{text}"),
+            None if state.last_status != text => note!("{text}"),
             None => {}
         }
         text.clone_into(&mut state.last_status);
@@ -83,7 +84,11 @@ impl Terminal {
             bar.set_message(describe(report, state.epochs, eta(state.started.elapsed(), done)));
         } else if state.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
             state.last_line = Some(Instant::now());
-            err!("{}", describe(report, state.epochs, eta(state.started.elapsed(), done)));
+            let eta = eta(state.started.elapsed(), done);
+            match notes() {
+                Notes::Logged => log(report, state.epochs, eta),
+                Notes::Shown | Notes::Hidden => note!("{}", describe(report, state.epochs, eta)),
+            }
         }
     }
 }
@@ -148,6 +153,22 @@ fn new_bar() -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
+}
+
+/// The same for a program, number by number.
+fn log(report: &StepReport, epochs: u32, eta: Option<Duration>) {
+    tracing::info!(
+        step = report.step,
+        epoch = report.pass + 1,
+        epochs,
+        epoch_fraction = report.pass_fraction,
+        samples_per_second = report.samples_per_second,
+        loss = report.loss_smoothed,
+        auc = report.auc_so_far,
+        staleness = report.staleness,
+        seconds_left = eta.map(|eta| eta.as_secs_f64()),
+        "training"
+    );
 }
 
 fn describe(report: &StepReport, epochs: u32, eta: Option<Duration>) -> String {

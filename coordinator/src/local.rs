@@ -11,13 +11,13 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
 use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
-use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
     StatusResponse,
 };
+use zagros_protocol::{Refusal, RunId};
 
 use crate::metrics::CoordinatorMetrics;
 
@@ -26,6 +26,7 @@ const METRICS_AGE: Duration = Duration::from_secs(1);
 
 /// The coordinator of a run, with no sockets. Leases run out whenever it is called; members' heartbeats do that.
 pub struct LocalCoordinator {
+    run: RunId,
     started: Instant,
     state: Mutex<State>,
     metrics: CoordinatorMetrics,
@@ -44,7 +45,9 @@ impl LocalCoordinator {
     /// When the registry has a coordinator already: a registry belongs to one.
     #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
+        let run = RunId(rand::random());
         let config = CoreConfig {
+            run,
             job: job.name.clone(),
             servers: job.cluster.servers,
             workers: job.cluster.workers,
@@ -64,15 +67,34 @@ impl LocalCoordinator {
             fingerprint: job.fingerprint(),
         };
         Arc::new(Self {
+            run,
             started: Instant::now(),
             state: Mutex::new(State { core: Core::new(config), shown: None }),
             metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
         })
     }
 
+    /// The run that it coordinates, which every request from another process must name.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
     /// Lets leases run out that should have by now.
     pub fn tick(&self) {
         self.call(Core::tick);
+    }
+
+    /// Drains the run: its workers are told to save and to leave, and it is over after that. `reason` says who was asked
+    /// to end.
+    pub fn drain(&self, reason: &str) {
+        self.call(|core, now| core.drain(now, reason));
+    }
+
+    /// Workers that a drain waits for, in words; empty when nobody is left.
+    #[must_use]
+    pub fn drain_waits_for(&self) -> String {
+        self.state.lock().core.drain_waits_for()
     }
 
     /// Ends the run, unless it has ended: members are told to stop by their next heartbeat.
@@ -185,6 +207,7 @@ fn log(notice: &Notice) {
         Notice::Lost { .. }
         | Notice::GivenUp { .. }
         | Notice::Stalled { .. }
+        | Notice::Draining { .. }
         | Notice::Uneven { .. }
         | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
         _ => info!("{notice}"),

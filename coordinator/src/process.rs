@@ -20,6 +20,11 @@ use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
 
 /// How late a lease may run out, and how late the end of the run may be noticed.
 const TICK: Duration = Duration::from_millis(100);
+/// How long the workers may take to save and leave, once the coordinator is asked to end: as long as one save may take. A
+/// worker that hangs loses its lease long before; a second signal ends the coordinator at once.
+const DRAIN: Duration = Duration::from_secs(3600);
+/// How often the log says whom a drain waits for.
+const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
 
@@ -40,7 +45,7 @@ pub struct CoordinatorConfig {
 }
 
 /// Serves until the run is over and its members have left (or a lease has passed since), then tells how it ended.
-/// `shutdown` interrupts the run.
+/// `shutdown` drains the run: it is over once its workers have saved and left.
 ///
 /// # Errors
 /// When a port fails.
@@ -134,8 +139,7 @@ async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: D
     let outcome = tokio::select! {
         outcome = ended(coordinator) => outcome,
         () = shutdown.requested() => {
-            coordinator.end(RunOutcome::Interrupted("the coordinator was asked to stop".to_owned()));
-            ended(coordinator).await
+            drained(coordinator).await
         }
     };
     let grace = Deadline::after(lease);
@@ -145,6 +149,23 @@ async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: D
     }
     info!(outcome = outcome.word(), everyone_left = coordinator.is_deserted(), "coordinator ends");
     outcome
+}
+
+/// Until the workers have saved and left. Those that do not in time are named.
+async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
+    const REASON: &str = "the coordinator was asked to end";
+    coordinator.drain(REASON);
+    let deadline = Deadline::after(DRAIN);
+    while !deadline.is_past() {
+        if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
+            return outcome;
+        }
+        let (waiting_for, waited) = (coordinator.drain_waits_for(), deadline.waited());
+        info!("{REASON}; still waiting for {waiting_for} after {waited:.0?}");
+    }
+    let late = coordinator.drain_waits_for();
+    coordinator.end(RunOutcome::Interrupted(format!("{REASON}, and {late} did not leave within {DRAIN:?}")));
+    ended(coordinator).await
 }
 
 async fn ended(coordinator: &LocalCoordinator) -> RunOutcome {

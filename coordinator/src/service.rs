@@ -1,9 +1,11 @@
-//! The gRPC face: decode, call, encode.
+//! The gRPC face: decode, check the run, call, encode.
 
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
+use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
+use zagros_protocol::Refusal;
 use zagros_protocol::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
@@ -19,31 +21,42 @@ pub(crate) struct Service(Arc<LocalCoordinator>);
 
 impl Service {
     pub(crate) fn serving(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
-        CoordinatorServer::new(Self(coordinator))
+        let server = CoordinatorServer::new(Self(coordinator));
+        server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
+    }
+
+    /// Refuses what a process of another run sends (invariant MB-2).
+    fn check_run<T>(&self, request: &Request<T>) -> Result<(), Refusal> {
+        self.0.run().check(request.metadata().as_ref(), "this coordinator")
     }
 }
 
-/// One method of the generated trait per call of [`ControlPlane`].
+/// One method of the generated trait per call of [`ControlPlane`], each with who may call it.
 macro_rules! calls {
-    ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {
+    ($($who:ident: $method:ident($request:ident) -> $response:ident),* $(,)?) => {
         #[tonic::async_trait]
         impl Coordinator for Service {
             $(async fn $method(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
+                calls!(@check $who, self, request);
                 Ok(Response::new(self.0.$method(request.into_inner()).await?))
             })*
         }
     };
+    (@check anyone, $this:ident, $request:ident) => {};
+    (@check members, $this:ident, $request:ident) => {
+        $this.check_run(&$request)?;
+    };
 }
 
 calls! {
-    join(JoinRequest) -> JoinResponse,
-    heartbeat(HeartbeatRequest) -> HeartbeatResponse,
-    leave(LeaveRequest) -> LeaveResponse,
-    placement(PlacementRequest) -> PlacementResponse,
-    group(GroupRequest) -> GroupResponse,
-    assign(AssignRequest) -> AssignResponse,
-    complete(CompleteRequest) -> CompleteResponse,
-    position(PositionRequest) -> PositionResponse,
-    report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
-    status(StatusRequest) -> StatusResponse,
+    anyone: join(JoinRequest) -> JoinResponse,
+    members: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+    members: leave(LeaveRequest) -> LeaveResponse,
+    members: placement(PlacementRequest) -> PlacementResponse,
+    members: group(GroupRequest) -> GroupResponse,
+    members: assign(AssignRequest) -> AssignResponse,
+    members: complete(CompleteRequest) -> CompleteResponse,
+    members: position(PositionRequest) -> PositionResponse,
+    members: report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+    anyone: status(StatusRequest) -> StatusResponse,
 }

@@ -15,8 +15,9 @@ use zagros_job::{Job, Overrides};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
-    AssignRequest, CompleteRequest, DataFile, Evaluation, JoinRequest, Outcome, PlacementRequest, Progress,
-    ReportEvaluationRequest, Role, ServerLoad, StatusRequest,
+    AssignRequest, CompleteRequest, DataFile, Evaluation, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
+    PlacementRequest, Position, PositionRequest, Progress, ReportEvaluationRequest, Role, ServerLoad, Split,
+    StatusRequest,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 
@@ -25,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Cluster {
     job: Arc<Job>,
+    address: String,
     control: Arc<dyn ControlPlane>,
     admin: SocketAddr,
     shutdown: Shutdown,
@@ -34,12 +36,17 @@ struct Cluster {
 impl Cluster {
     /// A coordinator for two servers and one worker on ports of its own.
     async fn start(lease_seconds: f64) -> Self {
+        Self::listen("127.0.0.1:0", lease_seconds).await
+    }
+
+    /// The same at a given address.
+    async fn listen(address: &str, lease_seconds: f64) -> Self {
         let text = format!(
-            "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[train]\nepochs = 2\n\
+            "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\nshuffle_rows = 0\n[train]\nepochs = 2\n\
              [cluster]\nservers = 2\nlease_seconds = {lease_seconds}\n"
         );
         let job = Arc::new(Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap());
-        let grpc_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let grpc_listener = TcpListener::bind(address).await.unwrap();
         let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = grpc_listener.local_addr().unwrap().to_string();
         let admin = admin_listener.local_addr().unwrap();
@@ -53,7 +60,7 @@ impl Cluster {
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
         let control = Arc::new(GrpcControlPlane::connect(&address, PATIENCE).unwrap());
-        Self { job, control, admin, shutdown, process }
+        Self { job, address, control, admin, shutdown, process }
     }
 
     async fn join(&self, role: Role, index: u32) -> Membership {
@@ -132,7 +139,9 @@ async fn a_run_over_real_ports_from_join_to_stop() {
 
     for pass in 0..2 {
         let read = work(control.as_ref(), &worker, pass).await;
-        assert_eq!(read, [(0, 1 << 20), (1 << 20, 2 << 20)]);
+        // An eighth each of what the worker reads.
+        let eighth = |part: u64| (part << 18, (part + 1) << 18);
+        assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7].map(eighth));
     }
     let evaluation = Some(Evaluation { step: 8, pass: 1, samples: 100, auc: 0.75, logloss: 0.5, part: 0 });
     let report = ReportEvaluationRequest { member: worker.member(), epoch: worker.epoch(), evaluation };
@@ -144,13 +153,13 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     assert_eq!(told_to_stop(&first).await, "run finished");
     let status = get(cluster.admin, "/status").await;
     let body: serde_json::Value = serde_json::from_str(status.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    assert_eq!((&body["state"], &body["splits_done"]), (&"finished".into(), &2.into()), "{body}");
+    assert_eq!((&body["state"], &body["splits_done"]), (&"finished".into(), &8.into()), "{body}");
     assert_eq!(body["members"][2]["progress"]["step"], 8, "{body}");
     assert_eq!(body["evaluations"][0]["auc"], 0.75, "{body}");
     let metrics = get(cluster.admin, "/metrics").await;
     for line in [
         "zagros_coordinator_auc 0.75",
-        "zagros_coordinator_splits_done 2",
+        "zagros_coordinator_splits_done 8",
         "zagros_coordinator_generation 1",
         "zagros_coordinator_members{member_role=\"dense worker\",state=\"left\"} 1",
         "zagros_coordinator_members{member_role=\"embedding server\",state=\"alive\"} 2",
@@ -184,13 +193,33 @@ async fn a_coordinator_that_is_asked_to_stop_tells_its_members_and_waits_no_long
     let cluster = Cluster::start(1.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     cluster.shutdown.request();
-    assert_eq!(told_to_stop(&server).await, "run interrupted: the coordinator was asked to stop");
+    assert_eq!(told_to_stop(&server).await, "run interrupted: the coordinator was asked to end");
     // The server does not leave.
-    let reason = "the coordinator was asked to stop".to_owned();
+    let reason = "the coordinator was asked to end".to_owned();
     assert_eq!(cluster.outcome().await, RunOutcome::Interrupted(reason));
     let mut view = server.subscribe();
     let lost = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.lost.is_some())).await;
     assert!(lost.expect("a coordinator that is gone was not noticed").is_ok());
+}
+
+#[tokio::test]
+async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left() {
+    let cluster = Cluster::start(20.0).await;
+    let server = cluster.join(Role::EmbeddingServer, 0).await;
+    let worker = cluster.join(Role::DenseWorker, 0).await;
+    cluster.shutdown.request();
+    let mut view = worker.subscribe();
+    let told = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.draining.is_some())).await;
+    let told = told.expect("the worker is not told to save").unwrap().clone();
+    assert_eq!((told.draining.as_deref(), told.stop), (Some("the coordinator was asked to end"), None));
+    // Its last checkpoint needs the coordinator.
+    let position = PositionRequest { member: worker.member(), epoch: worker.epoch(), pass: 0 };
+    cluster.control.position(position).await.unwrap();
+    assert_eq!(server.subscribe().borrow().stop, None);
+    worker.leave(Outcome::Interrupted, "interrupted").await.unwrap();
+    told_to_stop(&server).await;
+    server.leave(Outcome::Interrupted, "asked to end").await.unwrap();
+    assert_eq!(cluster.outcome().await.word(), "interrupted");
 }
 
 #[tokio::test]
@@ -225,5 +254,87 @@ async fn another_job_is_refused_with_both_fingerprints() {
     let text = refused.to_string();
     let ours = format!("{:016x}", cluster.job.fingerprint());
     assert!(text.contains("0000000000000007") && text.contains(&ours), "{text}");
-    assert_eq!(cluster.control.placement(PlacementRequest {}).await.unwrap().generation, 0);
+    let placement = cluster.control.placement(PlacementRequest {}).await.unwrap_err();
+    assert_eq!(placement.kind, RefusalKind::Mismatch, "who has joined no run is told of no placement: {placement}");
+}
+
+/// Invariant MB-2: members, epochs and generations are the same numbers in each run of a job.
+#[tokio::test]
+async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_address() {
+    let earlier = Cluster::start(1.0).await;
+    let stale = earlier.join(Role::DenseWorker, 0).await;
+    let (control, address) = (Arc::clone(&earlier.control), earlier.address.clone());
+    earlier.shutdown.request();
+    let _ = earlier.outcome().await;
+
+    let cluster = Cluster::listen(&address, 20.0).await;
+    let [_first, _second] =
+        [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
+    let worker = cluster.join(Role::DenseWorker, 0).await;
+    assert_eq!((worker.member(), worker.epoch()), (stale.member(), stale.epoch()));
+    assert_ne!(worker.run(), stale.run());
+    let (member, epoch) = (stale.member(), stale.epoch());
+    let leave = LeaveRequest { member, epoch, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
+    let both = format!("this coordinator belongs to run {}, and this request to run {}", worker.run(), stale.run());
+    let refusals = [
+        control.heartbeat(HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).await.map(drop),
+        control.assign(AssignRequest { member, epoch, pass: 0, continuing: false }).await.map(drop),
+        control.complete(CompleteRequest { member, epoch, pass: 0, splits: vec![0] }).await.map(drop),
+        control.placement(PlacementRequest {}).await.map(drop),
+        control.leave(leave).await.map(drop),
+    ];
+    for refused in refusals {
+        let refusal = refused.unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Fenced, "{refusal}");
+        assert!(refusal.message.starts_with(&both), "{refusal}");
+    }
+    // Its own heartbeats have told the stale process to stop.
+    let mut view = stale.subscribe();
+    let fenced = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.fenced.is_some())).await;
+    assert!(fenced.expect("the stale process goes on").is_ok());
+    let status = cluster.control.status(StatusRequest {}).await.unwrap();
+    assert_eq!(status.state, "training", "{}", status.reason);
+    assert_eq!(work(cluster.control.as_ref(), &worker, 0).await.len(), 8);
+}
+
+/// As of hourly files of a thousand feeds, and of 12 TB in splits of 60 MB.
+#[tokio::test]
+async fn many_files_and_many_splits_join_and_are_told() {
+    let cluster = Cluster::start(20.0).await;
+    let path =
+        |file: u32| format!("/data/clicks/2026-11-22/feed-{:04}/hour-{:02}/part-{file:06}.csv", file / 24, file % 24);
+    let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true };
+    let files: Vec<DataFile> = (0..26_000).map(file).collect();
+    let splits = 8 * files.len() as u32;
+    let split = |index: u32| {
+        let (file, part) = (index / 8, u64::from(index % 8));
+        Split { id: 1 << 32 | u64::from(index), file, start: part * 60_000_000, end: (part + 1) * 60_000_000 }
+    };
+    let plan: Vec<Split> = (0..splits).map(split).collect();
+    let done = plan.iter().step_by(2).map(|split| split.id).collect();
+    let position = Position { pass: 1, plan: plan.clone(), done, rests: Vec::new() };
+    let request = JoinRequest { files, position: Some(position.clone()), ..cluster.request(Role::DenseWorker, 0) };
+    println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
+    let worker = Membership::join(Arc::clone(&cluster.control), request, PATIENCE, &Shutdown::new()).await.unwrap();
+    let (member, epoch) = (worker.member(), worker.epoch());
+    let told = cluster.control.position(PositionRequest { member, epoch, pass: 1 }).await.unwrap();
+    println!("the position has {} bytes", prost::Message::encoded_len(&told));
+    assert_eq!(told.position, Some(position));
+    let next = cluster.control.assign(AssignRequest { member, epoch, pass: 1, continuing: false }).await.unwrap();
+    assert_eq!(next.work, Some(Work::Split(plan[1])));
+}
+
+/// A join of a few bytes once made the coordinator plan thousands of gigabytes.
+#[tokio::test]
+async fn a_join_that_claims_files_beyond_measure_costs_nothing_and_ends_nothing() {
+    let cluster = Cluster::start(20.0).await;
+    let request = cluster.request(Role::DenseWorker, 0);
+    let vast = DataFile { bytes: u64::MAX, ..request.files[0].clone() };
+    let joined = cluster.control.join(JoinRequest { files: vec![vast], ..request.clone() }).await.unwrap();
+    let status = cluster.control.status(StatusRequest {}).await.unwrap();
+    assert_eq!((joined.epoch, status.splits), (1, 1 << 19));
+    let none = DataFile { bytes: 0, ..request.files[0].clone() };
+    let many = JoinRequest { files: vec![none; (1 << 18) + 1], incarnation: request.incarnation, ..request };
+    let refused = cluster.control.join(many).await.unwrap_err();
+    assert!(refused.message.contains("262145 training files, and a run has at most 262144"), "{refused}");
 }

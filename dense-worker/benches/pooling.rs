@@ -23,7 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpListener;
 use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
-use zagros_coordinator_client::wait_for_placement;
+use zagros_coordinator_client::{Membership, wait_for_placement};
 use zagros_dense_worker::datapath::kernels::{Column, Positions, gather, scatter_add};
 use zagros_embedding_client::{
     Bags, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Rows, Shard, bag_bytes,
@@ -31,8 +31,9 @@ use zagros_embedding_client::{
 use zagros_embedding_server::ServerConfig;
 use zagros_job::{Job, Overrides, Pooling};
 use zagros_plumbing::Shutdown;
+use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
-use zagros_protocol::{ServerIndex, TableId};
+use zagros_protocol::{PROTOCOL_VERSION, ServerIndex, TableId};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -57,6 +58,7 @@ struct Batch {
 /// The client's side, and what it counts.
 struct Side {
     client: EmbeddingClient,
+    _member: Membership,
     deduplicator: Deduplicator,
     bytes: Arc<AtomicU64>,
     pushes: u64,
@@ -192,6 +194,7 @@ async fn start(servers: u32) -> Outcome<Side> {
             advertised: data_listener.local_addr()?.to_string(),
             data_listener,
             admin_listener: None,
+            storage_folders: Vec::new(),
             registry: Registry::new(),
         };
         tokio::spawn(zagros_embedding_server::run(config, Shutdown::new()));
@@ -203,9 +206,23 @@ async fn start(servers: u32) -> Outcome<Side> {
         Ok(Arc::new(Watched::new(GrpcShard::connect(entry, PATIENCE)?, Counting(Arc::clone(&counted))))
             as Arc<dyn Shard>)
     });
-    let config = ClientConfig { writer: 1, epoch: 1, wire: Encoding::F32, patience: PATIENCE };
+    let member = Membership::join(control.clone(), request(&job), PATIENCE, &Shutdown::new()).await?;
+    let (writer, epoch) = (member.member(), member.epoch());
+    let config = ClientConfig { writer, epoch, wire: Encoding::F32, patience: PATIENCE };
     let client = EmbeddingClient::new(config, control, connect);
-    Ok(Side { client, deduplicator: Deduplicator::new(), bytes, pushes: 0 })
+    Ok(Side { client, _member: member, deduplicator: Deduplicator::new(), bytes, pushes: 0 })
+}
+
+/// Servers take gradients from members alone.
+fn request(job: &Job) -> JoinRequest {
+    let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false };
+    JoinRequest {
+        role: Role::DenseWorker.into(),
+        job_fingerprint: job.fingerprint(),
+        protocol_version: PROTOCOL_VERSION,
+        files: vec![memory],
+        ..JoinRequest::default()
+    }
 }
 
 fn job(servers: u32) -> Outcome<Job> {

@@ -8,6 +8,7 @@ use zagros_collective::CollectiveError;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
+use zagros_plumbing::disk;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_store::{Fault, StoreError};
 
@@ -52,6 +53,20 @@ pub enum WorkerError {
         step: u64,
         /// Which workers', by index.
         workers: Vec<usize>,
+    },
+    /// The loss is a number, and says that nothing is left to train.
+    #[error(
+        "step {step}: {what} is {loss:.1}, where a network that knows nothing has 0.7: training has diverged, and nothing is \
+         saved; lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`, and start anew \
+         (--fresh)"
+    )]
+    LossWithoutSense {
+        /// The step, counted from 1.
+        step: u64,
+        /// Which loss.
+        what: &'static str,
+        /// It, nats.
+        loss: f64,
     },
     /// As [`Self::PeerDiverged`], of a step that all workers leave out for it.
     #[error("step {step}: loss or gradients of {} are not finite; all workers leave out their batches", names(workers))]
@@ -100,6 +115,29 @@ pub enum WorkerError {
         /// Its answer.
         refusal: Refusal,
     },
+    /// The coordinator was away for so long that this worker's splits may be another's by now.
+    #[error(
+        "{coordinator} has not answered for {silence:.1?}, so this worker cannot prove that its splits are still its own, \
+         and has made no step; see whether it still runs and what its log says (a longer `cluster.patience_seconds` waits \
+         longer)"
+    )]
+    LeaseUnproven {
+        /// Who was asked.
+        coordinator: String,
+        /// Since the last answered heartbeat.
+        silence: Duration,
+    },
+    /// The data that was trained on is not the data of the job.
+    #[error(
+        "epoch {epoch}: {reason}; another process may use the place of this one, see `zagros status`; start the run again, it \
+         goes on from its newest checkpoint"
+    )]
+    Books {
+        /// Pass over the data, counted from 1.
+        epoch: u32,
+        /// What is wrong.
+        reason: String,
+    },
     /// This worker is no longer part of the run.
     #[error("no longer part of the run: {reason}; nothing that it does counts, start it again")]
     Fenced {
@@ -134,7 +172,7 @@ pub enum WorkerError {
     #[error("{0}")]
     Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
-    #[error("cannot {what} {}: {source}; check the disk and output.folder", path.display())]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
     File {
         /// `write`, `create`, …
         what: &'static str,
@@ -171,12 +209,16 @@ pub enum ExitClass {
     Data,
     /// Another process is gone, late, or of another version.
     Cluster,
-    /// Loss or gradients are not finite.
+    /// This process was silent for too long, and its work was given to others.
+    Fenced,
+    /// Loss or gradients are not finite, or the loss leaves no sense.
     Diverged,
     /// Asked to stop.
     Interrupted,
     /// Names or credentials are wrong.
     Usage,
+    /// A disk is full, or a folder or file cannot be written or read.
+    Storage,
     /// A bug or the machine.
     Internal,
     /// None: there was nothing left to do.
@@ -189,11 +231,17 @@ impl WorkerError {
     pub fn exit_class(&self) -> ExitClass {
         match self {
             Self::Ingest(error) => ingest_class(error),
-            Self::Storage { refusal, .. } if refusal.kind == RefusalKind::Internal => ExitClass::Internal,
+            Self::Storage { refusal, .. } => storage_class(refusal.kind),
             Self::Member(MemberError::Stopped { .. }) | Self::Interrupted => ExitClass::Interrupted,
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
-            Self::PeerDiverged { .. } | Self::LeftOut { .. } => ExitClass::Diverged,
+            Self::Fenced { .. } => ExitClass::Fenced,
+            Self::Embedding { source: ClientError::Refused { refusal, .. }, .. }
+                if refusal.kind == RefusalKind::Fenced =>
+            {
+                ExitClass::Fenced
+            }
+            Self::PeerDiverged { .. } | Self::LeftOut { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
             Self::Member(_)
@@ -204,10 +252,11 @@ impl WorkerError {
             | Self::AnotherJoins
             | Self::Embedding { .. }
             | Self::Control { .. }
-            | Self::Fenced { .. }
-            | Self::Stopped { .. }
-            | Self::Storage { .. } => ExitClass::Cluster,
-            Self::File { .. } | Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
+            | Self::LeaseUnproven { .. }
+            | Self::Books { .. }
+            | Self::Stopped { .. } => ExitClass::Cluster,
+            Self::File { .. } => ExitClass::Storage,
+            Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
     }
 }
@@ -241,7 +290,18 @@ fn store_class(error: &StoreError) -> ExitClass {
         Fault::Setting => ExitClass::Usage,
         Fault::Missing => ExitClass::Data,
         Fault::Away => ExitClass::Cluster,
-        Fault::Machine => ExitClass::Internal,
+        Fault::Machine => ExitClass::Storage,
+    }
+}
+
+/// Of rows that a server was to save or load.
+fn storage_class(kind: RefusalKind) -> ExitClass {
+    match kind {
+        RefusalKind::Internal => ExitClass::Internal,
+        RefusalKind::Storage => ExitClass::Storage,
+        // The same files are refused again.
+        RefusalKind::Invalid => ExitClass::Data,
+        _ => ExitClass::Cluster,
     }
 }
 
@@ -274,9 +334,8 @@ fn ingest_class(error: &IngestError) -> ExitClass {
     match error {
         IngestError::Cancelled => ExitClass::Interrupted,
         IngestError::Source { .. } => ExitClass::Cluster,
-        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } | IngestError::Unwritable { .. } => {
-            ExitClass::Internal
-        }
+        IngestError::Unwritable { .. } => ExitClass::Storage,
+        IngestError::ThreadDied { .. } | IngestError::Spawn { .. } => ExitClass::Internal,
         _ => ExitClass::Data,
     }
 }
@@ -343,8 +402,21 @@ mod tests {
             WorkerError::Storage { server: "embedding server 0".to_owned(), what: "save its rows", refusal }
                 .exit_class()
         };
+        assert_eq!(class(RefusalKind::Storage), ExitClass::Storage);
         assert_eq!(class(RefusalKind::Internal), ExitClass::Internal);
+        assert_eq!(class(RefusalKind::Invalid), ExitClass::Data);
         assert_eq!(class(RefusalKind::Unavailable), ExitClass::Cluster);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_once_with_what_to_do() {
+        let path = PathBuf::from("runs/ads/summary.json");
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        let error = WorkerError::File { what: "write", path, source };
+        assert_eq!(error.exit_class(), ExitClass::Storage);
+        let told = error.to_string();
+        assert!(told.starts_with("cannot write runs/ads/summary.json: ") && told.contains("make room"), "{told}");
+        assert_eq!(told.matches("summary.json").count(), 1);
     }
 
     #[test]

@@ -176,6 +176,8 @@ pub struct StepReport {
     pub samples: u64,
     /// Over the last seconds.
     pub samples_per_second: f64,
+    /// Of this worker alone.
+    pub own_samples_per_second: f64,
     /// Mean loss over all workers' batches before their update, nats.
     pub loss: f64,
     /// Exponential mean of the loss over about 100 steps.

@@ -16,7 +16,7 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use control::{Evaluate, Input, JOB, LastRun, MANIFEST, Manifest, ResumePoint, Worker};
+pub use control::{Earlier, Evaluate, FileRecord, Input, JOB, LastRun, MANIFEST, Manifest, ResumePoint, Worker};
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, Several, Silent, StepReport};
 pub use report::{Recorder, RunFolder, RunLock};

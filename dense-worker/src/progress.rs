@@ -60,6 +60,14 @@ impl Histogram {
         self.class(is_positive)[usize::from(bin)] -= 1;
     }
 
+    /// Adds the predictions of another.
+    fn merge(&mut self, other: &Self) {
+        let classes = [(&mut self.positives, &other.positives), (&mut self.negatives, &other.negatives)];
+        for (mine, its) in classes {
+            mine.iter_mut().zip(its).for_each(|(mine, its)| *mine += its);
+        }
+    }
+
     /// The AUC; `None` until both classes were seen.
     pub(crate) fn auc(&self) -> Option<f64> {
         let (mut below, mut won, mut positives) = (0_u64, 0_u128, 0_u64);
@@ -121,6 +129,16 @@ impl Overall {
     pub(crate) fn add(&mut self, predicted: &Predicted) {
         self.sums.add(predicted.sums);
         predicted.bins.iter().for_each(|place| self.histogram.add(*place));
+    }
+
+    /// Over the predictions of all of these.
+    pub(crate) fn sum(parts: &[Self]) -> Self {
+        let mut whole = Self::new();
+        for part in parts {
+            whole.histogram.merge(&part.histogram);
+            whole.sums.add(part.sums);
+        }
+        whole
     }
 
     pub(crate) fn report(&self) -> Evaluation {

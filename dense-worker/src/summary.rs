@@ -20,6 +20,10 @@ pub enum Outcome {
 pub struct Summary {
     /// How it ended.
     pub outcome: Outcome,
+    /// It finished and everything that the job wants is written: there is nothing to go on with. False where the model
+    /// could not be saved.
+    #[serde(default)]
+    pub complete: bool,
     /// Steps made, those left out among them; in mode `async` by all workers.
     pub steps: u64,
     /// Steps left out because loss or gradients were not finite (`train.non_finite = "skip"`).

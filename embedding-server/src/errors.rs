@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use zagros_coordinator_client::MemberError;
+use zagros_store::StoreError;
 use zagros_table::{ColdError, TableError};
 
 /// Why an embedding server could not start, or had to stop.
@@ -25,6 +26,15 @@ pub enum ServerError {
         /// Which folder, and why.
         #[source]
         source: ColdError,
+    },
+    /// What rows may be saved to is no folder.
+    #[error("embedding server {index} cannot tell where rows may be saved")]
+    StorageFolder {
+        /// Position among the servers.
+        index: u32,
+        /// Which text, and what is wrong with it.
+        #[source]
+        source: StoreError,
     },
     /// The system gives no thread.
     #[error("embedding server {index} cannot start the thread that tends its tables")]

@@ -12,6 +12,7 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 use zagros_embedding_client::Shard;
+use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_plumbing::grpc::unary::{self, Outgoing};
 use zagros_protocol::control::storage_server::{Storage, StorageServer};
 use zagros_protocol::control::{
@@ -21,21 +22,38 @@ use zagros_protocol::datapath::embedding_server::SERVICE_NAME;
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::payloads::{LOOKUP, PUSH};
 
+use crate::control::{RunGuard, StorageRoots};
+
 /// A shard behind both services.
 #[derive(Clone)]
-pub(crate) struct Adapter(pub(crate) Arc<dyn Shard>);
+pub(crate) struct Adapter {
+    shard: Arc<dyn Shard>,
+    guard: Arc<RunGuard>,
+    roots: Arc<StorageRoots>,
+}
 
 /// The data path: as a generated service, without the copies that one makes.
 #[derive(Clone)]
-pub(crate) struct Embedding(Arc<dyn Shard>);
+pub(crate) struct Embedding(Adapter);
 
 impl Adapter {
+    /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`.
+    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunGuard>, roots: StorageRoots) -> Self {
+        Self { shard, guard, roots: Arc::new(roots) }
+    }
+
     pub(crate) fn embedding(&self) -> Embedding {
-        Embedding(Arc::clone(&self.0))
+        Embedding(self.clone())
     }
 
     pub(crate) fn storage(&self) -> StorageServer<Self> {
-        StorageServer::new(self.clone())
+        let server = StorageServer::new(self.clone());
+        server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
+    }
+
+    fn admitted<T>(&self, request: tonic::Request<T>) -> Result<T, Status> {
+        self.guard.check(request.metadata().as_ref())?;
+        Ok(request.into_inner())
     }
 }
 
@@ -53,8 +71,11 @@ impl Service<Request<Body>> for Embedding {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let shard = Arc::clone(&self.0);
+        let Adapter { shard, guard, .. } = self.0.clone();
         let answered = async move {
+            if let Err(refusal) = guard.check(request.headers()) {
+                return Status::from(refusal).into_http();
+            }
             match request.uri().path() {
                 LOOKUP => unary::answer(request, |message| lookup(shard, message)).await,
                 PUSH => unary::answer(request, |message| push(shard, message)).await,
@@ -81,14 +102,18 @@ impl Storage for Adapter {
         &self,
         request: tonic::Request<DescribeRequest>,
     ) -> Result<tonic::Response<DescribeResponse>, Status> {
-        Ok(tonic::Response::new(self.0.describe(request.into_inner()).await?))
+        Ok(tonic::Response::new(self.shard.describe(self.admitted(request)?).await?))
     }
 
     async fn save(&self, request: tonic::Request<SaveRequest>) -> Result<tonic::Response<SaveResponse>, Status> {
-        Ok(tonic::Response::new(self.0.save(request.into_inner()).await?))
+        let request = self.admitted(request)?;
+        self.roots.check(&request.folder)?;
+        Ok(tonic::Response::new(self.shard.save(request).await?))
     }
 
     async fn load(&self, request: tonic::Request<LoadRequest>) -> Result<tonic::Response<LoadResponse>, Status> {
-        Ok(tonic::Response::new(self.0.load(request.into_inner()).await?))
+        let request = self.admitted(request)?;
+        self.roots.check(&request.folder)?;
+        Ok(tonic::Response::new(self.shard.load(request).await?))
     }
 }

@@ -81,10 +81,7 @@ impl Shard for LocalShard {
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         match request.stage() {
-            SaveStage::Whole => {
-                let save = move |service: &EmbeddingService| storage::save(service, &request, |_| ());
-                self.offload(move |service| service.metrics.save.observe(|| save(service))).boxed()
-            }
+            SaveStage::Whole => storage::Cuts::whole(Arc::clone(&self.service), request).boxed(),
             SaveStage::Cut => storage::Cuts::make(Arc::clone(&self.service), request).boxed(),
             SaveStage::Files => async move { storage::Cuts::files(&self.service, &request).await }.boxed(),
         }

@@ -15,7 +15,7 @@ use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
 
-use crate::control::{Ended, follow, join};
+use crate::control::{Ended, RunGuard, StorageRoots, follow, join};
 use crate::grpc::Adapter;
 use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub advertised: String,
     /// Port of health and metrics, bound.
     pub admin_listener: Option<TcpListener>,
+    /// Folders and prefixes besides those of the job that rows may be saved to and loaded from.
+    pub storage_folders: Vec<String>,
     /// Where metrics are registered.
     pub registry: Registry,
 }
@@ -44,26 +46,31 @@ pub struct ServerConfig {
 /// Serves until shutdown is requested or the coordinator says that the run is over.
 ///
 /// # Errors
-/// When the run does not take the server in, another process takes its place, a port fails, or coordinator and
-/// workers are gone.
+/// When a folder is none, the run does not take the server in, another process takes its place, a port fails, or
+/// coordinator and workers are gone.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
     let index = config.index.0;
     if config.job.cluster.memory.is_some() {
         keep_little();
     }
+    let roots = StorageRoots::new(&config.job, &config.storage_folders);
+    let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
     // A token of its own: a server that is told to stop does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
     let grace = GRACE.min(config.job.cluster.patience);
+    let guard = Arc::new(RunGuard::new(config.index));
     let member = Member {
         service: Arc::clone(&service),
+        guard: Arc::clone(&guard),
         job: config.job,
         control: config.control,
         advertised: config.advertised,
         shutdown,
     };
-    serve_data(&life, config.data_listener, &service, index, failed.clone());
+    let adapter = Adapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots);
+    serve_data(&life, config.data_listener, &adapter, index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, listener, config.registry, &service, index, failed);
     }
@@ -81,11 +88,10 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
 fn serve_data(
     life: &Lifecycle,
     listener: TcpListener,
-    service: &Arc<EmbeddingService>,
+    adapter: &Adapter,
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let adapter = Adapter(Arc::new(LocalShard::new(Arc::clone(service))));
     let router = grpc::server().add_service(adapter.embedding()).add_service(adapter.storage());
     let stop = life.shutdown().clone();
     let serving = async move {
@@ -124,6 +130,7 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
 /// The server's part in the run, from joining to leaving.
 struct Member {
     service: Arc<EmbeddingService>,
+    guard: Arc<RunGuard>,
     job: Arc<Job>,
     control: Arc<dyn ControlPlane>,
     advertised: String,
@@ -133,16 +140,19 @@ struct Member {
 impl Member {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
-        let joined = join(&self.job, index, &self.advertised, Arc::clone(&self.control), &self.shutdown).await;
+        let (control, incarnation) = (Arc::clone(&self.control), rand::random());
+        let joined = join(&self.job, index, &self.advertised, incarnation, control, &self.shutdown).await;
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
-        info!(server = index.0, address = self.advertised, member = membership.member(), "joined the run");
+        let run = membership.run();
+        self.guard.joined(run, incarnation);
+        info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
         let patience = self.job.cluster.patience;
         let ended = follow(&self.service, self.control.as_ref(), &membership, patience, &self.shutdown).await;
-        info!(server = index.0, ?ended, "stopping");
+        info!(server = index.0, reason = %ended, "stopping");
         match ended {
             Ended::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
             Ended::Told(reason) => self.leave(&membership, Outcome::Finished, &reason).await,

@@ -16,7 +16,7 @@ use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 
 use crate::ServerError;
-use crate::datapath::{Owned, Windows};
+use crate::datapath::{Owned, Windows, Writers};
 use crate::metrics::ServerMetrics;
 use crate::storage::{Cuts, Turns};
 use crate::tables::{make_tables, table_configs};
@@ -39,6 +39,7 @@ pub struct EmbeddingService {
     pub(crate) patience: Duration,
     pub(crate) cuts: Cuts,
     pub(crate) windows: Windows,
+    pub(crate) writers: Writers,
     pub(crate) metrics: ServerMetrics,
     /// Memory for rows and gradients.
     pub(crate) buffers: Arc<Buffers>,
@@ -78,6 +79,7 @@ impl EmbeddingService {
             patience: job.cluster.patience,
             cuts: Cuts::default(),
             windows: Windows::default(),
+            writers: Writers::default(),
             metrics,
             buffers: Arc::new(Memory::of(job).map_or_else(Buffers::default, |memory| Buffers::keeping(memory.kept))),
             placement: ArcSwapOption::empty(),

@@ -86,6 +86,7 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
         writer: 9,
         epoch: 1,
         seq,
+        step: seq,
         segments,
         ids,
         gradients,

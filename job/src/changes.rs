@@ -6,41 +6,101 @@ use toml::Value;
 
 use crate::{Job, Standardise};
 
-/// Keys that may be another value when a run goes on, and all below them. The others say what is learned from what:
-/// rows and weights of one would be nonsense under the other.
-const FREE: [&str; 27] = [
-    "name",
-    "checkpoint",
-    "cluster",
-    "eval",
-    "output",
-    // Compared file by file: they may have moved.
-    "data.train",
-    "data.test",
-    "data.validation",
-    "data.threads",
-    "data.max_bad_rows",
-    "data.max_line_bytes",
-    "optimizer.lr",
-    "optimizer.weight_decay",
-    "train.batch_size",
-    "train.clip_norm",
-    "train.clip_value",
-    "train.device",
-    "train.early_stop",
-    "train.epochs",
-    "train.evaluate_every",
-    "train.max_steps",
-    "train.non_finite",
-    "train.precision",
-    "train.schedule",
-    "train.staleness",
-    "train.staleness_total",
-    "train.threads",
-];
+/// What another value of a key means for a run that was begun with the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The same is learned: where, for how long, how fast, and what is told of it. A run goes on with it.
+    Operational,
+    /// Something else is learned from there on: another experiment. A run goes on with it only where that is asked for.
+    Learning,
+    /// What was learned before would be nonsense. No run goes on with it.
+    Meaning,
+}
 
-/// The same of tables: below `embedding` and `tables.<name>`.
-const FREE_OF_TABLES: [&str; 5] = ["optimizer.lr", "optimizer.weight_decay", "schedule", "clip_norm", "clip_value"];
+use Effect::{Learning, Meaning, Operational};
+
+/// Every key, or section of keys that all have one effect. `rows` stands for `embedding` and `tables.<name>`.
+const EFFECTS: [(&str, Effect); 73] = [
+    ("name", Operational),
+    ("checkpoint", Operational),
+    ("eval", Operational),
+    ("output", Operational),
+    ("features", Meaning),
+    ("model", Meaning),
+    ("data.format", Meaning),
+    // Files are compared one by one: they may have moved.
+    ("data.train", Operational),
+    ("data.test", Operational),
+    ("data.validation", Operational),
+    ("data.test_fraction", Meaning),
+    ("data.validation_share", Meaning),
+    ("data.delimiter", Meaning),
+    ("data.header", Meaning),
+    ("data.columns", Meaning),
+    ("data.comment", Meaning),
+    ("data.trim", Meaning),
+    ("data.missing", Meaning),
+    ("data.max_bad_rows", Operational),
+    ("data.max_line_bytes", Operational),
+    ("data.threads", Operational),
+    // Where a stream was left is told in its windows.
+    ("data.shuffle_rows", Meaning),
+    ("rows.dim", Meaning),
+    ("rows.init", Meaning),
+    // Another kind has another state.
+    ("rows.optimizer", Meaning),
+    ("rows.optimizer.lr", Learning),
+    ("rows.optimizer.weight_decay", Learning),
+    ("rows.clip_value", Learning),
+    ("rows.clip_norm", Learning),
+    ("rows.weight_bound", Meaning),
+    ("rows.non_finite", Meaning),
+    ("rows.element", Meaning),
+    ("rows.schedule", Learning),
+    ("rows.admission", Meaning),
+    ("rows.evict", Meaning),
+    ("rows.ttl_steps", Meaning),
+    ("rows.ttl_seconds", Meaning),
+    ("rows.small_norm", Meaning),
+    ("rows.victims", Meaning),
+    ("optimizer", Meaning),
+    ("optimizer.lr", Learning),
+    ("optimizer.weight_decay", Learning),
+    ("train.batch_size", Learning),
+    ("train.epochs", Operational),
+    ("train.mode", Meaning),
+    ("train.staleness", Learning),
+    ("train.staleness_total", Learning),
+    ("train.seed", Meaning),
+    ("train.threads", Operational),
+    ("train.precision", Learning),
+    ("train.device", Operational),
+    ("train.max_steps", Operational),
+    // Early stopping sees the states at which it is evaluated.
+    ("train.evaluate_every", Learning),
+    ("train.early_stop", Learning),
+    ("train.schedule", Learning),
+    ("train.clip_value", Learning),
+    ("train.clip_norm", Learning),
+    ("train.non_finite", Learning),
+    // A run may be moved to more machines or fewer, though a step of more workers is of more samples.
+    ("cluster.servers", Operational),
+    ("cluster.workers", Operational),
+    ("cluster.min_workers", Operational),
+    ("cluster.buckets", Operational),
+    ("cluster.coordinator", Operational),
+    ("cluster.server_addresses", Operational),
+    ("cluster.worker_address", Operational),
+    ("cluster.collective", Operational),
+    ("cluster.admin", Operational),
+    ("cluster.patience_seconds", Operational),
+    ("cluster.lease_seconds", Operational),
+    // Narrow rows and gradients are rounded.
+    ("cluster.wire", Learning),
+    ("cluster.server_threads", Operational),
+    ("cluster.memory", Operational),
+    ("cluster.cold_folder", Operational),
+];
 
 /// A key of which two jobs have other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +111,22 @@ pub struct Change {
     pub before: Option<String>,
     /// As TOML; `None` where it is not there any more.
     pub now: Option<String>,
-    /// Whether a run may go on with it.
-    pub allowed: bool,
+    /// What that means for a run that would go on with it.
+    pub effect: Effect,
+}
+
+impl Change {
+    /// Whether with it something else is learned than without.
+    #[must_use]
+    pub fn is_learning(&self) -> bool {
+        self.effect != Operational
+    }
+
+    /// Whether what was learned before still means something.
+    #[must_use]
+    pub fn may_go_on(&self) -> bool {
+        self.effect != Meaning
+    }
 }
 
 impl std::fmt::Display for Change {
@@ -73,7 +147,7 @@ impl Job {
             key: key.clone(),
             before: before.get(key).cloned(),
             now: now.get(key).cloned(),
-            allowed: is_free(key),
+            effect: effect(key),
         };
         changed.map(change).collect()
     }
@@ -110,27 +184,71 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-fn is_free(key: &str) -> bool {
-    let within =
-        |key: &str, free: &str| key == free || key.strip_prefix(free).is_some_and(|rest| rest.starts_with('.'));
-    let of_table = match key.split_once('.') {
+/// The effect of a key: that of the longest entry that is the key or a section that it lies in. A key that nobody has
+/// classified, which a test rules out, is taken for the worst.
+fn effect(key: &str) -> Effect {
+    let key = general(key);
+    let entries = EFFECTS.iter().filter(|(entry, _)| is_within(&key, entry));
+    entries.max_by_key(|(entry, _)| entry.len()).map_or(Meaning, |(_, effect)| *effect)
+}
+
+fn is_within(key: &str, section: &str) -> bool {
+    key == section || key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// A key of one table's rows as that of any.
+fn general(key: &str) -> String {
+    let rest = match key.split_once('.') {
         Some(("embedding", rest)) => Some(rest),
         Some(("tables", rest)) => rest.split_once('.').map(|(_, rest)| rest),
         _ => None,
     };
-    match of_table {
-        Some(rest) => FREE_OF_TABLES.iter().any(|free| within(rest, free)),
-        None => FREE.iter().any(|free| within(key, free)),
-    }
+    rest.map_or_else(|| key.to_owned(), |rest| format!("rows.{rest}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::fixture::{CRITEO, job};
+    use crate::shape::{self, Shape};
 
-    fn changes(before: &str, now: &str) -> Vec<(String, bool)> {
+    fn changes(before: &str, now: &str) -> Vec<(String, Effect)> {
         let changes = job(CRITEO, now).changes_since(&job(CRITEO, before));
-        changes.into_iter().map(|change| (change.to_string(), change.allowed)).collect()
+        changes.into_iter().map(|change| (change.to_string(), change.effect)).collect()
+    }
+
+    /// Dotted keys of the job file; those of a list's items or of a table that the user names stand once.
+    fn all_keys(path: &str, shape: &Shape, found: &mut Vec<String>) {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match shape {
+            Shape::Table(fields) => fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found)),
+            Shape::Tagged { variants, .. } => {
+                found.push(below(shape::TAG));
+                for field in variants.iter().flat_map(|variant| &variant.fields) {
+                    all_keys(&below(&field.name), &field.shape, found);
+                }
+            }
+            Shape::Named(item) => all_keys(&below("any"), item, found),
+            _ => found.push(path.to_owned()),
+        }
+    }
+
+    /// Whoever adds a key decides what becomes of runs that have another value of it.
+    #[test]
+    fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
+        let mut keys = Vec::new();
+        all_keys("", &shape::job(), &mut keys);
+        let keys: Vec<String> = keys.iter().map(|key| general(key)).collect();
+        assert!(keys.len() > 100, "{keys:?}");
+        let is_classified = |key: &&String| EFFECTS.iter().any(|(entry, _)| is_within(key, entry));
+        let missing: Vec<_> = keys.iter().filter(|key| !is_classified(key)).collect();
+        assert!(missing.is_empty(), "what do other values of these mean for a run? {missing:?}");
+        let is_used = |entry: &str| keys.iter().any(|key| is_within(key, entry));
+        let unknown: Vec<_> = EFFECTS.iter().filter(|(entry, _)| !is_used(entry)).collect();
+        assert!(unknown.is_empty(), "no such keys: {unknown:?}");
+        let mut names: Vec<_> = EFFECTS.iter().map(|(entry, _)| entry).collect();
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|one, other| one < other), "one is there twice: {names:?}");
     }
 
     #[test]
@@ -141,21 +259,21 @@ mod tests {
     }
 
     #[test]
-    fn how_long_how_fast_and_on_what_may_change() {
+    fn where_and_for_how_long_is_operational_and_how_fast_is_learning() {
         let before = "[train]\nepochs = 1\n[optimizer]\nlr = 0.01\n[cluster]\nservers = 2\n";
         let now = "[train]\nepochs = 3\nmax_steps = 9\n[optimizer]\nlr = 0.02\n[cluster]\nservers = 3\n";
         let expected = [
-            ("cluster.servers: 2 → 3", true),
-            ("optimizer.lr: 0.01 → 0.02", true),
-            ("train.epochs: 1 → 3", true),
-            ("train.max_steps: nothing → 9", true),
+            ("cluster.servers: 2 → 3", Operational),
+            ("optimizer.lr: 0.01 → 0.02", Learning),
+            ("train.epochs: 1 → 3", Operational),
+            ("train.max_steps: nothing → 9", Operational),
         ];
-        assert_eq!(changes(before, now), expected.map(|(text, allowed)| (text.to_owned(), allowed)));
+        assert_eq!(changes(before, now), expected.map(|(text, effect)| (text.to_owned(), effect)));
     }
 
     #[test]
-    fn what_is_learned_may_not() {
-        let refused = |now: &str| changes("", now).into_iter().filter(|(_, allowed)| !allowed).count();
+    fn what_gives_rows_or_weights_another_meaning_is_told_apart() {
+        let worst = |now: &str| changes("", now).into_iter().filter(|(_, effect)| *effect == Meaning).count();
         for now in [
             "[train]\nseed = 5\n",
             "[train]\nmode = 'sync'\n",
@@ -167,8 +285,9 @@ mod tests {
             "[model]\nkind = 'ffnn'\n",
             "[optimizer]\nkind = 'sgd'\nlr = 0.1\n",
         ] {
-            assert!(refused(now) > 0, "{now}");
+            assert!(worst(now) > 0, "{now}");
         }
-        assert_eq!(refused("[embedding.optimizer]\nkind = 'adagrad'\nlr = 0.5\n"), 0);
+        let rate = "[embedding.optimizer]\nkind = 'adagrad'\nlr = 0.5\n";
+        assert_eq!((worst(rate), changes("", rate)[0].1), (0, Learning));
     }
 }

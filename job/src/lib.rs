@@ -23,8 +23,9 @@ pub mod spec;
 mod suggest;
 pub mod threads;
 
-pub use changes::Change;
+pub use changes::{Change, Effect};
 pub use error::{JobErrors, Problem};
+pub use load::is_given;
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
 pub use shape::schema_json;
 pub use spec::*;

@@ -11,7 +11,7 @@ use crate::overrides::Overrides;
 use crate::resolve::{self, Context};
 use crate::spec::Job;
 use crate::threads::Machine;
-use crate::{check, raw, shape};
+use crate::{check, document, raw, shape};
 
 /// Far above any job file; a data file given by mistake is refused, not read into memory.
 const MAX_BYTES: u64 = 4 << 20;
@@ -44,6 +44,14 @@ impl Job {
         let parsed = parse(text, path, overrides, &Machine::this());
         parsed.map_err(|problems| JobErrors::new(path.display().to_string(), problems))
     }
+}
+
+/// Whether a key is written in the job file or set over it, and not left to its default; no for a file that cannot be read.
+#[must_use]
+pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
+    let Ok(text) = read(path) else { return false };
+    let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return false };
+    overrides.apply(&mut document).is_ok() && document.find(&document::Path::from(key)).is_some()
 }
 
 /// Parse → override → check against the schema → deserialise → check across keys. Each step needs the one before.
@@ -102,6 +110,17 @@ mod tests {
         let shared = Machine { cores: 64, workers: 4, servers: 4 };
         assert_eq!(threads(&[], shared), [12, 2, 2]);
         assert_eq!(threads(&["train.threads=3", "cluster.server_threads=7"], shared), [3, 2, 7]);
+    }
+
+    #[test]
+    fn a_key_is_given_by_the_file_or_over_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ads.toml");
+        fs::write(&path, format!("{CRITEO}[cluster]\nservers = 1\n")).unwrap();
+        let given = |sets: &[&str], key| is_given(&path, &Overrides::sets(sets.iter().copied()), key);
+        assert!(given(&[], "cluster.servers") && !given(&[], "cluster.coordinator"));
+        assert!(given(&["cluster.coordinator=127.0.0.1:7700"], "cluster.coordinator"));
+        assert!(!is_given(Path::new("nowhere"), &Overrides::none(), "cluster.servers"));
     }
 
     /// Malformed settings would leave a document that says something else.

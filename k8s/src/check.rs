@@ -40,8 +40,8 @@ pub const RIGHTS: [Right; 11] = [
     right("", "pods", &["get", "list", "watch"]),
     right("", "configmaps", &["get", "create", "patch", "deletecollection"]),
     right("", "services", &["get", "create", "patch", "deletecollection"]),
-    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch"]),
-    right("policy", "poddisruptionbudgets", &["get", "create", "patch"]),
+    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "delete"]),
+    right("policy", "poddisruptionbudgets", &["get", "create", "patch", "delete"]),
     right("events.k8s.io", "events", &["create", "patch"]),
 ];
 

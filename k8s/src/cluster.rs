@@ -1,6 +1,7 @@
 //! Requests to Kubernetes, one function each; what they ask for is decided elsewhere.
 
-use std::fmt::Debug;
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -11,10 +12,10 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
-use crate::build::{JOB_KEY, Manifest, group_resource};
+use crate::build::{JOB_KEY, Manifest, Shared, group_resource};
 use crate::crd::{GangScheduler, HybridJob, JobSource};
 use crate::error::Error;
-use crate::names::{ATTEMPT_LABEL, Attempt, JOB_LABEL, MANAGER};
+use crate::names::{ATTEMPT_LABEL, Attempt, JOB_LABEL, MANAGER, job_labels};
 use crate::observe::Observed;
 
 /// Which objects of a job go.
@@ -28,6 +29,17 @@ pub enum Sweep {
     Servers,
     /// Servers, and the Jobs with their ended pods.
     Pods,
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Others(attempt) => write!(f, "those of every attempt but {attempt}"),
+            Self::All => f.write_str("those of all attempts"),
+            Self::Servers => f.write_str("the servers"),
+            Self::Pods => f.write_str("the servers, and the workers' Jobs with their pods"),
+        }
+    }
 }
 
 /// One job's namespace.
@@ -137,6 +149,29 @@ impl Cluster {
         Ok(found.map_err(Error::of(format!("read {}", manifest.title())))?.is_some())
     }
 
+    /// Deletes what the attempts of this job share, where it is there. Another's of the same name stays.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn withdraw(&self, shared: Shared) -> Result<(), Error> {
+        let (resource, name) = (shared.resource(), shared.name(&self.job));
+        let title = format!("{} {name}", resource.kind);
+        let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        // Without the definition of its kind there is none either.
+        let found = api.get_metadata_opt(&name).await.map_err(Error::of(format!("read {title}")))?;
+        let ours = job_labels(&self.job);
+        let is_ours =
+            |labels: &BTreeMap<String, String>| ours.iter().all(|(key, value)| labels.get(key) == Some(value));
+        let Some(found) = found.filter(|found| is_ours(found.labels())) else { return Ok(()) };
+        info!(job = self.job, object = title, "object is removed");
+        let this = Preconditions { uid: found.uid(), resource_version: None };
+        let deleted = api.delete(&name, &DeleteParams::background().preconditions(this)).await;
+        match deleted.map_err(Error::of(format!("delete {title}"))) {
+            Err(error) if error.is_missing() => Ok(()),
+            deleted => deleted.map(|_| ()),
+        }
+    }
+
     /// Removes objects. Those whose presence shows that there is something to remove go last.
     ///
     /// # Errors
@@ -147,7 +182,7 @@ impl Cluster {
             Sweep::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
             Sweep::All | Sweep::Servers | Sweep::Pods => all,
         };
-        info!(job = self.job, ?sweep, "objects are removed");
+        info!(job = self.job, what = %sweep, "objects are removed");
         if matches!(sweep, Sweep::Others(_) | Sweep::All) {
             self.remove::<Service>(&selector).await?;
             self.remove::<ConfigMap>(&selector).await?;

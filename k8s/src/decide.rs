@@ -200,8 +200,20 @@ fn begin(facts: &Facts<'_>, reason: &'static str) -> Decision {
         enter(status, facts, number, Phase::Starting, format!("attempt {number} starts"));
         Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, false, reason, "");
     });
-    decision.news = Some(news(false, reason, &format!("attempt {number} starts")));
+    decision.news = Some(news(false, reason, &format!("attempt {number} starts{}", change(facts, reason))));
     decision
+}
+
+/// Which edit an attempt is begun for. The definition's rules admit one alone while a run is under way: its size.
+fn change(facts: &Facts<'_>, reason: &str) -> String {
+    let before = facts.status.roles.as_ref().map(|roles| roles.dense_workers.desired);
+    let now = facts.spec.dense_workers.replicas;
+    match before {
+        Some(before) if reason == "SpecChanged" && before != now => {
+            format!(": spec.denseWorkers.replicas from {before} to {now}; it goes on from the newest checkpoint")
+        }
+        _ => String::new(),
+    }
 }
 
 /// Turns to an attempt.

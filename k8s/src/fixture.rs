@@ -1,7 +1,7 @@
 //! A HybridJob that is right and a pod of which nothing is known, for tests that change one thing.
 
 use kube::api::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
 use crate::names::{Attempt, Role};
@@ -47,4 +47,16 @@ pub(crate) fn attempt(number: i32) -> Attempt {
 /// It is not ready, has not ended, and nothing keeps it from starting.
 pub(crate) fn pod(name: &str, role: Role) -> PodState {
     PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble: None, creating: None, leaving: None }
+}
+
+/// Lays the fields of one value over another.
+pub(crate) fn merge(value: &mut Value, over: &Value) {
+    match (value, over) {
+        (Value::Object(fields), Value::Object(over)) => {
+            for (key, over) in over {
+                merge(fields.entry(key).or_insert(Value::Null), over);
+            }
+        }
+        (value, over) => *value = over.clone(),
+    }
 }

@@ -148,6 +148,7 @@ fn exit_words(code: i32, reason: &str) -> String {
         3 => "data is missing or malformed",
         4 => "another process was gone, late, or of another version",
         5 => "loss or gradients were not finite",
+        6 => "a disk is full, or a folder cannot be written",
         130 | 143 => "asked to stop",
         137 if reason == "OOMKilled" => "more memory than its limit",
         137 => "killed",

@@ -19,6 +19,7 @@ pub mod names;
 pub mod observe;
 pub mod operator;
 pub mod probe;
+pub mod problem;
 pub mod reconcile;
 pub mod render;
 pub mod report;

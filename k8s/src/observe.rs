@@ -226,7 +226,9 @@ impl PodState {
     fn of(pod: &Pod) -> Option<Self> {
         let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let status = pod.status.clone().unwrap_or_default();
-        let container = status.container_statuses.iter().flatten().next();
+        // By its name: others in the pod, such as those that a mesh puts there, end for reasons of their own.
+        let container = status.container_statuses.iter().flatten().find(|one| one.name == role.word());
+        let others = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         let conditions = status.conditions.unwrap_or_default();
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
         let unschedulable = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
@@ -243,7 +245,7 @@ impl PodState {
             role,
             is_ready,
             exit: container.and_then(exit),
-            trouble: container.and_then(stuck).or(unscheduled),
+            trouble: container.and_then(stuck).or_else(|| others.clone().find_map(stuck_beside)).or(unscheduled),
             creating: container.filter(|container| is_creating(container)).and(placed),
             leaving: (is_lost || pod.metadata.deletion_timestamp.is_some()).then_some(node),
         })
@@ -273,6 +275,12 @@ fn stuck(container: &ContainerStatus) -> Option<Trouble> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
     STUCK.contains(&reason.as_str()).then(|| Trouble { reason, message: waiting.message.clone().unwrap_or_default() })
+}
+
+/// A sidecar that does not start keeps the role's container from being started.
+fn stuck_beside(container: &ContainerStatus) -> Option<Trouble> {
+    let trouble = stuck(container)?;
+    Some(Trouble { message: format!("container {}: {}", container.name, trouble.message), ..trouble })
 }
 
 fn is_creating(container: &ContainerStatus) -> bool {
@@ -328,6 +336,42 @@ mod tests {
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "persistentvolumeclaim \"criteo\" not found",
         }]});
         assert!(pod(unscheduled).trouble.unwrap().message.contains("criteo"));
+    }
+
+    /// Sidecars that a mesh puts into a pod are listed too, first or last, and end for reasons of their own.
+    #[test]
+    fn an_end_is_that_of_the_roles_container() {
+        let beside = |name: &str, code: i32| {
+            let ended = json!({"terminated": {"exitCode": code, "reason": "Error"}});
+            let mut of = container(ended, json!({}))["containerStatuses"][0].clone();
+            of["name"] = json!(name);
+            of
+        };
+        for (order, code) in [
+            (vec![beside("istio-proxy", 2), beside("worker", 137)], Some(137)),
+            (vec![beside("worker", 137), beside("istio-proxy", 2)], Some(137)),
+            (vec![beside("istio-proxy", 2), beside("worker", 0)], None),
+            (vec![beside("istio-proxy", 2)], None),
+        ] {
+            let exit = pod(json!({"containerStatuses": order})).exit;
+            assert_eq!(exit.map(|exit| exit.code), code);
+        }
+    }
+
+    #[test]
+    fn a_sidecar_that_does_not_start_is_named() {
+        let mut waiting =
+            container(json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}), json!({}));
+        waiting["containerStatuses"][0]["name"] = json!("shipper");
+        let of_worker = container(json!({"waiting": {"reason": "PodInitializing"}}), json!({}));
+        let status = json!({
+            "initContainerStatuses": waiting["containerStatuses"], "containerStatuses": of_worker["containerStatuses"],
+        });
+        let trouble = pod(status).trouble.unwrap();
+        assert_eq!(
+            (trouble.reason.as_str(), trouble.message.as_str()),
+            ("ErrImagePull", "container shipper: no such image")
+        );
     }
 
     #[test]

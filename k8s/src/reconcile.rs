@@ -19,7 +19,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::build::{Plan, build};
+use crate::build::{Plan, Shared, build};
 use crate::cluster::{Cluster, Sweep};
 use crate::conditions::{Conditions, READY, RECONCILED, VALID};
 use crate::crd::{CleanPodPolicy, HybridJob, HybridJobSpec, Phase, Progress};
@@ -115,6 +115,10 @@ async fn guard(job: HybridJob, cluster: &Cluster, context: &Arc<Context>) -> Res
         Event::Cleanup(job) => {
             info!(job = job.name_any(), "job is deleted, its pods go");
             cluster.sweep(Sweep::All).await?;
+            // Who deletes the job and orphans what it owns is left with none of these.
+            for shared in Shared::ALL {
+                cluster.withdraw(shared).await?;
+            }
             Ok(Action::await_change())
         }
     };
@@ -164,20 +168,25 @@ fn attempt(job: &HybridJob) -> Result<Attempt, Error> {
 
 /// What an attempt is made from: another value makes another attempt. How the run ends, who watches it and which workers
 /// it may have are no part of it.
-fn template(spec: &HybridJobSpec) -> String {
-    let made_from = json!([
-        spec.job,
-        spec.image,
-        spec.image_pull_policy,
-        spec.image_pull_secrets,
-        spec.coordinator,
-        spec.embedding_servers,
-        spec.dense_workers,
-        spec.volumes,
-        spec.output,
-        spec.scheduling,
-        spec.service_account_name,
-    ]);
+pub(crate) fn template(spec: &HybridJobSpec) -> String {
+    let mut made_from = json!({
+        "job": spec.job,
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "imagePullSecrets": spec.image_pull_secrets,
+        "coordinator": spec.coordinator,
+        "embeddingServers": spec.embedding_servers,
+        "denseWorkers": spec.dense_workers,
+        "volumes": spec.volumes,
+        "output": spec.output,
+        "scheduling": spec.scheduling,
+        "serviceAccountName": spec.service_account_name,
+        "podSecurityContext": spec.pod_security_context,
+    });
+    // Without what is not given: a field that a later operator knows restarts no run.
+    if let Some(fields) = made_from.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
     format!("{:016x}", xxh3_64(made_from.to_string().as_bytes()))
 }
 
@@ -209,13 +218,23 @@ async fn act(
             if observed.has_leftovers {
                 cluster.sweep(Sweep::Others(attempt.number)).await?;
             }
-            for manifest in build(&Plan { owner: job, job: valid, attempt }, stage) {
+            let plan = Plan { owner: job, job: valid, attempt };
+            for manifest in build(&plan, stage) {
                 debug!(object = manifest.title(), "applied");
                 cluster.apply(&manifest).await?;
             }
+            for shared in Shared::ALL.into_iter().filter(|one| !one.is_wanted(&plan)) {
+                cluster.withdraw(shared).await?;
+            }
         }
         (Work::Clear, _) if observed.has_any => cluster.sweep(Sweep::All).await?,
-        (Work::Tidy(policy), _) => tidy(cluster, observed, policy).await?,
+        (Work::Tidy(policy), _) => {
+            tidy(cluster, observed, policy).await?;
+            // What is left of a run that is over keeps no node from being drained.
+            for budget in Shared::BUDGETS {
+                cluster.withdraw(budget).await?;
+            }
+        }
         (Work::Delete, _) => cluster.delete(job).await?,
         (Work::Run(_) | Work::Clear | Work::Record, _) => {}
     }

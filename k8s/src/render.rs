@@ -36,7 +36,7 @@ mod tests {
     fn documents_are_what_would_be_applied() {
         let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
         let rendered = render(&yaml, None).unwrap();
-        assert_eq!(rendered.matches("---\n").count(), 9);
+        assert_eq!(rendered.matches("---\n").count(), 10);
         assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::build::Stage;
-use crate::crd::{HybridJobSpec, RoleCount, RoleCounts, VolumeSource};
+use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
 use crate::judge::{elapsed, end_of};
 use crate::names::Role;
 use crate::observe::{Observed, PodState};
@@ -110,11 +110,7 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Ti
 /// The kubelet tells of a volume that cannot be mounted by Events alone, which the operator has no right to read.
 fn slow(spec: &HybridJobSpec, pod: &str) -> String {
     let output = spec.output.iter().map(|output| format!("claim {}", output.claim_name));
-    let volumes = spec.volumes.iter().filter_map(|volume| {
-        let VolumeSource { claim_name, config_map_name, secret_name } = &volume.source;
-        let named = [("claim", claim_name), ("ConfigMap", config_map_name), ("Secret", secret_name)];
-        named.into_iter().find_map(|(kind, name)| Some(format!("{kind} {}", name.as_ref()?)))
-    });
+    let volumes = spec.volumes.iter().filter_map(|volume| volume.source.named());
     let mounted: Vec<String> = output.chain(volumes).collect();
     format!(
         "its container is being created for more than {} min: its image is still pulled, or a volume is not there yet, or \

@@ -4,28 +4,19 @@
 //! the code that the roles themselves run.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
-use kube::ResourceExt;
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Overrides};
 
-use crate::build::{JOB_FILE, OUTPUT_PATH, STATE_PATH};
-use crate::crd::{HybridJob, HybridJobSpec, PodSettings};
+use crate::build::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings, refusals};
 use crate::names::{ADMIN_PORT, Attempt, Role};
+pub use crate::problem::SpecProblem;
+use crate::problem::problem;
 
 /// How long members wait for each other unless the job file says so: images are pulled and disks made meanwhile.
 const PATIENCE_SECONDS: f64 = 300.0;
-
-/// One thing that is wrong, by the path of its field.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {message}")]
-pub struct SpecProblem {
-    /// As in `kubectl explain`: `spec.volumes[0].mountPath`.
-    pub field: String,
-    /// What, why, and what to do.
-    pub message: String,
-}
 
 /// A HybridJob that can be built. Made by [`validate`] alone.
 #[derive(Clone, Debug)]
@@ -177,88 +168,59 @@ fn check_text(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<(), S
     Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain())
 }
 
-/// What CEL cannot say, and what it says, for a cluster whose CRD is older than this operator.
+/// What the definition says, for a cluster whose own is older than this operator, and what it cannot say.
 fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
-    let spec = &object.spec;
-    let mut problems = Vec::new();
-    if spec.job.inline.is_some() == spec.job.config_map.is_some() {
-        problems.push(problem("spec.job", "give exactly one of inline and configMap"));
-    }
-    if object.name_any().len() > 40 {
-        problems.push(problem("metadata.name", "names pods and services: at most 40 characters"));
-    }
-    let replicas =
-        [("embeddingServers", spec.embedding_servers.replicas), ("denseWorkers", spec.dense_workers.replicas)];
-    for (role, replicas) in replicas {
-        if !(1..=1024).contains(&replicas) {
-            problems.push(problem(format!("spec.{role}.replicas"), format!("is {replicas}, expected 1 to 1024")));
-        }
-    }
-    if let Some(elasticity) = &spec.elasticity {
-        let (least, most) = (elasticity.min_workers, elasticity.max_workers);
-        if !(least..=most).contains(&spec.dense_workers.replicas) {
-            let message = format!("is {}, elasticity allows {least} to {most}", spec.dense_workers.replicas);
-            problems.push(problem("spec.denseWorkers.replicas", message));
-        }
-    }
-    problems.extend(check_volumes(spec));
-    for (role, pod) in [
-        ("coordinator", &spec.coordinator.pod),
-        ("embeddingServers", &spec.embedding_servers.pod),
-        ("denseWorkers", &spec.dense_workers.pod),
-    ] {
-        problems.extend(check_pod(role, pod));
-    }
+    // The status is the operator's own, and no reason to refuse a job.
+    let written = HybridJob { status: None, ..object.clone() };
+    let mut problems = match serde_json::to_value(written) {
+        Ok(value) => refusals(&value, None),
+        Err(error) => vec![problem("spec", format!("cannot be written as JSON: {error}"))],
+    };
+    problems.extend(check_mounts(&object.spec));
     problems
 }
 
-fn check_volumes(spec: &HybridJobSpec) -> Vec<SpecProblem> {
+/// No volume takes the place of a folder that the roles have already.
+fn check_mounts(spec: &HybridJobSpec) -> Vec<SpecProblem> {
+    let mut taken: BTreeSet<PathBuf> =
+        [OUTPUT_PATH, STATE_PATH, SHARED_MEMORY_PATH, "/tmp", JOB_FOLDER].map(PathBuf::from).into();
     let mut problems = Vec::new();
-    let mut seen: BTreeSet<&str> = [OUTPUT_PATH, STATE_PATH, "/tmp", "/etc/zagros"].into();
     for (index, volume) in spec.volumes.iter().enumerate() {
-        let path = volume.mount_path.trim_end_matches('/');
-        let field = format!("spec.volumes[{index}]");
-        if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
-            problems.push(problem(format!("{field}.mountPath"), format!("\"{path}\" is no absolute path")));
-        }
-        if !seen.insert(path) {
-            let message = format!("\"{path}\" is taken: by another volume, or by the operator (/output, /tmp, …)");
-            problems.push(problem(format!("{field}.mountPath"), message));
-        }
-        let source = &volume.source;
-        let given = [&source.claim_name, &source.config_map_name, &source.secret_name];
-        if given.into_iter().flatten().count() != 1 {
-            let message = "give exactly one of claimName, configMapName and secretName";
-            problems.push(problem(format!("{field}.source"), message));
+        let path = plain(Path::new(&volume.mount_path));
+        if path == Path::new("/") || !taken.insert(path) {
+            let message = format!(
+                "\"{}\" is taken: by another volume, or by the operator (/output, /tmp, {JOB_FOLDER}, …)",
+                volume.mount_path
+            );
+            problems.push(problem(format!("spec.volumes[{index}].mountPath"), message));
         }
     }
     problems
 }
 
-fn check_pod(role: &str, pod: &PodSettings) -> Vec<SpecProblem> {
-    let mut problems = Vec::new();
-    for (index, variable) in pod.env.iter().enumerate() {
-        if variable.name.starts_with(zagros_job::ENVIRONMENT_PREFIX) {
-            let message =
-                format!("{} would change the job for this role alone: put it into the job file", variable.name);
-            problems.push(problem(format!("spec.{role}.pod.env[{index}]"), message));
+/// A path without `.` and `..`, by its text alone: no folder on the way to a volume is a link.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
         }
     }
-    for key in pod.labels.keys() {
-        if key.starts_with("zagros.dev/") || key.starts_with("app.kubernetes.io/") {
-            problems.push(problem(format!("spec.{role}.pod.labels"), format!("{key} is the operator's: rename it")));
-        }
-    }
-    problems
+    plain
 }
 
 /// Files that no volume holds would be missing in every pod.
 fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
-    let mounted = |path: &Path| {
+    let mounted = |path: &PathBuf| {
         let volumes = spec.volumes.iter().map(|volume| volume.mount_path.as_str());
         volumes.chain([OUTPUT_PATH]).any(|mount| path.starts_with(mount))
     };
-    let lost: Vec<_> = job.data_files().into_iter().filter(|path| !mounted(path)).collect();
+    // A path may be relative to the job file's folder, `../data/train.txt`.
+    let lost: Vec<PathBuf> = job.data_files().into_iter().map(plain).filter(|path| !mounted(path)).collect();
     let Some(first) = lost.first() else { return Vec::new() };
     let message = format!(
         "the job file reads {} ({} file(s) in all), which no volume holds: mount the data and name it by its path there",
@@ -270,10 +232,6 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
 
 fn job_field(object: &HybridJob) -> &'static str {
     if object.spec.job.inline.is_some() { "spec.job.inline" } else { "spec.job.configMap" }
-}
-
-fn problem(field: impl Into<String>, message: impl Into<String>) -> SpecProblem {
-    SpecProblem { field: field.into(), message: message.into() }
 }
 
 #[cfg(test)]
@@ -338,7 +296,7 @@ mod tests {
         assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
         assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
         let changed = second.changes_since(&first);
-        assert!(!changed.is_empty() && changed.iter().all(|change| change.allowed), "{changed:?}");
+        assert!(!changed.is_empty() && !changed.iter().any(zagros_job::Change::is_learning), "{changed:?}");
     }
 
     #[test]
@@ -366,28 +324,67 @@ mod tests {
         assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
     }
 
+    /// Paths in a job file start at its folder, so `../data` is what is mounted at `/data`.
+    #[test]
+    fn a_path_with_dots_is_found_where_it_leads() {
+        let of =
+            |path: &str| problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("/data/train.txt", path)));
+        for path in ["../data/train.txt", "/data/../data/./train.txt", "../data/a/../train.txt", "../output/x"] {
+            assert_eq!(of(path), Vec::<String>::new(), "{path}");
+        }
+        for (path, plain) in
+            [("train.txt", "/zagros/train.txt"), ("/data/../etc/passwd", "/etc/passwd"), ("../x", "/x")]
+        {
+            let found = of(path);
+            assert!(found.len() == 1 && found[0].contains(&format!("the job file reads {plain}")), "{path}: {found:?}");
+        }
+    }
+
     #[test]
     fn everything_is_told_at_once() {
         let found = problems(|object| {
             object.spec.dense_workers.replicas = 0;
             object.spec.volumes.push(object.spec.volumes[0].clone());
-            object.spec.volumes[1].source.secret_name = Some("s".to_owned());
-            object.spec.coordinator.pod.labels.insert("zagros.dev/job".to_owned(), "x".to_owned());
+            object.spec.coordinator.pod.labels.insert("team".to_owned(), "-".to_owned());
+            object.spec.job.inline = Some("[data]".to_owned());
+        });
+        let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+        let expected = [
+            "spec.coordinator.pod.labels.team",
+            "spec.denseWorkers.replicas",
+            "spec.volumes[1].mountPath",
+            "spec.job.inline",
+        ];
+        assert_eq!(fields, expected);
+    }
+
+    /// What the definition's rules say is told here too: the definition in the cluster may be an older one.
+    #[test]
+    fn the_rules_of_the_definition_hold_without_a_cluster() {
+        let found = problems(|object| {
+            object.spec.volumes[0].source.secret_name = Some("s".to_owned());
             object.spec.dense_workers.pod.env = vec![k8s_openapi::api::core::v1::EnvVar {
                 name: "ZAGROS__TRAIN__SEED".to_owned(),
                 ..Default::default()
             }];
         });
         let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
-        let expected = [
-            "spec.denseWorkers.replicas",
-            "spec.volumes[1].mountPath",
-            "spec.volumes[1].source",
-            "spec.coordinator.pod.labels",
-            "spec.denseWorkers.pod.env[0]",
-            "spec.job.inline",
-        ];
-        assert_eq!(fields, expected);
+        assert_eq!(fields, ["spec.denseWorkers.pod.env", "spec.volumes[0].source"], "{found:?}");
+    }
+
+    /// The roles have folders of their own, whatever a path looks like.
+    #[test]
+    fn no_volume_hides_a_folder_of_the_roles() {
+        for path in ["/output", "/tmp/", "/zagros", "/dev/shm", "/var/lib/zagros/", "/var/./lib/zagros", "/data"] {
+            let found = problems(|object| {
+                let volume = object.spec.volumes[0].clone();
+                object.spec.volumes.push(crate::crd::MountedVolume { mount_path: path.to_owned(), ..volume });
+            });
+            assert!(
+                found.iter().any(|one| one.contains(&format!("\"{path}\" is taken")) || one.contains("two volumes")),
+                "{path}: {found:?}"
+            );
+        }
     }
 
     #[test]
@@ -395,6 +392,7 @@ mod tests {
         let found = problems(|object| {
             object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 3, max_workers: 4 });
         });
-        assert_eq!(found, ["spec.denseWorkers.replicas: is 2, elasticity allows 3 to 4"]);
+        let expected = "spec: denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers";
+        assert_eq!(found, [expected]);
     }
 }

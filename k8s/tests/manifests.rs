@@ -4,10 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kube_cel::Validator;
 use serde_json::Value;
 use zagros_operator::check::{RIGHTS, Right};
-use zagros_operator::crd::definition;
+use zagros_operator::crd::refusals;
 use zagros_operator::render::render;
 
 fn repository() -> PathBuf {
@@ -26,44 +25,44 @@ fn documents(path: &str) -> Vec<Value> {
     text.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
 }
 
-fn schema() -> Value {
-    let definition = serde_json::to_value(definition()).unwrap();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-}
-
-/// Keys that the schema does not know: Kubernetes would drop them without a word.
-fn unknown(value: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
-    if let (Some(fields), Some(properties)) = (value.as_object(), schema["properties"].as_object()) {
-        for (key, value) in fields {
-            match properties.get(key) {
-                Some(schema) => unknown(value, schema, &format!("{path}.{key}"), found),
-                None => found.push(format!("{path}.{key}")),
-            }
-        }
-    }
-    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
-        unknown(item, &schema["items"], &format!("{path}[{index}]"), found);
-    }
-}
-
 #[test]
 fn examples_are_accepted_and_have_no_unknown_key() {
     for (path, text) in examples() {
         let object: Value = serde_saphyr::from_str(&text).unwrap();
-        let checked = Validator::new().validate(&schema(), &object, None);
-        assert!(checked.is_ok(), "{}: {:?}", path.display(), checked.err());
-        let mut found = Vec::new();
-        unknown(&object["spec"], &schema()["properties"]["spec"], "spec", &mut found);
-        assert_eq!(found, Vec::<String>::new(), "{}", path.display());
+        assert_eq!(refusals(&object, None), Vec::new(), "{}", path.display());
     }
 }
 
+/// The job file of an example, from where the example itself says it is taken.
+fn job_file(text: &str) -> Option<String> {
+    let told = text.lines().find_map(|line| line.split_once("--from-file=job.toml=")).map(|(_, rest)| rest.trim());
+    told.map(|path| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}")))
+}
+
+/// As their comments say: with the very job file that they name.
 #[test]
 fn examples_can_be_built() {
-    let config = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\nmemory = \"64GiB\"\n";
+    let mut with_config = 0;
     for (path, text) in examples() {
-        let rendered = render(&text, Some(config)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let config = job_file(&text);
+        assert_eq!(config.is_some(), text.contains("configMap:"), "{} says where its job file is", path.display());
+        with_config += usize::from(config.is_some());
+        let rendered = render(&text, config.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(rendered.contains("kind: StatefulSet"), "{}", path.display());
+    }
+    assert!(with_config > 0);
+}
+
+/// Every shipped job file reads its data below `../data`, so it trains on a claim that is mounted at `/data`.
+#[test]
+fn every_shipped_job_file_fits_a_claim_with_its_data() {
+    let example = fs::read_to_string(repository().join("examples/k8s/criteo.yaml")).unwrap();
+    let files = fs::read_dir(repository().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    assert!(files.len() > 3);
+    for path in files {
+        let rendered = render(&example, Some(&fs::read_to_string(&path).unwrap()));
+        assert!(rendered.is_ok(), "{}: {:?}", path.display(), rendered.err());
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Writes `content` so that `path` holds all of it or is unchanged.
 ///
 /// # Errors
-/// Any I/O error, with the path in its message; the temporary file is removed.
+/// Any I/O error, which does not name the path: whoever tells it does ([`naming`]). The temporary file is removed.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(content))
 }
@@ -22,11 +22,15 @@ pub fn write_with(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Re
     let temporary = temporary_name(path);
     let written =
         fill_and_sync(&temporary, fill).and_then(|()| fs::rename(&temporary, path)).and_then(|()| sync_folder(path));
-    written.map_err(|error| {
+    written.inspect_err(|_| {
         // The error that matters is the first one; a left-over temporary file is only untidy.
         let _ = fs::remove_file(&temporary);
-        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
     })
+}
+
+/// The error with the path in its message, for whoever tells it as it is.
+pub fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
 /// As [`write_with`], for content that may turn out not to be there: an inner error leaves `path` unchanged too.
@@ -83,7 +87,8 @@ mod tests {
             file.write_all(b"half of the ne")?;
             Err(io::Error::other("disk full"))
         });
-        assert!(failed.unwrap_err().to_string().contains("manifest.json: disk full"));
+        let told = failed.map_err(naming(&path)).unwrap_err().to_string();
+        assert!(told.contains("manifest.json: disk full") && told.matches("manifest.json").count() == 1, "{told}");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -97,7 +102,7 @@ mod tests {
         let none = write_unless(&path, |file| file.write_all(b"a part").map(|()| Err::<u8, _>("damaged")));
         assert_eq!(none.unwrap(), Err("damaged"));
         let full = write_unless(&path, |_| Err::<Result<u8, &str>, _>(io::Error::other("disk full")));
-        assert!(full.unwrap_err().to_string().contains("rows: disk full"));
+        assert_eq!(full.unwrap_err().to_string(), "disk full");
         assert_eq!(fs::read(&path).unwrap(), b"all of it");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -14,6 +14,9 @@ pub use intake::{IntakeLayer, IntakeService};
 
 /// A batch of 4096 samples × 64 features × 64 values in f32 is 64 MiB; leave room above it.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+/// Messages of the control path and of saving and loading: a worker that joins brings its files and the splits of an earlier
+/// run, a quarter of a million files or half a million splits at most, of which a message of this size has room for either.
+pub const MAX_CONTROL_BYTES: usize = 32 << 20;
 
 /// HTTP/2's 64 KiB default window stalls on every few rows; one batch should fit in flight.
 const STREAM_WINDOW: u32 = 16 << 20;

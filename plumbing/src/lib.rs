@@ -3,12 +3,15 @@
 pub mod admin;
 pub mod ask;
 pub mod backoff;
+pub mod disk;
 pub mod durable;
 pub mod grpc;
 pub mod lifecycle;
 pub mod listener;
+pub mod memory;
 pub mod metrics;
 pub mod process;
+pub mod regular;
 pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};

@@ -109,6 +109,14 @@ impl Signals {
     /// # Errors
     /// When the handlers cannot be installed.
     pub fn install(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {
+        Self::install_with(shutdown, move |code| exit(code))
+    }
+
+    /// As [`Self::install`], but calls `again` with the first signal's code at the second one and at each after it.
+    ///
+    /// # Errors
+    /// As [`Self::install`].
+    pub fn install_with(shutdown: Shutdown, mut again: impl FnMut(i32) + Send + 'static) -> std::io::Result<Self> {
         let signals = Self::default();
         let caught = signals.clone();
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -119,8 +127,9 @@ impl Signals {
                     _ = interrupt.recv() => &caught.interrupted,
                     _ = terminate.recv() => &caught.terminated,
                 };
-                if caught.exit_code().is_some() {
-                    exit(caught.exit_code().unwrap_or(130));
+                if let Some(code) = caught.exit_code() {
+                    again(code);
+                    continue;
                 }
                 flag.store(true, Ordering::Release);
                 shutdown.request();

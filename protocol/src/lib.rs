@@ -5,6 +5,7 @@ pub mod id;
 pub mod packed;
 pub mod payloads;
 pub mod refusal;
+pub mod run;
 
 /// Generated from `proto/zagros/datapath/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
@@ -22,7 +23,13 @@ pub use bucket::{BucketMap, bucket_of};
 pub use id::{Generation, RowKey, ServerIndex, TableId};
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
+pub use run::RunId;
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a
 /// connection must be equal; the coordinator checks it at join.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
+
+/// Pushes that a server remembers of each writer, by their numbers: it answers a retry of one of them as a duplicate, and
+/// refuses an older number. A writer sends none so far beyond its oldest push that is not acknowledged. Four times as many as
+/// `train.staleness` lets be under way.
+pub const PUSH_WINDOW: u64 = 4096;

@@ -25,18 +25,21 @@ pub enum RefusalKind {
     Unavailable,
     /// No answer within the deadline: try again while the caller's own deadline lasts.
     Deadline,
+    /// A disk is full, or a folder or file cannot be written or read where the server is.
+    Storage,
     /// The server failed; its log has the cause.
     Internal,
 }
 
 impl RefusalKind {
-    const ALL: [(Self, Code, &'static str); 7] = [
+    const ALL: [(Self, Code, &'static str); 8] = [
         (Self::Moved, Code::FailedPrecondition, "moved"),
         (Self::Invalid, Code::InvalidArgument, "invalid"),
         (Self::Fenced, Code::Aborted, "fenced"),
         (Self::Mismatch, Code::FailedPrecondition, "mismatch"),
         (Self::Unavailable, Code::Unavailable, "unavailable"),
         (Self::Deadline, Code::DeadlineExceeded, "deadline"),
+        (Self::Storage, Code::ResourceExhausted, "storage"),
         (Self::Internal, Code::Internal, "internal"),
     ];
 
@@ -58,7 +61,7 @@ impl RefusalKind {
     }
 
     fn entry(self) -> (Self, Code, &'static str) {
-        *Self::ALL.iter().find(|entry| entry.0 == self).unwrap_or(&Self::ALL[6])
+        *Self::ALL.iter().find(|entry| entry.0 == self).unwrap_or(&Self::ALL[7])
     }
 }
 

@@ -133,3 +133,17 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
     assert_eq!(again, first);
     fixture.zagros(["report", "."]).expect(3).says(&["holds no run"]);
 }
+
+#[test]
+fn without_early_stopping_a_better_state_than_the_saved_one_is_told_with_the_key_that_keeps_it() {
+    let fixture = fixture();
+    let kept: Vec<&str> =
+        OVERFITS.into_iter().filter(|set| !set.contains("early_stop") && !set.contains("keep_best")).collect();
+    let run = fixture.zagros(sets(&["train", "job.toml"], &kept)).expect(0);
+    let validation = aucs(&fixture, "validation");
+    let best = validation.iter().copied().fold(f64::MIN, f64::max);
+    let last = validation.last().expect("evaluations");
+    assert!(best > last + 0.001, "it must overfit: {validation:?}");
+    let told = format!("the model is the last state, whose validation AUC is {last:.4}; it was {best:.4} at step");
+    assert!(run.stdout.contains(&told) && run.stdout.contains("train.early_stop"), "{}", run.stdout);
+}

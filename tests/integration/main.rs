@@ -1,12 +1,15 @@
 //! The binary as a user runs it: real processes, real files, real sockets on loopback.
 
+mod addresses;
 mod apart;
 mod bad_data;
 mod bad_job;
 mod bench;
 mod cluster;
+mod damage;
 mod data;
 mod early_stop;
+mod ending;
 mod faults;
 mod fixture;
 mod help;
@@ -14,13 +17,16 @@ mod inspect;
 mod memory;
 mod monitoring;
 mod page;
+mod quiet;
 mod rejoin;
 mod resume;
 mod saved_model;
 mod servers;
 mod signals;
+mod stop;
 mod store;
 mod streaming;
+mod too_large;
 mod train;
 mod watch;
 mod workers;

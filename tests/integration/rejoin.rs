@@ -68,6 +68,24 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
     run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
 }
 
+/// A process that stands still for longer than its lease, as one on a machine that swaps. The others do not wait for
+/// their timeout, which is longer than this test may take; and it is taken back, or started again where it is fenced.
+#[test]
+fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
+    let fixture = Fixture::new(ROWS);
+    let sets = ["train.epochs=10", "cluster.lease_seconds=2", "cluster.patience_seconds=3600"];
+    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+    let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
+    run.wait_for_line("epoch 1/");
+    let second = pid(&fixture, "dense-worker-1");
+    signal_process(second, Signal::STOP);
+    run.wait_for_line("dense worker 1 lost after step");
+    signal_process(second, Signal::CONT);
+    run.wait_for_line("training together goes on after step");
+    run.finish().expect(0);
+    assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
+}
+
 #[test]
 fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     let fixture = Fixture::new(ROWS);

@@ -1,6 +1,7 @@
 //! Runs that are killed, interrupted or changed, and go on.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -81,21 +82,76 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
     assert_eq!(end(&broken), end(&whole));
 }
 
-#[test]
-fn a_job_that_means_something_else_does_not_go_on() {
-    let fixture = Fixture::new(20_000);
+/// Starts a run of 50 epochs and stops it after its first checkpoint.
+fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
     let train = ["train", "job.toml", "--set", "checkpoint.every_steps=10", "--set", "train.epochs=50"];
-    let mut first = fixture.start(train);
+    let mut first = fixture.start([&train[..], sets].concat());
     first.wait_for_line("checkpoint after step");
     first.signal(Signal::INT);
     first.finish().expect(130);
-    let changed = ["--set", "model.top=[8]", "--set", "train.epochs=1"];
-    let refused = fixture.zagros([&train[..], &changed].concat());
+    fixture.run_folder()
+}
+
+/// An experiment with another learning rate is not the end of the one before.
+#[test]
+fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
+    let fixture = Fixture::new(20_000);
+    let run = interrupt(&fixture, &["--set", "optimizer.lr=0.001"]);
+    let short = ["train", "job.toml", "--set", "train.epochs=1", "--set", "optimizer.lr=0.01"];
+    let told = fixture.zagros(short).expect(0);
+    let told = told.says(&["a new run", "learned otherwise", "optimizer.lr: 0.001 → 0.01", "--resume goes on"]).stderr;
+    assert!(!told.contains("going on after step") && fixture.run_folder() != run, "{told}");
+    let new = fixture.run_folder();
+    // The other one is still there for the job that learns as it did, and goes on on request for any.
+    let mut same = fixture.start(["train", "job.toml", "--set", "train.epochs=60", "--set", "optimizer.lr=0.001"]);
+    let going_on = same.wait_for_line("going on after step");
+    assert!(going_on.contains(&run.file_name().expect("a name").to_string_lossy().into_owned()), "{going_on}");
+    same.signal(Signal::INT);
+    same.finish().expect(130);
+    std::fs::remove_dir_all(new).expect("the new run is removed");
+    let up = ["up", "job.toml", "--set", "train.epochs=1", "--set", "optimizer.lr=0.02", "--resume"];
+    fixture.zagros(up).expect(0).says(&["optimizer.lr: 0.001 → 0.02", "going on after step"]);
+    assert_eq!(runs(&fixture), 1);
+}
+
+/// A folder that is named is the one to train in; there is no other to start anew in.
+#[test]
+fn a_run_that_is_named_does_not_silently_learn_otherwise() {
+    let fixture = Fixture::new(20_000);
+    let run = interrupt(&fixture, &[]).display().to_string();
+    let sets = ["--set", "train.batch_size=128", "--set", "cluster.patience_seconds=1"];
+    let worker = ["dense-worker", "--config", "job.toml", "--folder", &run];
+    let told = fixture.zagros([&worker[..], &sets].concat()).expect(2);
+    told.says(&["the job learns otherwise than the run in", "train.batch_size: 256 → 128", "--resume goes on"]);
+}
+
+#[test]
+fn a_job_that_means_something_else_does_not_go_on() {
+    let fixture = Fixture::new(20_000);
+    let run = interrupt(&fixture, &[]);
+    let changed = ["train", "job.toml", "--set", "model.top=[8]", "--set", "train.epochs=1"];
+    let refused = fixture.zagros([&changed[..], &["--resume"]].concat());
     refused.expect(2).says(&["model.top: [16] → [8]", "--fresh"]);
-    let fresh = fixture.zagros([&train[..], &changed, &["--fresh"]].concat()).expect(0);
-    assert!(!fresh.stderr.contains("going on") && runs(&fixture) == 2, "{}", fresh.stderr);
-    // The newest run is over: nothing to go on with, so nothing that could be refused either.
-    fixture.zagros([&train[..], &changed].concat()).expect(0);
+    let told = fixture.zagros(changed).expect(0);
+    told.says(&["a new run", "what that run has learned would mean something else", "model.top: [16] → [8]"]);
+    assert_eq!(runs(&fixture), 2);
+    assert!(run.join("checkpoints").is_dir(), "the other one is left alone");
+    // The newest run of this job is over: nothing to go on with.
+    fixture.zagros([&changed[..], &["--fresh"]].concat()).expect(0);
+    assert_eq!(runs(&fixture), 3);
+}
+
+/// By the clock the run before is the newer one.
+#[test]
+fn the_last_run_goes_on_though_the_clock_was_set_back() {
+    let fixture = Fixture::new(20_000);
+    let earlier = interrupt(&fixture, &[]);
+    let ahead = earlier.with_file_name("small-20990101-000000");
+    std::fs::rename(&earlier, &ahead).expect("it is renamed");
+    let last = interrupt(&fixture, &["--fresh"]);
+    assert!(last > ahead, "{last:?} is before {ahead:?}");
+    let told = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(0);
+    told.says(&["going on after step", "small-20990101-000000-2"]);
 }
 
 /// A server that stands still delays the checkpoint and the pushes after the cut, and nothing is lost.

@@ -100,21 +100,30 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
     let rows = format!("{folder}/rows-0-of-2.zrows");
     let good = damage(&store, &rows);
     let told = format!("s3://models/{rows} is damaged");
-    fixture.zagros(["eval", &url]).expect(4).says(&[&told, "CRC-32"]);
-    fixture.zagros(["inspect", &url]).expect(3).says(&[&told]);
+    fixture.zagros(["eval", &url]).expect(3).says(&[&told, "CRC-32"]);
+    fixture.zagros(["inspect", &url, "--unchecked"]).expect(3).says(&[&told]);
+    let changed = "rows-0-of-2.zrows is not the file that was saved";
+    fixture.zagros(["inspect", &url]).expect(3).says(&[&url, changed]);
     let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
     assert!(verified.stdout.contains(&format!("s3://models/{rows}")), "{}", verified.stdout);
     store.remove(&rows);
     fixture.zagros(["inspect", &url]).expect(3).says(&[&format!("cannot read s3://models/{rows}"), "it is not there"]);
+    fixture.zagros(["eval", &url]).expect(3).says(&[&format!("s3://models/{rows}")]);
+    // Whole, and of the other server: what it has is in the manifest, and twice in the files.
+    let other = store.object(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");
+    store.put(&rows, other);
+    for command in ["eval", "inspect"] {
+        fixture.zagros([command, &url]).expect(3).says(&["rows-0-of-2.zrows", "is not the file that was saved"]);
+    }
     store.put(&rows, good);
     let dense = format!("{folder}/dense.safetensors");
     let bytes = store.object(&dense).expect("weights");
     store.put(&dense, &bytes[..bytes.len() / 2]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&url, "dense.safetensors"]);
     store.remove(&format!("{folder}/job.toml"));
-    fixture.zagros(["eval", &url]).expect(3).says(&[&url, "has no job.toml"]);
+    fixture.zagros(["eval", &url]).expect(3).says(&[&url, "job.toml is missing"]);
     store.put(&format!("{folder}/manifest.json"), "{");
-    fixture.zagros(["inspect", &url]).expect(3).says(&[&format!("{url}/manifest.json is damaged")]);
+    fixture.zagros(["inspect", &url]).expect(3).says(&[&url, "manifest.json is damaged"]);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Ctrl-C and SIGTERM finish the step, write what there is, and end with 130 and 143.
 
 use rustix::process::Signal;
+use zagros_tests::Running;
 
 use crate::fixture::Fixture;
+use crate::workers::Roles;
 
 #[test]
 fn an_interrupted_training_writes_what_there_is() {
@@ -38,4 +40,49 @@ fn a_signal_has_its_own_code_also_before_and_after_training() {
             run.finish().expect(code).says(&["interrupted"]);
         }
     }
+}
+
+/// Every process of a run is asked to end at once, as `kubectl delete` and a machine that shuts down do: servers and
+/// coordinator serve until the last checkpoint is written.
+#[test]
+fn when_all_roles_are_asked_to_end_at_once_a_checkpoint_is_written() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.epochs=1000", "cluster.patience_seconds=200"];
+    let (mut roles, [mut first, second]) = Roles::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    roles.signal(Signal::TERM);
+    for worker in [&first, &second] {
+        worker.signal(Signal::TERM);
+    }
+    first.finish().expect(143).says(&["checkpoint after step"]);
+    second.finish().expect(143);
+    for role in roles.take_others() {
+        role.finish().expect(143);
+    }
+    assert_eq!(fixture.summary()["outcome"], "interrupted");
+    fixture.zagros(["inspect", &newest_checkpoint(&fixture), "--verify"]).expect(0);
+}
+
+/// A server alone is asked to end, as when its machine is drained: the run ends in order, with a checkpoint.
+#[test]
+fn when_a_server_is_asked_to_end_the_workers_save_before_it_does() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.epochs=1000", "cluster.patience_seconds=200"];
+    let (mut roles, [mut first, second]) = Roles::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    let mut others = roles.take_others();
+    others[1].signal(Signal::TERM);
+    first.finish().expect(143).says(&["embedding server 1 was asked to end", "checkpoint after step"]);
+    second.finish().expect(143);
+    let coordinator = others.pop().map(Running::finish).expect("a coordinator");
+    coordinator.expect(0).says(&["embedding server 1 was asked to end; waiting until dense worker"]);
+    let codes: Vec<_> = others.into_iter().map(|server| server.finish().code()).collect();
+    assert_eq!(codes, [Some(0), Some(143)]);
+    fixture.zagros(["inspect", &newest_checkpoint(&fixture), "--verify"]).expect(0);
+}
+
+fn newest_checkpoint(fixture: &Fixture) -> String {
+    let folder = fixture.run_folder().join("checkpoints");
+    let entries = std::fs::read_dir(&folder).expect("checkpoints").map(|entry| entry.expect("an entry").path());
+    entries.filter(|path| path.join("manifest.json").is_file()).max().expect("a checkpoint").display().to_string()
 }

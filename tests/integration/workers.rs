@@ -36,6 +36,16 @@ impl<'a> Roles<'a> {
         self.role(&["dense-worker", "--index", &index, "--announce", &announce], sets)
     }
 
+    /// Signals servers and coordinator.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.others.iter().for_each(|role| role.signal(signal));
+    }
+
+    /// The servers, and last the coordinator, whose ends the caller sees to from now on.
+    pub(crate) fn take_others(&mut self) -> Vec<Running> {
+        std::mem::take(&mut self.others)
+    }
+
     fn role(&self, arguments: &[&str], sets: &[&str]) -> Running {
         let all = ["cluster.workers=2", "cluster.servers=2", self.coordinator.as_str()];
         let sets = all.iter().chain(sets).flat_map(|set| ["--set", set]);

@@ -170,6 +170,16 @@ impl Running {
         signal_process(self.child.id(), signal);
     }
 
+    /// Ends it at once, also where it has ended by itself since.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn kill(mut self) {
+        // It may be gone.
+        let _ = self.child.kill();
+        self.child.wait().expect("the process is waited for");
+    }
+
     /// Waits for the end of a process that was killed.
     ///
     /// # Panics

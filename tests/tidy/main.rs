@@ -1,6 +1,8 @@
 //! Rules of the code base that neither the compiler nor clippy knows.
 
+mod compose;
 mod invariants;
 mod layers;
+mod logs;
 mod monitoring;
 mod sources;

@@ -7,14 +7,14 @@ use zagros_shell::{Logging, ServerCommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  zagros-server coordinator --config job.toml                  place rows, hand out data
-  zagros-server embedding-server --config job.toml --index 1   hold a part of the rows
-  zagros-server status --coordinator 127.0.0.1:7700            how the job is doing
+  zagros-server coordinator job.toml                    place rows, hand out data
+  zagros-server embedding-server job.toml --index 1     hold a part of the rows
+  zagros-server status --coordinator 127.0.0.1:7700     how the job is doing
 
 Dense workers, and all that trains or scores, are commands of `zagros`, which links libtorch.
 
 Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
-130/143 stopped by Ctrl-C or SIGTERM.";
+6 disk full or folder not writable, 130/143 stopped by Ctrl-C or SIGTERM.";
 
 /// Coordinator and embedding servers of a cluster that trains click models.
 #[derive(Debug, Parser)]

@@ -1,6 +1,6 @@
 //! Where a role listens, written to a file once it does: the parent, a script or a person reads it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
@@ -24,13 +24,29 @@ impl Announcement {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        durable::write(path, serde_json::to_string_pretty(self)?.as_bytes())
+        durable::write(path, serde_json::to_string_pretty(self)?.as_bytes()).map_err(durable::naming(path))
+    }
+
+    /// Whether the process that wrote it runs, as far as this machine knows.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        // A process that was killed and not yet waited for is none, and an id is given again to others.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let is_zombie = status.lines().any(|line| line.starts_with("State:") && line.contains('Z'));
+        let is_ours = status.lines().next().is_some_and(|name| name.contains("zagros"));
+        is_ours && !is_zombie
     }
 
     /// Reads it; `None` while it is not there yet.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
+}
+
+/// Where a run's coordinator announces itself, below the folder of the run.
+#[must_use]
+pub(crate) fn coordinator_file(run: &Path) -> PathBuf {
+    run.join("roles").join("coordinator.json")
 }
 
 #[cfg(test)]

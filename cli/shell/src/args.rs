@@ -1,17 +1,19 @@
 //! The command line that programs share. Help texts teach.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
+use crate::print::{Notes, tell_notes};
+
 /// What is logged, and how. Below a command's own options in its help, however many commands a program has.
 #[derive(Clone, Debug, Args)]
 pub struct Logging {
-    /// Log lines as JSON objects, for a collector.
+    /// Log as JSON objects, for a collector: also what a command tells of its progress.
     #[arg(long, global = true, display_order = 900)]
     pub log_json: bool,
-    /// Log warnings and errors only.
+    /// Print results, warnings and errors only.
     #[arg(long, global = true, display_order = 901)]
     pub quiet: bool,
 }
@@ -20,19 +22,49 @@ impl Logging {
     /// What ends a command is printed as its error, so that an embedded coordinator need not log it as well.
     pub const QUIET: &str = "warn,zagros_coordinator=off";
 
+    /// Notes of a command for a person, where they are to be log lines.
+    const NOTES: &str = "warn,zagros_coordinator=off,zagros=info";
+
+    /// Warnings and errors, for a person.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self { log_json: false, quiet: true }
+    }
+
     /// From now on lines of `level` and above are logged, unless the user wants quiet.
     pub fn install(&self, level: &str) {
-        let format = if self.log_json { LogFormat::Json } else { LogFormat::Text };
-        telemetry::install(format, if self.quiet { Self::QUIET } else { level });
+        let (format, notes) = match (self.log_json, self.quiet) {
+            (false, false) => (LogFormat::Text, Notes::Shown),
+            (true, false) => (LogFormat::Json, Notes::Logged),
+            (true, true) => (LogFormat::Json, Notes::Hidden),
+            (false, true) => (LogFormat::Text, Notes::Hidden),
+        };
+        let level = match notes {
+            Notes::Hidden => Self::QUIET,
+            Notes::Logged if level == Self::QUIET => Self::NOTES,
+            Notes::Logged | Notes::Shown => level,
+        };
+        tell_notes(notes);
+        telemetry::install(format, level);
+    }
+
+    /// The same for another process of this program.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let flags = [(self.log_json, "--log-json"), (self.quiet, "--quiet")];
+        flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| flag.to_owned()).collect()
     }
 }
 
-/// A job file behind a flag: the form a role is started by.
+/// The job file of a role, and how it is started.
 #[derive(Clone, Debug, Args)]
 pub struct ConfigArgs {
-    /// The job file; every role of a run is given the same one.
-    #[arg(long, value_name = "JOB")]
-    pub config: PathBuf,
+    /// The job file (TOML); every role of a run is given the same one.
+    #[arg(value_name = "JOB", required_unless_present = "config")]
+    job: Option<PathBuf>,
+    /// The job file, for those who name each argument; the same as JOB.
+    #[arg(long, value_name = "JOB", conflicts_with = "job")]
+    config: Option<PathBuf>,
     /// Change a key: `--set train.seed=3` (again for more).
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
@@ -42,6 +74,17 @@ pub struct ConfigArgs {
     /// Stop when standard input closes, which it does when the parent process dies.
     #[arg(long, hide = true)]
     pub exit_with_parent: bool,
+}
+
+impl ConfigArgs {
+    /// The job file.
+    ///
+    /// # Panics
+    /// Never: the command line was refused without one.
+    #[must_use]
+    pub fn job(&self) -> &Path {
+        self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")
+    }
 }
 
 #[derive(Debug, Args)]
@@ -60,13 +103,20 @@ pub struct ServerArgs {
     /// `host:port` that workers reach this server at, when it is not the one it listens on.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<String>,
+    /// A folder or s3:// prefix besides those of the job file that rows may be saved to and loaded from (again for more).
+    #[arg(long = "storage-folder", value_name = "FOLDER")]
+    pub(crate) storage_folders: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// `host:port` of the coordinator's gRPC.
-    #[arg(long, default_value = "127.0.0.1:7700", value_name = "ADDRESS")]
-    pub(crate) coordinator: String,
+    /// Run folder of a `zagros up` on this machine; without it the newest one below runs/ whose coordinator lives, and where
+    /// there is none, the coordinator at 127.0.0.1:7700.
+    #[arg(value_name = "RUN", conflicts_with = "coordinator")]
+    pub(crate) run: Option<PathBuf>,
+    /// `host:port` of the coordinator's gRPC, wherever it is.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) coordinator: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

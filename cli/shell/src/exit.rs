@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
 
 use crate::err;
+use crate::print::{Notes, notes};
 
 /// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,10 @@ pub enum Exit {
     Cluster,
     /// Loss or gradients are not finite.
     Diverged,
+    /// A disk is full, or a folder or file cannot be written or read.
+    Storage,
+    /// This process was silent for too long: its place in the run was given to another.
+    Fenced,
     /// Ended by SIGINT or SIGTERM after finishing the step.
     Signal(u8),
 }
@@ -38,6 +43,8 @@ impl Exit {
             Self::Data => 3,
             Self::Cluster => 4,
             Self::Diverged => 5,
+            Self::Storage => 6,
+            Self::Fenced => 7,
             Self::Signal(code) => code,
         }
     }
@@ -51,6 +58,8 @@ impl Exit {
             3 => "wrong or missing data",
             4 => "another process was gone or late",
             5 => "training diverged",
+            6 => "a disk is full, or a folder cannot be written",
+            7 => "fenced: it was silent for longer than its lease",
             130 => "interrupted",
             143 => "terminated",
             _ => "unknown exit code",
@@ -118,8 +127,18 @@ impl Failure {
 
     /// Shows the error on standard error and gives the exit code.
     fn print(self) -> ExitCode {
-        err!("{:?}", self.report);
+        match notes() {
+            Notes::Logged => self.log(),
+            Notes::Shown | Notes::Hidden => err!("{:?}", self.report),
+        }
         self.exit.into()
+    }
+
+    /// As one line for a program.
+    fn log(&self) {
+        let told: Vec<String> = self.report.chain().map(ToString::to_string).collect();
+        let help = self.report.help().map(|help| help.to_string());
+        tracing::error!(exit_code = self.exit.code(), help = help.as_deref(), "{}", told.join(": "));
     }
 }
 

@@ -27,7 +27,8 @@ fn failed(error: StoreError, key: &str) -> Failure {
     let exit = match error.fault() {
         Fault::Setting => Exit::Usage,
         Fault::Away => Exit::Cluster,
-        Fault::Missing | Fault::Machine => Exit::Data,
+        Fault::Missing => Exit::Data,
+        Fault::Machine => Exit::Storage,
     };
     Failure::new(exit, miette::miette!("{error} (`{key}`)"))
 }
@@ -55,7 +56,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         job.checkpoint.folder = Some(file.path().join("below").display().to_string());
         let below = told(&job).expect("refused");
-        assert!(below.contains("Data") && below.contains("`checkpoint.folder`"), "{below}");
+        assert!(below.contains("Storage") && below.contains("`checkpoint.folder`"), "{below}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod commands;
 pub mod dashboard;
 mod exit;
 mod folders;
+mod live;
 mod page_token;
 mod port;
 pub mod print;
@@ -31,4 +32,6 @@ pub use folders::check_folders;
 pub use port::Port;
 pub use role::Role;
 pub use runtime::block_on;
-pub use start::{describe_threads, load_job, load_job_for, parse_job, watch_signals};
+pub use start::{
+    describe_threads, is_key_given, load_job, load_job_for, parse_job, watch_signals, watch_signals_twice,
+};

@@ -37,7 +37,7 @@ impl Role {
     /// # Errors
     /// When the job file is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
-        let job = Arc::new(load_job(&config.config, &config.sets)?);
+        let job = Arc::new(load_job(config.job(), &config.sets)?);
         raise_file_limit();
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
@@ -73,9 +73,11 @@ impl Role {
     /// When the file cannot be written.
     pub fn announce(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
-        let address = address.map(|address| address.to_string()).unwrap_or_default();
+        let address = address.map(|address| address.to_string());
         let admin = http.local_addr().or_internal()?.to_string();
-        tracing::info!(address, admin, "listening");
+        // A worker has no address of its own: the field is left out then.
+        tracing::info!(address = address.as_deref(), admin, "listening");
+        let address = address.unwrap_or_default();
         let Some(path) = &config.announce else { return Ok(()) };
         let role = self.name.replace(' ', "-");
         Announcement { role, pid: std::process::id(), address, admin }.write(path).or_internal()?;

@@ -19,6 +19,11 @@ pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<J
     Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
+/// Whether a job file or what is set over it gives a key, which else has its default.
+pub fn is_key_given(path: &Path, sets: &[String], key: &str) -> bool {
+    zagros_job::is_given(path, &Overrides::new(sets.to_vec(), std::env::vars_os()), key)
+}
+
 /// As [`load_job`], from the text of a file that lies anywhere; errors call it `path`.
 pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
@@ -34,6 +39,13 @@ pub fn describe_threads(job: &Job, machine: &Machine) -> String {
 /// Pulls `shutdown` at Ctrl-C and SIGTERM; a second Ctrl-C ends the process at once.
 pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
     Signals::install(shutdown.clone(), second_signal).or_internal()
+}
+
+/// Pulls `first` at Ctrl-C and SIGTERM, `second` at the next one; a third ends the process at once.
+pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<Signals, Failure> {
+    let second = second.clone();
+    let again = move |code| if second.is_requested() { second_signal(code) } else { second.request() };
+    Signals::install_with(first.clone(), again).or_internal()
 }
 
 /// What a second Ctrl-C does: it ends the process at once.

@@ -7,7 +7,7 @@ use zagros_eval::Scores;
 use zagros_ingest::IngestError;
 use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, err, load_job, out};
+use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 
 use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
 use crate::report::Planted;
@@ -19,12 +19,12 @@ const SHOWN: usize = 20;
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let there = args.folder.join("train.txt");
     if args.keep && there.exists() {
-        err!("{} is there and stays as it is", there.display());
+        note!("{} is there and stays as it is", there.display());
         return Ok(Exit::Success);
     }
     let spec =
         SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
-    err!(
+    note!(
         "generating {} training and {} test rows in Criteo's format",
         HumanCount(args.rows),
         HumanCount(args.test_rows)
@@ -39,7 +39,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let planted = measure(args, &planted)?;
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
     durable::write(&told, text.as_bytes()).map_err(|error| unwritable(&told, error))?;
-    err!(
+    note!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
         HumanBytes(size(&args.folder.join("train.txt")) + size(&args.folder.join("test.txt"))),
@@ -53,9 +53,9 @@ fn unwritable(path: &Path, source: std::io::Error) -> Failure {
     not_generated(IngestError::Unwritable { path: path.to_owned(), source })
 }
 
-/// What cannot be generated was asked for wrongly; what cannot be written is the machine's fault.
+/// What cannot be generated was asked for wrongly; what cannot be written is the disk's fault.
 fn not_generated(error: IngestError) -> Failure {
-    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Internal };
+    let exit = if matches!(error, IngestError::BadSpec { .. }) { Exit::Usage } else { Exit::Storage };
     Failure::from_error(exit, error)
 }
 

@@ -10,23 +10,26 @@ use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
 
 use crate::args::WorkerArgs;
-use crate::resume::Start;
+use crate::memory;
+use crate::resume::{Start, Wanted, failed};
 use crate::terminal::Terminal;
 
 /// Trains until the data ends.
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
+    memory::check_worker(&role.job)?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
     role.announce(&args.config, None, &http)?;
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
+    let wanted = Wanted::new(args.fresh, args.resume);
     // One worker writes for all.
     let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(Start::within(RunFolder::open(path).or_internal()?, &role.job, args.fresh)?),
-        None => Some(Start::of(&role.job, args.fresh)?),
+        Some(path) => Some(Start::within(RunFolder::open(path).map_err(failed)?, &role.job, wanted)?),
+        None => Some(Start::of(&role.job, wanted)?),
     };
     let patience = role.job.cluster.patience;
     let worker = Worker {

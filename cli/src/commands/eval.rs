@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use zagros_coordinator::LocalCoordinator;
 use zagros_dense_worker::{Evaluate, Evaluation};
+use zagros_job::{Job, Model};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
@@ -19,6 +20,7 @@ use crate::terminal::Terminal;
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.patience))?;
     let job = saved.job(&args.sets)?;
+    check_trust(&job, args.trust_module.as_deref())?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let registry = Registry::new();
@@ -38,6 +40,23 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     terminal.finish();
     print(&evaluation.map_err(|error| report::failure(error, &signals))?, args.json)?;
     Ok(Exit::Success)
+}
+
+/// That whoever scores trusts the module that the model's own job names: the job is as foreign as the model is, and says
+/// nothing for either.
+fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
+    let Model::TorchScript { file, sha256 } = &job.model else { return Ok(()) };
+    if trusted.is_some_and(|trusted| trusted.eq_ignore_ascii_case(sha256)) {
+        return Ok(());
+    }
+    let what = match trusted {
+        Some(trusted) => format!("the model's module has the SHA-256 {sha256} by its job, and {trusted} is trusted"),
+        None => {
+            "the model has a TorchScript module, which can run code of whoever made it when it is opened".to_owned()
+        }
+    };
+    let help = format!("if you trust {}, add --trust-module {sha256}", file.display());
+    Err(Failure::with_help(Exit::Usage, what, help))
 }
 
 fn print(evaluation: &Evaluation, json: bool) -> Result<(), Failure> {

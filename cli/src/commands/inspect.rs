@@ -25,6 +25,9 @@ pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
     if args.verify {
         return verify::verify(&model, args.json);
     }
+    if !args.unchecked {
+        model.check()?;
+    }
     if let Some(to) = &args.export {
         return export::export(&model, args, to);
     }

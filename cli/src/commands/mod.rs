@@ -20,7 +20,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     arguments.logging.install(log_level(&arguments.command));
     match arguments.command {
         Command::Train(args) => block_on(train::run(args)),
-        Command::Up(args) => block_on(up::run(args)),
+        Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),
         Command::Server(command) => command.run(),

@@ -8,13 +8,14 @@ use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_plumbing::metrics::Registry;
-use zagros_shell::{Exit, Failure, describe_threads, err, load_job, watch_signals};
+use zagros_shell::{Exit, Failure, describe_threads, load_job, note, watch_signals};
 
 use crate::args::TrainArgs;
 use crate::embedded::Embedded;
+use crate::memory;
 use crate::plan;
 use crate::report;
-use crate::resume::Start;
+use crate::resume::{Start, Wanted};
 use crate::terminal::Terminal;
 
 /// Trains and prints the report.
@@ -23,7 +24,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     let job = load_job(&args.job.job, &sets)?;
     if args.dry_run {
-        plan::print(&job)?;
+        plan::print(&job, &Machine::this())?;
         return Ok(Exit::Success);
     }
     if job.cluster.workers > 1 {
@@ -31,10 +32,11 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         let help = "start them with `zagros up`, or take one: --set cluster.workers=1";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
-    err!("threads: {}", describe_threads(&job, &Machine::this()));
+    memory::check(&job, &Machine::this())?;
+    note!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let start = Start::of(&job, args.fresh)?;
+    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
     let worker = worker(job, &start, shutdown).await?;
     report::finish(worker, Terminal::new(false), &signals).await
 }

@@ -9,7 +9,7 @@ mod sections;
 use std::path::PathBuf;
 
 use zagros_dense_worker::RunFolder;
-use zagros_plumbing::durable;
+use zagros_plumbing::{disk, durable};
 
 use record::Record;
 use zagros_shell::{Exit, Failure};
@@ -24,7 +24,7 @@ pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
     let written = durable::write(&path, sections::page(&record).as_bytes());
     written.map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Internal, what, "check the disk and who may write there")
+        Failure::with_help(Exit::Storage, what, disk::advice(&error))
     })?;
     Ok(path)
 }

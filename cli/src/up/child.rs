@@ -82,6 +82,8 @@ pub(crate) struct Child {
     announce: PathBuf,
     last: LastLines,
     copiers: Vec<JoinHandle<()>>,
+    /// Whether it was asked to end: asked twice, a role ends at once and saves nothing.
+    asked: bool,
     /// How it ended, once it has.
     pub(crate) ended: Option<ExitStatus>,
 }
@@ -130,7 +132,7 @@ impl Child {
             copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
         }
         let stdin = process.stdin.take();
-        Ok(Self { role, process, _stdin: stdin, announce, last, copiers, ended: None })
+        Ok(Self { role, process, _stdin: stdin, announce, last, copiers, asked: false, ended: None })
     }
 
     /// Waits until the child says where it listens.
@@ -172,12 +174,25 @@ impl Child {
         self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
     }
 
-    /// Sends a signal; a child that has ended is left alone.
-    pub(crate) fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid() {
+    /// Asks it to end what it does, save and exit. A child that was asked before or has ended is left alone.
+    pub(crate) fn ask_to_end(&mut self) {
+        if let Some(pid) = self.pid().filter(|_| !self.asked) {
+            self.asked = true;
             // It may end between the check and the call, which is what was wanted.
-            let _ = kill_process(pid, signal);
+            let _ = kill_process(pid, Signal::TERM);
         }
+    }
+
+    /// Whether it was asked to end.
+    pub(super) fn was_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Whether it has ended well, or as a role does that was asked to, or one that was not yet listening for that.
+    pub(super) fn ended_as_asked(&self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        let Some(status) = self.ended else { return false };
+        matches!(status.code(), Some(0 | 130 | 143)) || status.signal() == Some(Signal::TERM.as_raw())
     }
 
     /// Ends it without asking.
@@ -186,10 +201,13 @@ impl Child {
         self.try_ended();
     }
 
-    /// Whether it was a dense worker that something else ended: one that fails by itself would fail again.
+    /// Whether it was a dense worker that something else ended: a signal, or a pause that cost it its lease. One that
+    /// fails by itself would fail again.
     pub(crate) fn is_lost_worker(&self) -> bool {
         use std::os::unix::process::ExitStatusExt;
-        matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(|status| status.signal().is_some())
+        let is_fenced = |status: &ExitStatus| status.code() == Some(i32::from(Exit::Fenced.code()));
+        let is_lost = |status: ExitStatus| status.signal().is_some() || is_fenced(&status);
+        matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(is_lost)
     }
 
     /// How it ended, in words.
@@ -214,7 +232,13 @@ fn help(status: Option<ExitStatus>) -> &'static str {
     use std::os::unix::process::ExitStatusExt;
     match status.and_then(|status| status.signal()) {
         Some(signal) if signal == Signal::KILL.as_raw() => {
-            "did memory run out? `dmesg` tells; `cluster.memory` keeps fewer rows in it; everything else was stopped"
+            "did memory run out? `dmesg` tells; `cluster.memory` keeps fewer rows in it, `zagros train JOB --dry-run` \
+             compares what the job needs with what the machine has; everything else was stopped"
+        }
+        Some(signal) if signal == Signal::ABORT.as_raw() => {
+            "it gave up by itself; where its last lines tell of memory that could not be allocated, \
+             `zagros train JOB --dry-run` compares what the job needs with what the machine has and names the key to \
+             change; else it is a bug; everything else was stopped"
         }
         _ => "the error in those lines is the cause; everything else was stopped",
     }
@@ -225,17 +249,28 @@ fn describe(status: Option<ExitStatus>) -> (String, Exit) {
     use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return ("could not be waited for".to_owned(), Exit::Internal) };
     if let Some(signal) = status.signal() {
-        return (format!("was killed by signal {signal}"), Exit::Cluster);
+        return (format!("was killed by signal {signal}{}", signal_name(signal)), Exit::Cluster);
     }
     let code = status.code().unwrap_or(1);
     let exit = match code {
         2 => Exit::Usage,
         3 => Exit::Data,
         5 => Exit::Diverged,
+        6 => Exit::Storage,
         1 => Exit::Internal,
         _ => Exit::Cluster,
     };
     (format!("ended with exit code {code} ({})", Exit::meaning(code)), exit)
+}
+
+/// What a signal is called that a process brings upon itself; 9 comes from outside, and everybody knows it.
+fn signal_name(signal: i32) -> &'static str {
+    match Signal::from_named_raw(signal) {
+        Some(Signal::ABORT) => " (SIGABRT)",
+        Some(Signal::SEGV) => " (SIGSEGV)",
+        Some(Signal::BUS) => " (SIGBUS)",
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -248,6 +283,9 @@ mod tests {
     fn a_death_is_described_and_its_class_passed_on() {
         let killed = describe(Some(ExitStatus::from_raw(9)));
         assert_eq!(killed, ("was killed by signal 9".to_owned(), Exit::Cluster));
+        let aborted = Some(ExitStatus::from_raw(6));
+        assert_eq!(describe(aborted).0, "was killed by signal 6 (SIGABRT)");
+        assert!(help(aborted).contains("--dry-run") && help(Some(ExitStatus::from_raw(9))).contains("--dry-run"));
         assert!(help(Some(ExitStatus::from_raw(9))).contains("memory"));
         let data = describe(Some(ExitStatus::from_raw(3 << 8)));
         assert!(!help(Some(ExitStatus::from_raw(3 << 8))).contains("memory"));

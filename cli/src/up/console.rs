@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use owo_colors::{AnsiColors, OwoColorize};
-use zagros_shell::err;
+use serde_json::{Map, Value};
+use zagros_shell::print::{Notes, notes};
+use zagros_shell::{err, note};
 
 /// Lines that are remembered.
 const KEPT: usize = 200;
@@ -27,13 +30,18 @@ struct Said {
     /// Name and colour of a child; nobody where `up` itself speaks.
     who: Option<(String, AnsiColors)>,
     text: String,
+    /// Whether it is said to those, too, who want quiet.
+    is_warning: bool,
 }
 
 impl Said {
     fn print(&self) {
-        match &self.who {
-            Some((name, color)) => err!("{:<19}│ {}", name.color(*color), self.text),
-            None => err!("{}", self.text),
+        match (&self.who, notes()) {
+            (Some((name, _)), Notes::Logged) => err!("{}", with_role(name, &self.text)),
+            (Some((name, color)), _) => err!("{:<19}│ {}", name.color(*color), self.text),
+            (None, Notes::Logged) if self.is_warning => tracing::warn!("{}", self.text),
+            (None, Notes::Hidden) if self.is_warning => err!("{}", self.text),
+            (None, _) => note!("{}", self.text),
         }
     }
 
@@ -48,12 +56,17 @@ impl Said {
 impl Console {
     /// A line of `up` itself.
     pub(crate) fn say(&self, text: String) {
-        self.put(Said { who: None, text });
+        self.put(Said { who: None, text, is_warning: false });
+    }
+
+    /// A line of `up` itself that whoever wants quiet should know, too.
+    pub(crate) fn warn(&self, text: String) {
+        self.put(Said { who: None, text, is_warning: true });
     }
 
     /// A line of a child.
     pub(crate) fn relay(&self, name: &str, color: AnsiColors, text: &str) {
-        self.put(Said { who: Some((name.to_owned(), color)), text: text.to_owned() });
+        self.put(Said { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
     }
 
     /// From now on nothing is printed.
@@ -94,9 +107,29 @@ impl Console {
     }
 }
 
+/// A child's log line in JSON, and whose it is; a line that is none becomes one.
+fn with_role(name: &str, text: &str) -> String {
+    let line = serde_json::from_str::<Map<String, Value>>(text);
+    let mut line = line.unwrap_or_else(|_| {
+        let now = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+        let fields = [("timestamp", now), ("level", "INFO".to_owned()), ("message", text.to_owned())];
+        fields.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value))).collect()
+    });
+    line.insert("role".to_owned(), Value::String(name.to_owned()));
+    Value::Object(line).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_childs_line_in_json_says_whose_it_is() {
+        let line = with_role("dense worker 0", r#"{"level":"WARN","message":"slow"}"#);
+        assert_eq!(line, r#"{"level":"WARN","message":"slow","role":"dense worker 0"}"#);
+        let plain: Value = serde_json::from_str(&with_role("coordinator", "half a line")).unwrap();
+        assert_eq!((&plain["message"], &plain["role"]), (&"half a line".into(), &"coordinator".into()));
+    }
 
     #[test]
     fn what_is_said_while_it_is_held_is_remembered_and_counted() {

@@ -1,11 +1,14 @@
 //! `zagros up`: every role of a job as its own process on this machine.
 //!
-//! The parent starts the roles in order, shows their lines with a prefix, passes Ctrl-C on to the
-//! workers, and ends everything when one of them dies, naming the first that did.
+//! The parent starts the roles in order, shows their lines with a prefix, ends them in order at Ctrl-C, and ends
+//! everything when one of them dies, naming the first that did.
 
+mod addresses;
 mod child;
 mod console;
+mod held;
 mod prefix;
+mod stop;
 mod supervise;
 mod targets;
 mod watch;
@@ -13,46 +16,69 @@ mod watch;
 use std::path::Path;
 use std::time::Duration;
 
+use indicatif::HumanBytes;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
-use zagros_shell::{Announcement, Exit, Failure, describe_threads, err, load_job, load_job_for, watch_signals};
+use zagros_shell::{
+    Announcement, Exit, Failure, Logging, describe_threads, is_key_given, load_job, load_job_for, note,
+    watch_signals_twice,
+};
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
-use crate::logs;
-use crate::resume::Start;
+use crate::resume::{Start, Wanted};
+use crate::{logs, memory, plan};
+pub(crate) use addresses::Addresses;
+use addresses::{ANY_PORT, reachable};
 use child::Child;
 pub(crate) use child::RoleName;
+use console::Console;
 pub(crate) use prefix::Outlet;
-use supervise::Restarts;
+use stop::Grace;
 pub(crate) use supervise::Supervisor;
+use supervise::{Restarts, Watched};
 use targets::Targets;
 
-/// Address for "any free port on this machine": several roles share one host here.
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Runs the job to its end.
-pub(crate) async fn run(args: UpArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
     let sets = overrides(&args);
     if args.watch {
         zagros_shell::dashboard::check_terminal()?;
     }
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::backend(&job)?;
-    let start = Start::of(&job, args.fresh)?;
-    let shutdown = Shutdown::new();
-    let signals = watch_signals(&shutdown)?;
+    let machine = machine(&job, zagros_job::threads::cores());
+    if args.dry_run {
+        plan::print(&load_job_for(&args.job.job, &sets, &machine)?, &machine)?;
+        return Ok(Exit::Success);
+    }
+    memory::check(&job, &machine)?;
+    let console = Console::default();
+    let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
+    let addresses = Addresses::of(&job, is_given, &console)?;
+    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
+    let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
+    let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
     let patience = job.cluster.patience;
-    let (job, sets) = share_cores(&args.job.job, &job, sets, zagros_job::threads::cores())?;
+    let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
-    let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), ..Outlet::default() };
-    let plan = Plan { job_file: &args.job.job, sets: &sets, folder, patience, quiet: false, outlet: outlet.clone() };
+    let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), console, ..Outlet::default() };
+    let plan = Plan {
+        job_file: &args.job.job,
+        sets: &sets,
+        folder,
+        patience,
+        resume: args.resume,
+        logging,
+        outlet: outlet.clone(),
+        addresses,
+    };
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let run = plan.run(&job, restarts(&job, args.restarts), &shutdown, &signals);
+    let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
     let ended = if args.watch { watch::along(run, folder, patience, outlet.console).await } else { run.await };
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
@@ -89,16 +115,28 @@ fn overrides(args: &UpArgs) -> Vec<String> {
     sets
 }
 
+/// This machine with all processes of the job.
+fn machine(job: &Job, cores: usize) -> Machine {
+    Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize }
+}
+
 /// The processes of one machine divide its cores among them: threads that spin for each other make a step take a
 /// hundred times as long when they have no core each. The job as it is then, and what its children are told.
-fn share_cores(file: &Path, job: &Job, mut sets: Vec<String>, cores: usize) -> Result<(Job, Vec<String>), Failure> {
-    let machine = Machine { cores, workers: job.cluster.workers as usize, servers: job.cluster.servers as usize };
-    let job = load_job_for(file, &sets, &machine)?;
-    err!("threads: {}", describe_threads(&job, &machine));
+fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
+    let job = load_job_for(file, &sets, machine)?;
+    note!("threads: {}", describe_threads(&job, machine));
     sets.push(format!("train.threads={}", job.train.threads));
     sets.push(format!("data.threads={}", job.data.threads));
     sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
     Ok((job, sets))
+}
+
+/// What Ctrl-C and SIGTERM ask for.
+struct StopRequests {
+    /// An orderly end.
+    first: Shutdown,
+    /// An end at once.
+    second: Shutdown,
 }
 
 /// What every child is told.
@@ -108,15 +146,19 @@ pub(crate) struct Plan<'a> {
     /// Where each child says where it listens.
     pub(crate) folder: &'a Path,
     pub(crate) patience: Duration,
-    /// Children log warnings and errors only.
-    pub(crate) quiet: bool,
+    /// The run goes on though the job learns otherwise now.
+    pub(crate) resume: bool,
+    /// How children log.
+    pub(crate) logging: Logging,
     /// Where what they print goes; the last lines of one that failed are shown in any case.
     pub(crate) outlet: Outlet,
+    /// Where they listen.
+    pub(crate) addresses: Addresses,
 }
 
 impl Plan<'_> {
     fn print(&self, job: &Job) {
-        err!(
+        note!(
             "{}: 1 coordinator, {} embedding server(s), {} dense worker(s) on this machine; run folder {}",
             job.name,
             job.cluster.servers,
@@ -126,8 +168,9 @@ impl Plan<'_> {
     }
 
     /// From the first process to the end of the last; a lost worker is started again so many times.
-    async fn run(&self, job: &Job, restarts: u32, shutdown: &Shutdown, signals: &Signals) -> Result<Exit, Failure> {
-        let mut supervisor = Supervisor::new(job.cluster.patience).telling(self.outlet.console.clone());
+    async fn run(&self, job: &Job, restarts: u32, stop: &StopRequests, signals: &Signals) -> Result<Exit, Failure> {
+        let supervisor = Supervisor::new(job.cluster.patience).telling(self.outlet.console.clone());
+        let mut supervisor = supervisor.hurried_by(stop.second.clone());
         let coordinator = match self.start_all(job, &mut supervisor).await {
             Ok(coordinator) => coordinator,
             Err(cause) => {
@@ -139,20 +182,38 @@ impl Plan<'_> {
         let restart = |role| self.start_worker(role, &coordinator, &["--supersede"]);
         let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
         let restarts = Restarts { left: restarts, least, start: &restart };
-        let ended = supervisor.watch_and_restart(shutdown, restarts).await;
-        supervisor.end_all().await;
-        match (ended, signals.exit_code()) {
+        let watched = supervisor.watch_and_restart(&stop.first, restarts).await;
+        if let Ok(Watched::StopRequested) = watched {
+            self.stop(job, &mut supervisor).await;
+        } else {
+            supervisor.end_all().await;
+        }
+        match (watched, signals.exit_code()) {
             (_, Some(code)) => Ok(Exit::Signal(code as u8)),
-            (Ok(()), None) => Ok(Exit::Success),
+            (Ok(_), None) => Ok(Exit::Success),
             (Err(cause), None) => Err(cause),
         }
+    }
+
+    /// An orderly end before the data's: the workers have as long as what they save may take.
+    async fn stop(&self, job: &Job, supervisor: &mut Supervisor) {
+        supervisor.ask_workers();
+        let held = held::held(self.folder, job.cluster.servers).await;
+        let workers = held::grace(held, job.cluster.patience);
+        self.outlet.console.say(format!(
+            "stopping: the dense workers finish their step and save what there is ({} of rows), for up to {}; Ctrl-C \
+             again ends everything at once, unsaved",
+            HumanBytes(held),
+            humantime::format_duration(workers)
+        ));
+        supervisor.stop(Grace { workers, others: job.cluster.patience }).await;
     }
 
     /// Answers the coordinator's address.
     async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let address = self.start_servers(job, supervisor).await?;
         if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(self.folder)) {
-            self.outlet.console.say(format!("live page: http://{}/", coordinator.admin));
+            self.outlet.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
         }
         self.start_workers(job, &address, supervisor)?;
         Ok(address)
@@ -172,7 +233,8 @@ impl Plan<'_> {
 
     fn start_worker(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
         let folder = self.folder.display().to_string();
-        self.start(role, coordinator, &[&["--folder", &folder], more].concat())
+        let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
+        self.start(role, coordinator, &[&["--folder", &folder], resume, more].concat())
     }
 
     /// Coordinator first: the others are told its address, which is the answer.
@@ -186,10 +248,10 @@ impl Plan<'_> {
 
     /// Answers its address.
     pub(crate) async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let mut coordinator = self.start(RoleName::Coordinator, ANY_PORT, &[])?;
+        let mut coordinator = self.start(RoleName::Coordinator, self.addresses.coordinator(), &[])?;
         let announced = coordinator.wait_announced(self.patience).await;
         supervisor.add(coordinator);
-        Ok(announced?.address)
+        Ok(reachable(&announced?.address))
     }
 
     pub(crate) fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
@@ -198,14 +260,14 @@ impl Plan<'_> {
             format!("cluster.coordinator={coordinator}"),
             format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),
             format!("cluster.worker_address={ANY_PORT}"),
-            format!("cluster.admin={ANY_PORT}"),
+            format!("cluster.admin={}", self.addresses.admin(role)),
         ];
         let sets = self.sets.iter().chain(&local).flat_map(|set| ["--set".to_owned(), set.clone()]);
         let mut arguments = role.arguments();
         arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);
         arguments.extend(sets);
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
-        arguments.extend(self.quiet.then(|| "--quiet".to_owned()));
+        arguments.extend(self.logging.arguments());
         arguments.extend(more.iter().map(|&text| text.to_owned()));
         Child::start(role, &arguments, announce, &self.outlet)
     }
@@ -233,7 +295,7 @@ mod tests {
             std::fs::write(&file, format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\n{cluster}\n")).unwrap();
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
             let job = load_job(&file, &sets).unwrap();
-            share_cores(&file, &job, sets, cores).unwrap().1
+            share_cores(&file, sets, &machine(&job, cores)).unwrap().1
         };
         let shared = sets("workers = 2\nservers = 2", &[], 16);
         assert_eq!(shared, ["train.threads=5", "data.threads=2", "cluster.server_threads=1"]);

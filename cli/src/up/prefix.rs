@@ -49,7 +49,7 @@ impl Outlet {
         match LogFile::open(path.clone()) {
             Ok(log) => Some(Arc::new(Mutex::new(log))),
             Err(error) => {
-                self.console.say(format!("no log is written to {}: {error}", path.display()));
+                self.console.warn(format!("no log is written to {}: {error}", path.display()));
                 None
             }
         }
@@ -86,7 +86,7 @@ impl Prefix {
         let Some(log) = &self.log else { return };
         let written = log.lock().unwrap_or_else(PoisonError::into_inner).line(text);
         if let Err(error) = written {
-            self.outlet.console.say(format!("the log of {} ends here: {error}", self.name));
+            self.outlet.console.warn(format!("the log of {} ends here: {error}", self.name));
             self.log = None;
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use futures::future::{FutureExt, select_all};
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use zagros_plumbing::{Deadline, Shutdown};
 use zagros_shell::{Exit, Failure};
 
@@ -12,14 +12,25 @@ use super::child::{Child, RoleName};
 use super::console::Console;
 
 /// Enough for a coordinator that was told of a failure to end what it can.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// The children of one run.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    children: Vec<Child>,
-    patience: Duration,
-    console: Console,
+    pub(super) children: Vec<Child>,
+    pub(super) patience: Duration,
+    pub(super) console: Console,
+    /// Pulled by someone who will not wait for an orderly end.
+    pub(super) hurry: Shutdown,
+}
+
+/// Why there is nothing more to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watched {
+    /// Every worker is done.
+    Done,
+    /// The run is to be stopped; every child still runs as it did.
+    StopRequested,
 }
 
 /// Starts lost workers again, each in its own place.
@@ -34,7 +45,12 @@ pub(crate) struct Restarts<'a> {
 impl Supervisor {
     /// With no children yet; `patience` bounds how long an asked-for end may take.
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { children: Vec::new(), patience, console: Console::default() }
+        Self { children: Vec::new(), patience, console: Console::default(), hurry: Shutdown::new() }
+    }
+
+    /// Kills what still runs once `hurry` is requested.
+    pub(crate) fn hurried_by(self, hurry: Shutdown) -> Self {
+        Self { hurry, ..self }
     }
 
     /// Tells what it does there.
@@ -53,40 +69,36 @@ impl Supervisor {
     }
 
     /// Resolves once every worker is done, or with the obituary of the first child that died.
-    /// When `shutdown` is requested the workers are interrupted and get `patience` to finish.
-    pub(crate) async fn watch(&mut self, shutdown: &Shutdown) -> Result<(), Failure> {
+    pub(crate) async fn watch(&mut self) -> Result<(), Failure> {
         let start = &|role: RoleName| {
             Err(Failure::with_help(Exit::Internal, format!("{} is not started again", role.display()), "this is a bug"))
         };
-        self.watch_and_restart(shutdown, Restarts { left: 0, least: usize::MAX, start }).await
+        let restarts = Restarts { left: 0, least: usize::MAX, start };
+        self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
     }
 
-    /// As [`Self::watch`], but workers that were killed are started again.
+    /// As [`Self::watch`], but workers that were killed are started again, and a request for `shutdown` is an end, too.
     pub(crate) async fn watch_and_restart(
         &mut self,
         shutdown: &Shutdown,
         mut restarts: Restarts<'_>,
-    ) -> Result<(), Failure> {
-        let mut asked: Option<Deadline> = None;
+    ) -> Result<Watched, Failure> {
         while self.workers_running() {
-            let left = asked.map_or(Duration::MAX, |deadline| deadline.left());
             tokio::select! {
+                biased;
+                () = shutdown.requested() => return Ok(Watched::StopRequested),
                 index = next_to_end(&mut self.children) => {
                     let is_survived = is_success(self.children[index].ended)
-                        || (asked.is_none() && (self.restart(index, &mut restarts)? || self.goes_on(index, restarts.least)));
+                        || self.restart(index, &mut restarts)?
+                        || self.goes_on(index, restarts.least);
                     if !is_survived {
                         let cause = self.cause(index).await;
                         return Err(self.children[cause].obituary().await);
                     }
                 }
-                () = shutdown.requested(), if asked.is_none() => {
-                    asked = Some(Deadline::after(self.patience));
-                    self.interrupt_workers();
-                }
-                () = tokio::time::sleep(left), if asked.is_some() => return Ok(()),
             }
         }
-        Ok(())
+        Ok(Watched::Done)
     }
 
     /// Puts another process into the place of a child that was lost; answers whether it did.
@@ -97,7 +109,7 @@ impl Supervisor {
         }
         restarts.left -= 1;
         let (name, how, left) = (child.role.display(), child.end(), restarts.left);
-        self.console.say(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
+        self.console.warn(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
         self.children[index] = (restarts.start)(child.role)?;
         Ok(true)
     }
@@ -111,14 +123,14 @@ impl Supervisor {
         }
         let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
         if first.is_some_and(|first| is_success(first.ended)) {
-            self.console.say(format!("{name} {how} after training, and is missed by nobody"));
+            self.console.warn(format!("{name} {how} after training, and is missed by nobody"));
             return true;
         }
         let runs = |child: &&Child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
         let left = self.children.iter().filter(runs).count();
         let goes_on = child.is_lost_worker() && left >= least;
         if goes_on {
-            self.console.say(format!(
+            self.console.warn(format!(
                 "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
             ));
         }
@@ -144,69 +156,19 @@ impl Supervisor {
         first
     }
 
-    /// Ends what still runs: told by the coordinator, then asked, then killed, each with a deadline.
-    pub(crate) async fn end_all(&mut self) {
-        let workers_done = !self.children.is_empty() && !self.workers_running();
-        if workers_done && self.wait_all(time_to_be_told(self.workers_finished(), self.patience)).await {
-            return;
-        }
-        self.stop_all().await;
-    }
-
-    /// Ends what still runs: asked, then killed.
-    pub(crate) async fn stop_all(&mut self) {
-        for child in &self.children {
-            child.signal(Signal::TERM);
-        }
-        if self.wait_all(self.patience).await {
-            return;
-        }
-        for child in self.children.iter_mut().filter(|child| child.ended.is_none()) {
-            let (name, patience) = (child.role.display(), self.patience);
-            self.console.say(format!("{name} did not end within {patience:?}, killing it"));
-            child.kill().await;
-        }
-    }
-
-    fn workers_running(&self) -> bool {
+    pub(super) fn workers_running(&self) -> bool {
         self.children.iter().any(|child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none())
-    }
-
-    fn workers_finished(&self) -> bool {
-        let mut workers = self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_)));
-        workers.all(|child| is_success(child.ended))
-    }
-
-    fn interrupt_workers(&self) {
-        for child in self.children.iter().filter(|child| matches!(child.role, RoleName::DenseWorker(_))) {
-            child.signal(Signal::INT);
-        }
-    }
-
-    async fn wait_all(&mut self, patience: Duration) -> bool {
-        let everyone = async {
-            for child in &mut self.children {
-                child.wait().await;
-            }
-        };
-        tokio::time::timeout(patience, everyone).await.is_ok()
     }
 }
 
 /// No death: a server or the coordinator ends so once it was told that the run is over, which may be before the
 /// worker, whose report that was, has printed its own.
-fn is_success(ended: Option<ExitStatus>) -> bool {
+pub(super) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
 
-/// How long the other roles have to end by themselves. Where the workers finished, the coordinator was told and will
-/// tell them; a worker that died or failed early may have told nobody.
-fn time_to_be_told(finished: bool, patience: Duration) -> Duration {
-    if finished { patience } else { patience.min(GRACE) }
-}
-
 /// Index of the next child to end.
-async fn next_to_end(children: &mut [Child]) -> usize {
+pub(super) async fn next_to_end(children: &mut [Child]) -> usize {
     let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
     let waits: Vec<_> = running
         .map(|(index, child)| {
@@ -241,7 +203,7 @@ mod tests {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::EmbeddingServer(0), server, &[]));
             supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["1"]));
-            let ended = supervisor.watch(&Shutdown::new()).await;
+            let ended = supervisor.watch().await;
             assert_eq!(ended.is_ok(), is_good, "{server}");
         }
     }
@@ -252,7 +214,7 @@ mod tests {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
             supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
-            let told = format!("{:?}", supervisor.watch(&Shutdown::new()).await.unwrap_err());
+            let told = format!("{:?}", supervisor.watch().await.unwrap_err());
             assert!(
                 told.contains(&format!("{named} "))
                     && told.contains("ended with exit code 3") == (named != "coordinator"),
@@ -262,7 +224,7 @@ mod tests {
         let mut supervisor = Supervisor::new(Duration::from_millis(10));
         supervisor.add(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
         supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
-        let told = format!("{:?}", supervisor.watch(&Shutdown::new()).await.unwrap_err());
+        let told = format!("{:?}", supervisor.watch().await.unwrap_err());
         assert!(told.contains("coordinator ended with exit code 4"), "{told}");
         supervisor.stop_all().await;
     }
@@ -287,6 +249,12 @@ mod tests {
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
+        // So is one that was fenced.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
+        let start = |role: RoleName| Ok(child(role, "true", &[]));
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), Restarts { left: 1, least: 9, start: &start }).await;
+        assert!(ended.is_ok());
         // One that fails by itself is not.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
@@ -312,13 +280,5 @@ mod tests {
         assert!(!ended(&["-c", "sleep 60"], "exit 4", 1).await, "it was not lost, it failed");
         assert!(!ended(&["-c", "kill -9 $$"], "sleep 60", 1).await, "the first is always needed");
         assert!(ended(&["-c", "exit 0"], "sleep 0.5; exit 4", 2).await, "the first has saved the model");
-    }
-
-    #[test]
-    fn nobody_waits_long_for_roles_that_were_told_nothing() {
-        let patience = Duration::from_secs(30);
-        assert_eq!(time_to_be_told(true, patience), patience);
-        assert_eq!(time_to_be_told(false, patience), GRACE);
-        assert_eq!(time_to_be_told(false, Duration::from_secs(1)), Duration::from_secs(1));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use zagros_job::Job;
 use zagros_plumbing::{Deadline, durable};
-use zagros_shell::{Announcement, Exit, Failure, err};
+use zagros_shell::{Announcement, Exit, Failure};
 
 use super::child::RoleName;
 
@@ -45,7 +45,7 @@ impl Targets {
     pub(crate) fn end(self, well: bool) {
         self.looking.abort();
         if well && let Err(error) = write(&self.file, &[]) {
-            err!("{} still lists the roles of this run: {error}", self.file.display());
+            tracing::warn!("{} still lists the roles of this run: {error}", self.file.display());
         }
     }
 }
@@ -66,7 +66,8 @@ impl Listing {
             if found.len() > listed {
                 listed = found.len();
                 if let Err(error) = write(&self.file, &found) {
-                    err!("{} cannot be written, so Prometheus does not find all roles: {error}", self.file.display());
+                    let file = self.file.display();
+                    tracing::warn!("{file} cannot be written, so Prometheus does not find all roles: {error}");
                     return;
                 }
             }
@@ -97,7 +98,7 @@ fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes())
+    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes()).map_err(durable::naming(file))
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! The coordinator across gRPC: every call has a deadline, every failure says who was asked.
 
 use std::future::Future;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
-use zagros_plumbing::grpc::{self, BadAddress};
-use zagros_protocol::Refusal;
+use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::coordinator_client::CoordinatorClient;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
@@ -16,6 +16,7 @@ use zagros_protocol::control::{
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
     StatusResponse,
 };
+use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 use crate::control_plane::{Answer, ControlPlane};
 
@@ -25,6 +26,9 @@ pub struct GrpcControlPlane {
     name: String,
     call_timeout: Duration,
     client: CoordinatorClient<Channel>,
+    /// What was joined first. Whoever calls through this is a member of one run at most: with a coordinator that was
+    /// started anew the requests of the old run's members are not taken for its own (invariant MB-2).
+    run: Arc<OnceLock<RunId>>,
 }
 
 impl GrpcControlPlane {
@@ -34,8 +38,18 @@ impl GrpcControlPlane {
     /// # Errors
     /// When the address does not parse.
     pub fn connect(address: &str, call_timeout: Duration) -> Result<Self, BadAddress> {
-        let channel = grpc::channel(address)?;
-        Ok(Self { name: format!("coordinator ({address})"), call_timeout, client: CoordinatorClient::new(channel) })
+        let client = CoordinatorClient::new(grpc::channel(address)?);
+        let client = client.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
+        Ok(Self { name: format!("coordinator ({address})"), call_timeout, client, run: Arc::default() })
+    }
+
+    /// A request that names the run, once one was joined.
+    fn named_run<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(run) = self.run.get() {
+            run.stamp(request.metadata_mut().as_mut());
+        }
+        request
     }
 
     /// Bounds a call and turns its status into a refusal that names the coordinator where it could not be heard.
@@ -64,7 +78,7 @@ macro_rules! calls {
     ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
         fn $method(&self, request: $request) -> Answer<'_, $response> {
             // A clone shares the connection; the generated methods want `&mut self`.
-            let mut client = self.client.clone();
+            let (mut client, request) = (self.client.clone(), self.named_run(request));
             self.bounded(async move { client.$method(request).await })
         }
     )*};
@@ -75,8 +89,22 @@ impl ControlPlane for GrpcControlPlane {
         &self.name
     }
 
+    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+        let (mut client, run) = (self.client.clone(), Arc::clone(&self.run));
+        self.bounded(async move {
+            let joined = client.join(request).await?;
+            let named = RunId(joined.get_ref().run);
+            if !joined.get_ref().over && *run.get_or_init(|| named) != named {
+                let first = run.get().copied().unwrap_or(named);
+                let another =
+                    format!("the coordinator was restarted: it belongs to run {named}, this process to run {first}");
+                return Err(Refusal::new(RefusalKind::Fenced, another).into());
+            }
+            Ok(joined)
+        })
+    }
+
     calls! {
-        join(JoinRequest) -> JoinResponse,
         heartbeat(HeartbeatRequest) -> HeartbeatResponse,
         leave(LeaveRequest) -> LeaveResponse,
         placement(PlacementRequest) -> PlacementResponse,

@@ -4,6 +4,7 @@ pub mod control_plane;
 mod errors;
 mod group;
 mod grpc;
+mod lease;
 mod membership;
 mod placement;
 #[cfg(test)]
@@ -13,5 +14,6 @@ pub use control_plane::ControlPlane;
 pub use errors::MemberError;
 pub use group::wait_for_group;
 pub use grpc::GrpcControlPlane;
+pub use lease::LeaseProof;
 pub use membership::{Meeting, MemberView, Membership};
 pub use placement::wait_for_placement;

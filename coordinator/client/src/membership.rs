@@ -1,6 +1,7 @@
 //! A member's place in the run: joined with patience, kept by heartbeats, given back by leaving.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -12,9 +13,10 @@ use zagros_protocol::control::{
     Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, Outcome, Progress, ServerLoad,
     ServerWait,
 };
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 use crate::control_plane::answer;
+use crate::lease::LeaseProof;
 use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
@@ -38,6 +40,10 @@ pub struct MemberView {
     pub group: u64,
     /// The newest meeting of workers that step apart.
     pub meeting: Option<Meeting>,
+    /// Why the run is drained: a worker finishes its step, saves and leaves, while the others still serve.
+    pub draining: Option<String>,
+    /// The newest group of which a worker was lost; 0 before the first.
+    pub broken_group: u64,
 }
 
 /// A meeting of workers that step apart, between two steps of each.
@@ -55,6 +61,8 @@ pub struct Membership {
     joined: JoinResponse,
     report: watch::Sender<Report>,
     view: watch::Receiver<MemberView>,
+    proof: LeaseProof,
+    newest_batch: Arc<AtomicU64>,
     heartbeats: JoinHandle<()>,
 }
 
@@ -66,6 +74,7 @@ struct Report {
     waits: Vec<ServerWait>,
     disk: Option<Disk>,
     meeting: u64,
+    leaving: bool,
 }
 
 impl Membership {
@@ -101,14 +110,35 @@ impl Membership {
         let (report, reports) = watch::channel(Report::default());
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
-        let task = Heartbeats { control: Arc::clone(&control), joined, reports, view: publish };
-        Self { control, joined, report, view, heartbeats: tokio::spawn(task.run()) }
+        let newest_batch = Arc::<AtomicU64>::default();
+        let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - turn(&joined));
+        let task = Heartbeats {
+            control: Arc::clone(&control),
+            joined,
+            reports,
+            view: publish,
+            newest_batch: Arc::clone(&newest_batch),
+            renewals,
+        };
+        Self { control, joined, report, view, proof, newest_batch, heartbeats: tokio::spawn(task.run()) }
     }
 
     /// Member id; a worker's is its writer id on the data path.
     #[must_use]
     pub fn member(&self) -> u64 {
         self.joined.member
+    }
+
+    /// The run that was joined.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        RunId(self.joined.run)
+    }
+
+    /// The largest step or batch number that any worker has told, as last heard.
+    #[must_use]
+    pub fn newest_batch(&self) -> u64 {
+        self.newest_batch.load(Ordering::Acquire)
     }
 
     /// Counts up each time a process takes this place.
@@ -121,6 +151,12 @@ impl Membership {
     #[must_use]
     pub fn lease(&self) -> Duration {
         lease(&self.joined)
+    }
+
+    /// Whether the lease can be proven, by this process's own clock.
+    #[must_use]
+    pub fn proof(&self) -> LeaseProof {
+        self.proof.clone()
     }
 
     /// Generation of the placement, as last heard.
@@ -171,6 +207,11 @@ impl Membership {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.meeting, number) != number);
     }
 
+    /// This process was asked to end: the coordinator drains the run.
+    pub fn set_leaving(&self) {
+        self.report.send_modify(|report| report.leaving = true);
+    }
+
     /// Stops the heartbeats, tells the last progress and leaves; tried for at most one lease, after which the
     /// coordinator counts this member as lost anyway.
     ///
@@ -208,6 +249,9 @@ struct Heartbeats {
     joined: JoinResponse,
     reports: watch::Receiver<Report>,
     view: watch::Sender<MemberView>,
+    /// When the last heartbeat was sent that was answered.
+    renewals: watch::Sender<Instant>,
+    newest_batch: Arc<AtomicU64>,
 }
 
 impl Heartbeats {
@@ -218,9 +262,11 @@ impl Heartbeats {
         let mut answered = Instant::now();
         loop {
             ticks.tick().await;
+            let sent = Instant::now();
             match self.beat().await {
                 Ok(response) => {
                     answered = Instant::now();
+                    self.renewals.send_replace(sent);
                     self.heard(response);
                 }
                 Err(refusal) if refusal.kind == RefusalKind::Fenced => return self.fenced(refusal),
@@ -236,6 +282,7 @@ impl Heartbeats {
     }
 
     fn heard(&self, response: HeartbeatResponse) {
+        self.newest_batch.store(response.batch, Ordering::Release);
         let meeting = self.meeting(&response);
         let view = MemberView {
             generation: response.generation,
@@ -244,6 +291,8 @@ impl Heartbeats {
             lost: None,
             group: response.group,
             meeting,
+            draining: Some(response.draining).filter(|reason| !reason.is_empty()),
+            broken_group: response.broken_group,
         };
         self.publish(view);
     }
@@ -308,6 +357,7 @@ fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest
         waits: report.waits.clone(),
         disk: report.disk,
         meeting: report.meeting,
+        leaving: report.leaving,
     }
 }
 

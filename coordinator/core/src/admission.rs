@@ -1,10 +1,15 @@
 //! Who may join: the checks, all made before anything changes.
 
-use zagros_protocol::control::{DataFile, JoinRequest};
+use zagros_protocol::control::{DataFile, HeartbeatRequest, JoinRequest};
 use zagros_protocol::{PROTOCOL_VERSION, Refusal, RefusalKind};
 
 use crate::core::Core;
 use crate::{Role, Seat};
+
+/// Training files of a run.
+const MOST_FILES: usize = 1 << 18;
+/// Bytes of an address, and of a release.
+const LONGEST_NAME: usize = 1 << 10;
 
 impl Core {
     pub(crate) fn check_not_ended(&self) -> Result<(), Refusal> {
@@ -51,6 +56,9 @@ impl Core {
 
     /// What a role must bring along: a server its address, a worker its files.
     pub(crate) fn check_baggage(&self, seat: Seat, request: &JoinRequest) -> Result<(), Refusal> {
+        if request.address.len().max(request.release.len()) > LONGEST_NAME {
+            return Err(Refusal::invalid(format!("address and release of {seat} have at most {LONGEST_NAME} bytes")));
+        }
         match seat.role {
             Role::EmbeddingServer if request.address.is_empty() => {
                 Err(Refusal::invalid(format!("{seat} does not say where it listens")))
@@ -60,8 +68,21 @@ impl Core {
         }
     }
 
+    /// What a member tells of itself is kept until it tells something else.
+    pub(crate) fn check_report(&self, request: &HeartbeatRequest) -> Result<(), Refusal> {
+        let (waits, servers) = (request.waits.len(), self.config.servers as usize);
+        if waits > servers {
+            return Err(Refusal::invalid(format!("a heartbeat tells of {waits} servers, and the job has {servers}")));
+        }
+        Ok(())
+    }
+
     /// The first worker's files become the run's; the others must have the same.
     fn check_files(&self, seat: Seat, files: &[DataFile]) -> Result<(), Refusal> {
+        if files.len() > MOST_FILES {
+            let message = format!("{seat} brought {} training files, and a run has at most {MOST_FILES}", files.len());
+            return Err(Refusal::invalid(message));
+        }
         if files.iter().all(|file| file.bytes == 0) {
             return Err(Refusal::invalid(format!("{seat} brought no training data: {} files, 0 bytes", files.len())));
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry,
+    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, Writer,
 };
-use zagros_protocol::{BucketMap, Refusal};
+use zagros_protocol::{BucketMap, Refusal, RunId};
 
 use crate::group::Group;
 use crate::meeting::Meeting;
@@ -22,10 +22,14 @@ use crate::{Notice, Role, RunOutcome, Seat};
 
 /// Evaluations that the status call remembers; older ones are in the worker's run folder.
 const EVALUATIONS_KEPT: usize = 1000;
+/// Bytes of a member's reason to leave that are kept.
+const LONGEST_REASON: usize = 16 << 10;
 
 /// What a run is made of.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
+    /// Tells this run from every other.
+    pub run: RunId,
     /// Name of the job, for the status page.
     pub job: String,
     /// Embedding servers.
@@ -72,6 +76,8 @@ pub struct Core {
     pub(crate) meeting: Meeting,
     pub(crate) evaluations: VecDeque<Evaluation>,
     pub(crate) watch: Watch,
+    /// The largest step or batch number that any worker has told.
+    newest_batch: u64,
     /// Time of the last call.
     now: Option<Duration>,
     pub(crate) notices: Vec<Notice>,
@@ -92,6 +98,7 @@ impl Core {
             meeting: Meeting::default(),
             evaluations: VecDeque::new(),
             watch: Watch::default(),
+            newest_batch: 0,
             now: None,
             notices: Vec::new(),
             config,
@@ -128,6 +135,7 @@ impl Core {
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
             generation: self.placement.generation().0,
             over: false,
+            run: self.config.run.0,
         })
     }
 
@@ -137,14 +145,21 @@ impl Core {
     /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
+        self.check_report(request)?;
         let (seat, was_lost) = self.renew(now, request.member, request.epoch)?;
         self.members.report(now, seat, request);
-        request.progress.into_iter().for_each(|progress| self.watch.told(now, progress));
+        if let Some(progress) = request.progress {
+            self.watch.told(now, progress);
+            self.newest_batch = self.newest_batch.max(progress.step).max(progress.batch);
+        }
         if was_lost {
             self.notices.push(Notice::Back { seat });
         }
         if self.config.apart {
             self.meeting.ask(now, request.meeting, self.config.lease);
+        }
+        if request.leaving && seat.role == Role::EmbeddingServer {
+            self.start_drain(&format!("{seat} was asked to end"));
         }
         let outcome = self.run.outcome();
         let (meeting, meeting_in_ms) = self.meeting.told(now);
@@ -155,6 +170,9 @@ impl Core {
             group: self.group.generation(),
             meeting,
             meeting_in_ms,
+            draining: self.draining().unwrap_or_default().to_owned(),
+            broken_group: self.group.broken(),
+            batch: self.newest_batch,
         })
     }
 
@@ -178,6 +196,7 @@ impl Core {
         self.release(seat);
         self.notices.push(Notice::Left { seat, how });
         self.end_after(seat, outcome);
+        self.end_drain();
         Ok(LeaveResponse {})
     }
 
@@ -189,12 +208,14 @@ impl Core {
             address: home.address.clone(),
             incarnation: home.incarnation,
             alive: self.members.alive(Seat::server(index)).is_some(),
+            run: self.config.run.0,
         };
         PlacementResponse {
             generation: self.placement.generation().0,
             owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
             servers: self.placement.homes().map(entry).collect(),
             waiting_for: self.waiting_for_servers().unwrap_or_default(),
+            writers: self.members.workers().map(|(seat, epoch)| Writer { member: seat.member(), epoch }).collect(),
         }
     }
 
@@ -215,8 +236,10 @@ impl Core {
     /// `Fenced` when the caller is no longer a member, `Invalid` for a pass that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
-        let (_, passes) = self.worker(request.member, request.epoch)?;
-        Ok(PositionResponse { position: Some(passes.position(request.pass)?) })
+        let (seat, passes) = self.worker(request.member, request.epoch)?;
+        let (position, held) = (passes.position(request.pass)?, passes.held_in(request.pass, seat));
+        let completed = self.members.completed_of(seat, request.pass);
+        Ok(PositionResponse { position: Some(position), completed, held })
     }
 
     /// Splits whose every gradient is acknowledged.
@@ -229,6 +252,7 @@ impl Core {
         if passes.complete(request.pass, &request.splits, seat)? {
             self.notices.push(Notice::PassDone { pass: request.pass });
         }
+        self.members.completed(seat, request.pass, &request.splits);
         Ok(CompleteResponse {})
     }
 
@@ -316,6 +340,7 @@ impl Core {
             self.notices.push(Notice::Stalled { gap });
         }
         self.expire(now);
+        self.end_drain();
         if self.run == RunState::Training {
             self.watch.look(now, &self.config, &self.members);
         }
@@ -400,7 +425,9 @@ impl Core {
 
 /// A member's own account of its end, with its name.
 fn left_as(seat: Seat, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
-    let reason = if request.reason.is_empty() { seat.to_string() } else { format!("{seat}: {}", request.reason) };
+    // It is kept, told to every member and shown.
+    let told = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
+    let reason = if told.is_empty() { seat.to_string() } else { format!("{seat}: {told}") };
     match Outcome::try_from(request.outcome) {
         Ok(Outcome::Finished) => Ok(RunOutcome::Finished),
         Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted(reason)),

@@ -17,6 +17,8 @@ pub(crate) struct Group {
     members: Vec<Place>,
     /// By rank: the newest group that the worker can no longer use.
     given_up: Vec<u64>,
+    /// The newest one of which a worker was lost.
+    broken: u64,
 }
 
 /// A process in a group: index and epoch of the worker.
@@ -26,6 +28,18 @@ impl Group {
     /// The newest; 0 before the first.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The newest of which a worker was lost: its other workers would wait for that one. 0 before the first.
+    pub(crate) fn broken(&self) -> u64 {
+        self.broken
+    }
+
+    /// A worker was lost, perhaps one of the newest group's.
+    pub(crate) fn lost(&mut self, seat: Seat) {
+        if seat.role == Role::DenseWorker && self.members.iter().any(|(index, _)| *index == seat.index) {
+            self.broken = self.generation;
+        }
     }
 
     /// The generation of the group of these workers, by rank: a new one unless they are those of the last and one of

@@ -6,6 +6,7 @@
 
 mod admission;
 mod core;
+mod drain;
 mod group;
 mod history;
 mod lost;

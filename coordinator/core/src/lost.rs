@@ -68,6 +68,7 @@ impl Core {
 
     fn lost(&mut self, lapse: Lapse) {
         let splits = self.passes.as_mut().map_or(0, |passes| passes.mark_silent(lapse.seat));
+        self.group.lost(lapse.seat);
         self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
         self.finish_after_the_last();
     }

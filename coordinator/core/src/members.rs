@@ -1,6 +1,6 @@
 //! Who holds which seat: joined under an epoch, kept by heartbeats, lost after a lease of silence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
@@ -30,6 +30,8 @@ pub(crate) struct Member {
     pub(crate) disk: Option<Disk>,
     /// When the step it told last changed.
     pub(crate) stepped: Option<Duration>,
+    /// The pass that it is in, and the splits of it that were told to be complete in its name, by id.
+    completed: (u32, BTreeSet<u64>),
 }
 
 /// Whether the holder still holds its seat.
@@ -89,6 +91,7 @@ impl Members {
             waits: Vec::new(),
             disk: None,
             stepped: None,
+            completed: (0, BTreeSet::new()),
         };
         self.by_seat.insert(seat, member);
         epoch
@@ -167,6 +170,21 @@ impl Members {
         member.waits.clone_from(&told.waits);
     }
 
+    /// Splits were told to be complete in a member's name.
+    pub(crate) fn completed(&mut self, seat: Seat, pass: u32, splits: &[u64]) {
+        let Some(Member { completed: (current, all), .. }) = self.by_seat.get_mut(&seat) else { return };
+        if *current != pass {
+            (*current, *all) = (pass, BTreeSet::new());
+        }
+        all.extend(splits);
+    }
+
+    /// By id: what was told to be complete of a pass in the name of a member.
+    pub(crate) fn completed_of(&self, seat: Seat, pass: u32) -> Vec<u64> {
+        let all = self.by_seat.get(&seat).map(|member| &member.completed).filter(|(current, _)| *current == pass);
+        all.map(|(_, splits)| splits.iter().copied().collect()).unwrap_or_default()
+    }
+
     pub(crate) fn leave(&mut self, seat: Seat, finished: bool) {
         if let Some(member) = self.by_seat.get_mut(&seat) {
             member.state = MemberState::Left { finished };
@@ -217,6 +235,12 @@ impl Members {
     /// Forgives everyone `gap` of silence.
     pub(crate) fn excuse(&mut self, gap: Duration) {
         self.by_seat.values_mut().for_each(|member| member.heard += gap);
+    }
+
+    /// Dense workers that have ever joined, with the epoch of the newest process of each.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = (Seat, u32)> {
+        let workers = self.iter().filter(|(seat, _)| seat.role == Role::DenseWorker);
+        workers.map(|(seat, member)| (seat, member.epoch))
     }
 
     pub(crate) fn state(&self, seat: Seat) -> Option<MemberState> {

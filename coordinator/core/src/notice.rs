@@ -71,6 +71,13 @@ pub enum Notice {
         /// For how long.
         gap: Duration,
     },
+    /// A process was asked to end: workers save and leave first.
+    Draining {
+        /// Which process.
+        reason: String,
+        /// The workers, in words; empty when there is none.
+        waiting_for: String,
+    },
     /// The run is over.
     Ended(RunOutcome),
 }
@@ -96,6 +103,10 @@ impl fmt::Display for Notice {
             Self::Uneven { why } => f.write_str(why),
             Self::PassDone { pass } => write!(f, "pass {pass} is complete"),
             Self::Stalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
+            Self::Draining { reason, waiting_for } if waiting_for.is_empty() => write!(f, "{reason}; no worker trains"),
+            Self::Draining { reason, waiting_for } => {
+                write!(f, "{reason}; waiting until {waiting_for} saved and left")
+            }
             Self::Ended(outcome) => outcome.fmt(f),
         }
     }

@@ -9,7 +9,7 @@ use zagros_protocol::control::{AssignRequest, AssignResponse, PassDone, Position
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::Seat;
-use crate::splits::{SplitOrder, SplitRange, Turn};
+use crate::splits::{MOST_SPLITS, SplitOrder, SplitRange, Turn};
 
 /// How long a worker waits before it asks again.
 const RETRY_MS: u32 = 200;
@@ -18,10 +18,20 @@ const RETRY_MS: u32 = 200;
 #[derive(Debug)]
 pub(crate) struct Passes {
     plan: Vec<SplitRange>,
-    passes: Vec<Pass>,
+    passes: Vec<Books>,
     shares: Shares,
     /// Holders whose lease has run out. Their splits stay theirs until another worker has nothing else to read.
     silent: BTreeSet<Seat>,
+}
+
+/// The books of a pass, which take memory while it is under way alone.
+#[derive(Debug)]
+enum Books {
+    /// Every split is free.
+    Untouched,
+    Open(Pass),
+    /// Every split is done.
+    Complete,
 }
 
 /// Which splits are whose: split i is worker i mod workers' to read first.
@@ -50,8 +60,7 @@ struct Pass {
 
 impl Passes {
     pub(crate) fn new(plan: Vec<SplitRange>, passes: u32, shares: Shares) -> Self {
-        let splits = plan.len() as u32;
-        let passes = (0..passes).map(|number| Pass::fresh(number, splits, shares.order)).collect();
+        let passes = (0..passes).map(|_| Books::Untouched).collect();
         Self { passes, plan, shares, silent: BTreeSet::new() }
     }
 
@@ -63,9 +72,10 @@ impl Passes {
         let plan = plan_of(position, files)?;
         let mut books = Self::new(plan, passes, shares);
         books.check_pass(position.pass)?;
-        let (earlier, now) = books.passes.split_at_mut(position.pass as usize);
-        earlier.iter_mut().for_each(Pass::close);
-        now[0].go_on(position)?;
+        books.passes[..position.pass as usize].fill_with(|| Books::Complete);
+        if let Some(now) = books.open(position.pass) {
+            now.go_on(position)?;
+        }
         Ok(books)
     }
 
@@ -77,14 +87,18 @@ impl Passes {
         let AssignRequest { pass, continuing, .. } = *request;
         self.check_pass(pass)?;
         self.free_splits_of_silent_holders(pass, seat);
-        let (books, shares) = (&mut self.passes[pass as usize], self.shares);
+        let shares = self.shares;
+        let (plan, books) = (&self.plan, self.passes[pass as usize].opened(pass, self.plan.len(), self.shares.order));
+        let Some(books) = books else {
+            return Ok(AssignResponse { work: Some(assign_response::Work::PassDone(PassDone {})) });
+        };
         let rest = shares.rest(&books.rests, seat);
         let work = match (rest, shares.next(&books.free, seat)) {
             (Some(rest), _) if !continuing => assign_response::Work::Rest(books.take_rest(rest, seat)),
             (_, Some(turn)) => {
                 books.free.remove(&turn);
                 books.held.insert(turn.split, seat);
-                assign_response::Work::Split(self.plan[turn.split as usize].on_wire(split_id(pass, turn.split)))
+                assign_response::Work::Split(plan[turn.split as usize].on_wire(split_id(pass, turn.split)))
             }
             // It comes back for the rest once its stream has ended.
             (Some(_), None) => assign_response::Work::PassDone(PassDone {}),
@@ -105,14 +119,22 @@ impl Passes {
     /// Answers whether the pass became complete.
     pub(crate) fn complete(&mut self, pass: u32, ids: &[u64], seat: Seat) -> Result<bool, Refusal> {
         self.check_pass(pass)?;
-        let books = &mut self.passes[pass as usize];
+        let splits = self.plan.len() as u32;
+        let Some(books) = self.open(pass) else {
+            // Every split that there is was completed before.
+            let unknown = ids.iter().find(|id| **id != split_id(pass, **id as u32) || **id as u32 >= splits);
+            return unknown.map_or(Ok(false), |id| Err(refused_split(pass, *id, "does not exist")));
+        };
         let indices = ids.iter().map(|id| books.completable(pass, *id, seat)).collect::<Result<Vec<_>, _>>()?;
-        let was_complete = books.is_complete();
         for index in indices {
             books.held.remove(&index);
             books.done.insert(index);
         }
-        Ok(books.is_complete() && !was_complete)
+        let is_complete = books.is_complete();
+        if is_complete {
+            self.passes[pass as usize] = Books::Complete;
+        }
+        Ok(is_complete)
     }
 
     /// The lease of a holder has run out; answers how many splits it holds.
@@ -128,7 +150,7 @@ impl Passes {
 
     /// Where nothing else is left for the asker, splits of silent holders are (invariant SP-2), unless shares are fixed.
     fn free_splits_of_silent_holders(&mut self, pass: u32, asker: Seat) {
-        let books = &self.passes[pass as usize];
+        let Some(books) = self.passes[pass as usize].under_way() else { return };
         if self.shares.fixed || self.shares.next(&books.free, asker).is_some() {
             return;
         }
@@ -141,11 +163,24 @@ impl Passes {
     /// Frees what a member holds, for others to read (invariant SP-2); answers how many splits that were.
     pub(crate) fn release(&mut self, seat: Seat) -> usize {
         self.silent.remove(&seat);
-        self.passes.iter_mut().map(|pass| pass.release(seat)).sum()
+        self.passes.iter_mut().filter_map(Books::under_way).map(|pass| pass.release(seat)).sum()
     }
 
     pub(crate) fn held_by(&self, seat: Seat) -> usize {
-        self.passes.iter().map(|pass| pass.held.values().filter(|holder| **holder == seat).count()).sum()
+        self.passes.iter().map(|books| books.held_by(seat)).sum()
+    }
+
+    /// Ids of the splits of a pass that a worker is to read.
+    pub(crate) fn held_in(&self, pass: u32, seat: Seat) -> Vec<u64> {
+        let held = match self.passes.get(pass as usize) {
+            Some(Books::Open(pass)) => Some(&pass.held),
+            Some(Books::Untouched | Books::Complete) | None => None,
+        };
+        held.into_iter()
+            .flatten()
+            .filter(|(_, holder)| **holder == seat)
+            .map(|(index, _)| split_id(pass, *index))
+            .collect()
     }
 
     /// Splits per pass.
@@ -155,22 +190,28 @@ impl Passes {
 
     /// The first pass that is not complete (the last one when all are), and its complete splits.
     pub(crate) fn current(&self) -> (u32, u32) {
-        let open = self.passes.iter().position(|pass| !pass.is_complete());
+        let splits = self.plan.len();
+        let open = self.passes.iter().position(|books| !books.is_complete(splits));
         let index = open.unwrap_or(self.passes.len().saturating_sub(1));
-        (index as u32, self.passes.get(index).map_or(0, |pass| pass.done.len() as u32))
+        (index as u32, self.passes.get(index).map_or(0, |books| books.done(splits).count() as u32))
     }
 
     /// Where a pass is, but for what is left of the streams.
     pub(crate) fn position(&self, pass: u32) -> Result<Position, Refusal> {
         self.check_pass(pass)?;
         let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(pass, index)));
-        let done = self.passes[pass as usize].done.iter().map(|index| split_id(pass, *index));
+        let done = self.passes[pass as usize].done(self.plan.len()).map(|index| split_id(pass, index));
         Ok(Position { pass, plan: plan.collect(), done: done.collect(), rests: Vec::new() })
     }
 
     /// Whether nobody was given anything to read yet.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.passes.iter().all(|pass| pass.held.is_empty() && pass.done.is_empty() && pass.rests.is_empty())
+        self.passes.iter().all(Books::is_untouched)
+    }
+
+    /// The books of a pass that is there; `None` once it is complete.
+    fn open(&mut self, pass: u32) -> Option<&mut Pass> {
+        self.passes[pass as usize].opened(pass, self.plan.len(), self.shares.order)
     }
 
     fn check_pass(&self, pass: u32) -> Result<(), Refusal> {
@@ -195,15 +236,59 @@ impl Shares {
     }
 }
 
+impl Books {
+    fn opened(&mut self, number: u32, splits: usize, order: SplitOrder) -> Option<&mut Pass> {
+        if matches!(self, Self::Untouched) {
+            *self = Self::Open(Pass::fresh(number, splits as u32, order));
+        }
+        self.under_way()
+    }
+
+    /// Of a pass that somebody has asked for and that is not complete.
+    fn under_way(&mut self) -> Option<&mut Pass> {
+        match self {
+            Self::Open(pass) => Some(pass),
+            Self::Untouched | Self::Complete => None,
+        }
+    }
+
+    fn held_by(&self, seat: Seat) -> usize {
+        match self {
+            Self::Open(pass) => pass.held.values().filter(|holder| **holder == seat).count(),
+            Self::Untouched | Self::Complete => 0,
+        }
+    }
+
+    fn done(&self, splits: usize) -> impl Iterator<Item = u32> {
+        let (some, all) = match self {
+            Self::Open(pass) => (Some(&pass.done), 0),
+            Self::Untouched => (None, 0),
+            Self::Complete => (None, splits as u32),
+        };
+        some.into_iter().flatten().copied().chain(0..all)
+    }
+
+    fn is_complete(&self, splits: usize) -> bool {
+        match self {
+            Self::Open(pass) => pass.is_complete(),
+            Self::Untouched => splits == 0,
+            Self::Complete => true,
+        }
+    }
+
+    fn is_untouched(&self) -> bool {
+        match self {
+            Self::Open(pass) => pass.held.is_empty() && pass.done.is_empty() && pass.rests.is_empty(),
+            Self::Untouched => true,
+            Self::Complete => false,
+        }
+    }
+}
+
 impl Pass {
     fn fresh(number: u32, splits: u32, order: SplitOrder) -> Self {
         let (held, done, rests) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         Self { free: (0..splits).map(|split| order.turn(number, split)).collect(), number, order, held, done, rests }
-    }
-
-    /// It was complete in an earlier run.
-    fn close(&mut self) {
-        self.done.extend(std::mem::take(&mut self.free).into_iter().map(|turn| turn.split));
     }
 
     fn turn(&self, split: u32) -> Turn {
@@ -244,15 +329,14 @@ impl Pass {
     /// The index of a split that `seat` may complete.
     fn completable(&self, pass: u32, id: u64, seat: Seat) -> Result<u32, Refusal> {
         let index = id as u32;
-        let refused = |why: String| Err(Refusal::new(RefusalKind::Invalid, format!("split {id} of pass {pass} {why}")));
         if id != split_id(pass, index) {
-            return refused("does not exist".to_owned());
+            return Err(refused_split(pass, id, "does not exist"));
         }
         match self.held.get(&index) {
             _ if self.done.contains(&index) => Ok(index),
             Some(holder) if *holder == seat => Ok(index),
-            Some(holder) => refused(format!("is held by {holder}, not by {seat}")),
-            None => refused(format!("is not held by {seat}")),
+            Some(holder) => Err(refused_split(pass, id, &format!("is held by {holder}, not by {seat}"))),
+            None => Err(refused_split(pass, id, &format!("is not held by {seat}"))),
         }
     }
 
@@ -274,8 +358,19 @@ impl Pass {
     }
 }
 
+fn refused_split(pass: u32, id: u64, why: &str) -> Refusal {
+    Refusal::new(RefusalKind::Invalid, format!("split {id} of pass {pass} {why}"))
+}
+
 /// The plan that a position has, which must be one of splits that follow each other.
 fn plan_of(position: &Position, files: usize) -> Result<Vec<SplitRange>, Refusal> {
+    let splits = position.plan.len();
+    if splits > MOST_SPLITS + files {
+        let most = MOST_SPLITS + files;
+        return Err(Refusal::invalid(format!(
+            "the position has {splits} splits, and a run of {files} files at most {most}"
+        )));
+    }
     let range = |(index, split): (u32, &Split)| {
         let Split { id, file, start, end } = *split;
         if id != split_id(position.pass, index) || file as usize >= files || end < start {
@@ -346,6 +441,21 @@ mod tests {
         assert_eq!(books.release(ADA), 1);
         assert_eq!(ask(&mut books, 0, BOB), Ok(0));
         assert_eq!((books.held_by(ADA), books.held_by(BOB)), (0, 2));
+    }
+
+    /// A pass that nobody reads takes no memory, however many there are and however many splits each has.
+    #[test]
+    fn books_are_kept_of_passes_under_way_alone() {
+        let mut books = passes(2, 1000);
+        for pass in 0..999 {
+            assert_eq!([ask(&mut books, pass, ADA), ask(&mut books, pass, ADA)], [Ok(0), Ok(10)]);
+            assert_eq!(books.complete(pass, &[split_id(pass, 0), split_id(pass, 1)], ADA), Ok(true));
+            let open = books.passes.iter().filter(|books| matches!(books, Books::Open(_))).count();
+            assert_eq!((open, books.current()), (0, (pass + 1, 0)));
+        }
+        assert_eq!(ask(&mut books, 4, BOB), Err("done"));
+        assert!(books.complete(4, &[split_id(4, 2)], ADA).unwrap_err().message.contains("does not exist"));
+        assert_eq!(books.position(4).unwrap().done, [split_id(4, 0), split_id(4, 1)]);
     }
 
     #[test]

@@ -1,4 +1,9 @@
-//! Where the run stands: waiting → training → ended.
+//! Where the run stands.
+//!
+//! ```text
+//! Waiting ──► Training ──► Draining ──► Ended
+//!    └───────────┴────────────────────────▲
+//! ```
 
 use std::fmt;
 
@@ -21,6 +26,8 @@ pub(crate) enum RunState {
     Waiting,
     /// There is a placement and a worker.
     Training,
+    /// A process was asked to end, for this reason: workers save and leave before the others do.
+    Draining(String),
     /// Final: the first outcome stays.
     Ended(RunOutcome),
 }
@@ -59,7 +66,8 @@ impl RunState {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
-            Self::Training => "training",
+            // Workers still make their last step and save.
+            Self::Training | Self::Draining(_) => "training",
             Self::Ended(outcome) => outcome.word(),
         }
     }
@@ -67,7 +75,7 @@ impl RunState {
     pub(crate) fn outcome(&self) -> Option<&RunOutcome> {
         match self {
             Self::Ended(outcome) => Some(outcome),
-            Self::Waiting | Self::Training => None,
+            Self::Waiting | Self::Training | Self::Draining(_) => None,
         }
     }
 }

@@ -15,6 +15,9 @@ const LEAST_BYTES: u64 = 1 << 20;
 const LEAST_SHUFFLED_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
 /// Above this a lost worker costs too much.
 const MOST_BYTES: u64 = 64 << 20;
+/// Splits of a plan beyond one per file: a run of more than 32 TiB has larger ones. Each takes memory here, and about 30
+/// bytes of the messages that tell the whole plan.
+pub(crate) const MOST_SPLITS: usize = 1 << 19;
 /// Splits per worker that even a small file is divided into, so that every worker has some.
 const SPLITS_OF_LITTLE: u64 = 8;
 /// A split of a small file has at least so many bytes: a row or more.
@@ -88,7 +91,7 @@ fn mix(value: u64) -> u64 {
 ///
 /// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes, of files that are shuffled
 /// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB); and at most an eighth of a worker's share of the data,
-/// unless that is less than 512 bytes.
+/// unless that is less than 512 bytes. Where these would be more than [`MOST_SPLITS`], ranges are larger.
 #[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<SplitRange> {
     let (total, workers) = (total_bytes(files), u64::from(workers.max(1)));
@@ -101,6 +104,8 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
     };
     let most = (total / splits).clamp(least, MOST_BYTES);
     let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
+    // Of fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
+    let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
     (0..).zip(files).flat_map(|(index, file)| cut(index, file, most)).collect()
 }
 
@@ -145,7 +150,12 @@ fn list(few: &[String]) -> String {
 }
 
 fn total_bytes(files: &[DataFile]) -> u64 {
-    files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes))
+    u64::try_from(whole_bytes(files)).unwrap_or(u64::MAX)
+}
+
+/// What a stranger says of files may be anything.
+fn whole_bytes(files: &[DataFile]) -> u128 {
+    files.iter().map(|file| u128::from(file.bytes)).sum()
 }
 
 fn cut(file: u32, data: &DataFile, most: u64) -> impl Iterator<Item = SplitRange> + use<> {
@@ -234,6 +244,17 @@ mod tests {
         let plan = plan_splits(&[file(9 << 30, false), file(0, true), file(5, true)], 4, SHUFFLED);
         let expected = [SplitRange { file: 0, start: 0, end: 9 << 30 }, SplitRange { file: 2, start: 0, end: 5 }];
         assert_eq!(plan, expected);
+    }
+
+    /// Thousands of gigabytes for a plan once ended the coordinator.
+    #[test]
+    fn the_plan_of_any_files_is_small() {
+        let whole = [file(u64::MAX, true)];
+        assert_eq!(plan_splits(&whole, 1, SHUFFLED).len(), MOST_SPLITS);
+        let many = [(); 3].map(|()| file(u64::MAX, true));
+        let plan = plan_splits(&many, 1024, SHUFFLED);
+        assert!(plan.len() <= MOST_SPLITS + many.len(), "{} splits", plan.len());
+        assert_eq!((plan[0].start, plan[plan.len() - 1].end), (0, u64::MAX));
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! What a person should look at, in words: a function of the status and of nothing else.
 
 use std::collections::BTreeMap;
+use std::f64::consts::LN_2;
 use std::time::Duration;
 
 use zagros_protocol::control::{Disk, MemberStatus, ServerWait, StatusResponse};
@@ -29,6 +30,7 @@ pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<Strin
     };
     let mut all: Vec<String> = of_members(lost).collect();
     all.extend(not_finite(status));
+    all.extend(diverging(status));
     all.extend(of_members(silent));
     all.extend(slow_servers(status));
     all.extend(of_members(disk));
@@ -63,6 +65,21 @@ fn not_finite(status: &StatusResponse) -> Option<String> {
     let loss = |member: &MemberStatus| member.progress.map(|progress| progress.loss);
     let broken = status.members.iter().find(|member| loss(member).is_some_and(|loss| !loss.is_finite()))?;
     Some(format!("loss is not finite on {}: training has diverged; a lower learning rate may help", seat(broken)?))
+}
+
+/// Told from a step on at which first weights and warm-up are past.
+const SETTLED: u64 = 200;
+
+fn diverging(status: &StatusResponse) -> Option<String> {
+    let high = |member: &&MemberStatus| {
+        member.progress.is_some_and(|told| told.step >= SETTLED && told.loss.is_finite() && told.loss > 2.0 * LN_2)
+    };
+    let member = status.members.iter().find(high)?;
+    let (seat, loss) = (seat(member)?, member.progress?.loss);
+    Some(format!(
+        "the loss on {seat} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; a lower \
+         learning rate may help"
+    ))
 }
 
 /// The workers that wait for a server, and the longest wait.
@@ -190,6 +207,22 @@ mod tests {
             [
                 "loss is not finite on dense worker 1: training has diverged; a lower learning rate may help",
                 "the disk of the run folder of dense worker 1 is nearly full: 3.0 GiB are free",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_loss_above_that_of_ignorance_is_told_once_warm_up_is_past() {
+        let at = |step, loss| {
+            let progress = Some(Progress { step, loss, ..Progress::default() });
+            told(vec![MemberStatus { progress, ..member(Seat::worker(0)) }])
+        };
+        assert!(at(199, 251.0).is_empty() && at(5000, 1.3).is_empty());
+        assert_eq!(
+            at(200, 251.0),
+            [
+                "the loss on dense worker 0 is 251.00, and a network that knows nothing has 0.69: training may have diverged; a lower \
+                 learning rate may help"
             ]
         );
     }

@@ -70,7 +70,8 @@ impl Watch {
     }
 }
 
-/// Workers that step together tell the same samples and the same speed, all of them of all; others each its own.
+/// Workers that step together tell the same steps and samples, all of them of all; others each its own. The speed that a worker
+/// tells is its own in any case.
 pub(crate) fn together(now: Duration, config: &CoreConfig, members: &Members) -> Together {
     let workers: Vec<(&Member, Progress)> = members
         .iter()
@@ -83,16 +84,16 @@ pub(crate) fn together(now: Duration, config: &CoreConfig, members: &Members) ->
     };
     let foremost = || workers.iter().max_by_key(|(_, progress)| progress.step);
     let losses: Vec<f64> = workers.iter().map(|(_, progress)| progress.loss).collect();
-    let (samples, step, samples_per_second) = if config.apart {
+    let (samples, step) = if config.apart {
         let sum = |of: fn(&Progress) -> u64| workers.iter().map(|(_, progress)| of(progress)).sum();
-        (sum(|told| told.samples), sum(|told| told.step), workers.iter().map(rate).sum())
+        (sum(|told| told.samples), sum(|told| told.step))
     } else {
         let of = |of: fn(&Progress) -> u64| foremost().map_or(0, |(_, progress)| of(progress));
-        (of(|told| told.samples), of(|told| told.step), workers.iter().map(rate).fold(0.0, f64::max))
+        (of(|told| told.samples), of(|told| told.step))
     };
     let moment = Moment {
         step,
-        samples_per_second,
+        samples_per_second: workers.iter().map(rate).sum(),
         loss: (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64),
         staleness: workers.iter().map(|(_, progress)| progress.staleness).max().unwrap_or(0),
         auc: foremost().and_then(|(_, progress)| progress.auc),
@@ -125,6 +126,7 @@ mod tests {
 
     fn config(apart: bool) -> CoreConfig {
         CoreConfig {
+            run: zagros_protocol::RunId(1),
             job: "test".to_owned(),
             servers: 1,
             workers: 2,
@@ -162,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn workers_in_step_tell_the_same_and_workers_apart_add_up() {
+    fn workers_in_step_tell_the_same_steps_and_the_speeds_of_all_add_up() {
         let members = workers(1, [3, 4]);
         let in_step = together(at(2), &config(false), &members);
-        assert_eq!((in_step.samples, in_step.moment.step, in_step.moment.samples_per_second), (40, 4, 100.0));
+        assert_eq!((in_step.samples, in_step.moment.step, in_step.moment.samples_per_second), (40, 4, 200.0));
         assert_eq!((in_step.moment.loss, in_step.moment.staleness), (Some(0.5), 1));
         let apart = together(at(2), &config(true), &members);
         assert_eq!((apart.samples, apart.moment.step, apart.moment.samples_per_second), (70, 7, 200.0));
@@ -175,7 +177,7 @@ mod tests {
     fn a_worker_that_stands_still_has_no_speed_whatever_it_told_last() {
         let members = workers(1, [3, 3]);
         let rate = |seconds| together(at(seconds), &config(false), &members).moment.samples_per_second;
-        assert_eq!((rate(11), rate(12)), (100.0, 0.0));
+        assert_eq!((rate(11), rate(12)), (200.0, 0.0));
     }
 
     #[test]

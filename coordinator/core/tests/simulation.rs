@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
     Outcome, ReportEvaluationRequest,
 };
-use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
+use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
 
 const LEASE: Duration = Duration::from_secs(8);
 const PASSES: u32 = 2;
@@ -103,6 +103,7 @@ struct World {
 impl World {
     fn new(servers: u32, workers: u32, sizes: &[u64]) -> Self {
         let config = CoreConfig {
+            run: RunId(1),
             job: "simulation".to_owned(),
             servers,
             workers,

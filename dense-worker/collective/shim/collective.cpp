@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -28,11 +29,24 @@ namespace {
 [[maybe_unused]] const int recorder_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 0);
 
 struct GlooWork : ZagrosWork {
-  explicit GlooWork(c10::intrusive_ptr<c10d::Work> work) : work(std::move(work)) {}
+  GlooWork(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
+      : work(std::move(work)), finish(std::move(finish)) {}
 
-  // Without a timeout of its own: the group's ends the work, after which nothing touches the buffer.
-  void wait() override {
+  // c10d throws when the time is over, too. The group's own timeout ends the work, after which nothing touches the buffer.
+  bool wait_for(std::chrono::milliseconds time) override {
+    if (!work->isCompleted()) {
+      try {
+        work->wait(time);
+      } catch (...) {
+        if (!work->isCompleted()) {
+          return false;
+        }
+      }
+    }
+    // At once, with the error if there was one.
     work->wait();
+    finish();
+    return true;
   }
 
   bool is_done() override {
@@ -40,6 +54,7 @@ struct GlooWork : ZagrosWork {
   }
 
   c10::intrusive_ptr<c10d::Work> work;
+  std::function<void()> finish;
 };
 
 struct GlooGroup : ZagrosGroup {
@@ -47,23 +62,26 @@ struct GlooGroup : ZagrosGroup {
 
   std::unique_ptr<ZagrosWork> start_all_reduce(float* values, size_t length) override {
     std::vector<at::Tensor> tensors{floats(values, length)};
-    return std::make_unique<GlooWork>(group->allreduce(tensors));
+    return std::make_unique<GlooWork>(group->allreduce(tensors), [] {});
   }
 
-  void broadcast(int root, float* values, size_t length) override {
-    std::vector<at::Tensor> tensors{floats(values, length)};
+  std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) override {
+    std::vector<at::Tensor> tensors{floats(values, length).clone()};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    group->broadcast(tensors, options)->wait();
+    auto work = group->broadcast(tensors, options);
+    return std::make_unique<GlooWork>(
+        std::move(work), [=, copy = tensors[0]] { floats(values, length).copy_(copy); });
   }
 
-  void all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
-    std::vector<at::Tensor> inputs{bytes(mine, length)};
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    for (int rank = 0; rank < group->getSize(); ++rank) {
-      outputs[0].push_back(bytes(all + rank * length, length));
-    }
-    group->allgather(outputs, inputs)->wait();
+  std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
+    const size_t world = static_cast<size_t>(group->getSize());
+    std::vector<at::Tensor> inputs{bytes(mine, length).clone()};
+    at::Tensor copy = at::empty({static_cast<int64_t>(length * world)}, at::kByte);
+    std::vector<std::vector<at::Tensor>> outputs{copy.chunk(static_cast<int64_t>(world))};
+    auto work = group->allgather(outputs, inputs);
+    return std::make_unique<GlooWork>(
+        std::move(work), [=, copy = std::move(copy)] { bytes(all, length * world).copy_(copy); });
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
@@ -141,9 +159,9 @@ int zagros_group_start_all_reduce(
   return guarded(why, room, [&] { *out = group->start_all_reduce(values, length).release(); });
 }
 
-// For the group's patience at most.
-int zagros_work_wait(ZagrosWork* work, char* why, size_t room) {
-  return guarded(why, room, [&] { work->wait(); });
+// For so long at most; `done` tells whether it is.
+int zagros_work_wait(ZagrosWork* work, uint64_t millis, bool* done, char* why, size_t room) {
+  return guarded(why, room, [&] { *done = work->wait_for(std::chrono::milliseconds(millis)); });
 }
 
 // Whether it has ended, in whatever way.
@@ -155,19 +173,28 @@ void zagros_work_free(ZagrosWork* work) {
   delete work;
 }
 
-int zagros_group_broadcast(ZagrosGroup* group, int root, float* values, size_t length, char* why, size_t room) {
-  return guarded(why, room, [&] { group->broadcast(root, values, length); });
+// As for a sum; `values` are written by the wait that finds it done.
+int zagros_group_start_broadcast(
+    ZagrosGroup* group,
+    int root,
+    float* values,
+    size_t length,
+    ZagrosWork** out,
+    char* why,
+    size_t room) {
+  return guarded(why, room, [&] { *out = group->start_broadcast(root, values, length).release(); });
 }
 
-// `all` has room for `length` bytes of each rank, in the order of the ranks.
-int zagros_group_all_gather(
+// `all` has room for `length` bytes of each rank, in the order of the ranks; it is written as for a broadcast.
+int zagros_group_start_all_gather(
     ZagrosGroup* group,
     uint8_t* mine,
     size_t length,
     uint8_t* all,
+    ZagrosWork** out,
     char* why,
     size_t room) {
-  return guarded(why, room, [&] { group->all_gather(mine, length, all); });
+  return guarded(why, room, [&] { *out = group->start_all_gather(mine, length, all).release(); });
 }
 
 int zagros_group_give_up(ZagrosGroup* group, char* why, size_t room) {

@@ -2,6 +2,7 @@
 // it through this.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -15,10 +16,11 @@ struct ZagrosStore {
   c10::intrusive_ptr<c10d::TCPStore> store;
 };
 
-// A sum under way.
+// A call under way.
 struct ZagrosWork {
   virtual ~ZagrosWork() = default;
-  virtual void wait() = 0;
+  // Waits for so long at most; answers whether the call is done. Throws what it failed with.
+  virtual bool wait_for(std::chrono::milliseconds time) = 0;
   // Whether nothing touches the values any more.
   virtual bool is_done() = 0;
 };
@@ -29,9 +31,10 @@ struct ZagrosGroup {
   // Called before the end of a group that has failed: nothing of it is to be waited for any more.
   virtual void give_up() {}
   virtual std::unique_ptr<ZagrosWork> start_all_reduce(float* values, size_t length) = 0;
-  virtual void broadcast(int root, float* values, size_t length) = 0;
-  // `all` has room for `length` bytes of each rank, in the order of the ranks.
-  virtual void all_gather(uint8_t* mine, size_t length, uint8_t* all) = 0;
+  // Works on a copy of the values, which are written by the wait that finds it done.
+  virtual std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) = 0;
+  // `all` has room for `length` bytes of each rank, in the order of the ranks; it is written as for a broadcast.
+  virtual std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) = 0;
 };
 
 namespace zagros {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -39,13 +40,13 @@ struct Place {
     return stream.device();
   }
 
-  // Waits for the patience at most. Work::wait alone would only make the stream wait, and the copy that follows it
-  // would have no deadline.
-  void finish(c10d::Work& work) const {
-    const auto deadline = Clock::now() + patience;
+  // Waits for `time` at most; answers whether the work is done. Work::wait alone would only make the stream wait, and the
+  // copy that follows it would have no deadline.
+  bool finish_within(c10d::Work& work, milliseconds time) const {
+    const auto deadline = Clock::now() + time;
     while (!work.isCompleted()) {
       if (Clock::now() >= deadline) {
-        throw std::runtime_error("the device was not done in " + std::to_string(patience.count()) + " ms");
+        return false;
       }
       std::this_thread::sleep_for(POLL);
     }
@@ -53,18 +54,51 @@ struct Place {
       std::rethrow_exception(work.exception());
     }
     work.wait();
+    return true;
+  }
+
+  // Waits for the patience at most.
+  void finish(c10d::Work& work) const {
+    if (!finish_within(work, patience)) {
+      late();
+    }
+  }
+
+  [[noreturn]] void late() const {
+    throw std::runtime_error("the device was not done in " + std::to_string(patience.count()) + " ms");
   }
 };
 
-// Touches the caller's values only in wait(): until then the device works on a copy.
+// What was done before it was asked for.
+struct DoneWork : ZagrosWork {
+  bool wait_for(milliseconds) override {
+    return true;
+  }
+
+  bool is_done() override {
+    return true;
+  }
+};
+
+// Touches the caller's values only in wait_for(): until then the device works on a copy.
 struct NcclWork : ZagrosWork {
   NcclWork(Place place, at::Tensor host, at::Tensor device, c10::intrusive_ptr<c10d::Work> work)
       : place(std::move(place)), host(std::move(host)), device(std::move(device)), work(std::move(work)) {}
 
-  void wait() override {
+  // The patience counts from the first wait.
+  bool wait_for(milliseconds time) override {
     const c10::cuda::CUDAStreamGuard guard(place.stream);
-    place.finish(*work);
+    if (!started) {
+      started = Clock::now();
+    }
+    if (!place.finish_within(*work, time)) {
+      if (Clock::now() - *started >= place.patience) {
+        place.late();
+      }
+      return false;
+    }
     host.copy_(device);
+    return true;
   }
 
   bool is_done() override {
@@ -75,6 +109,7 @@ struct NcclWork : ZagrosWork {
   at::Tensor host;
   at::Tensor device;
   c10::intrusive_ptr<c10d::Work> work;
+  std::optional<Clock::time_point> started;
 };
 
 struct NcclGroup : ZagrosGroup {
@@ -104,7 +139,7 @@ struct NcclGroup : ZagrosGroup {
     return std::make_unique<NcclWork>(place, std::move(host), tensors[0], std::move(work));
   }
 
-  void broadcast(int root, float* values, size_t length) override {
+  std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) override {
     const c10::cuda::CUDAStreamGuard guard(place.stream);
     at::Tensor host = floats(values, length);
     std::vector<at::Tensor> tensors{host.to(place.device())};
@@ -112,15 +147,17 @@ struct NcclGroup : ZagrosGroup {
     options.rootRank = root;
     place.finish(*group->broadcast(tensors, options));
     host.copy_(tensors[0]);
+    return std::make_unique<DoneWork>();
   }
 
-  void all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
+  std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
     const c10::cuda::CUDAStreamGuard guard(place.stream);
     at::Tensor host = bytes(all, length * static_cast<size_t>(group->getSize()));
     at::Tensor input = bytes(mine, length).to(place.device());
     at::Tensor output = at::empty(host.sizes(), host.options().device(place.device()));
     place.finish(*group->_allgather_base(output, input));
     host.copy_(output);
+    return std::make_unique<DoneWork>();
   }
 
   Place place;
@@ -159,7 +196,9 @@ int form(
     auto formed = std::make_unique<NcclGroup>(std::move(place), std::move(group));
     // The first call connects the ranks; later ones then only queue their work.
     float one = 1;
-    formed->start_all_reduce(&one, 1)->wait();
+    if (!formed->start_all_reduce(&one, 1)->wait_for(patience)) {
+      formed->place.late();
+    }
     *out = formed.release();
   });
 }

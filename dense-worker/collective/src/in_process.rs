@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Collective, CollectiveError, Pending, Place, Rendezvous, Sum};
+use crate::{Collective, CollectiveError, Interrupt, Pending, Place, Rendezvous, Sum};
+
+/// How long one wait lasts, after which is looked whether the call was interrupted.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// Where the workers of one process meet. Clones are the same place.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +25,7 @@ impl Rendezvous for InProcess {
     fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
         let table = Arc::clone(self.groups.lock().entry(place.generation).or_default());
         let (rank, world, patience) = (place.rank, place.world, place.patience);
-        let mut seat = Seat { table, rank, world, patience, calls: 0 };
+        let mut seat = Seat { table, rank, world, patience, calls: 0, interrupt: Interrupt::default() };
         seat.exchange("forming the group", Vec::new())?;
         Ok(Box::new(seat))
     }
@@ -56,6 +59,7 @@ struct Seat {
     world: usize,
     patience: Duration,
     calls: u64,
+    interrupt: Interrupt,
 }
 
 impl Seat {
@@ -94,7 +98,11 @@ impl Seat {
                 let reason = "not here in time".to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
-            self.table.changed.wait_until(&mut state, started + self.patience);
+            if self.interrupt.is_set() {
+                let reason = Interrupt::REASON.to_owned();
+                return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
+            }
+            self.table.changed.wait_until(&mut state, (started + self.patience).min(Instant::now() + SLICE));
         }
     }
 
@@ -124,6 +132,10 @@ impl Collective for Seat {
 
     fn world(&self) -> usize {
         self.world
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {

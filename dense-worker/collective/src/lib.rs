@@ -10,6 +10,7 @@ mod cuda;
 mod error;
 mod guard;
 mod in_process;
+mod interrupt;
 mod processes;
 mod rendezvous;
 mod roll;
@@ -24,6 +25,7 @@ pub use backend::Backend;
 pub use cuda::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use in_process::InProcess;
+pub use interrupt::Interrupt;
 pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order; each call waits
@@ -34,6 +36,11 @@ pub trait Collective: Send {
 
     /// How many ranks there are.
     fn world(&self) -> usize;
+
+    /// What ends this group's calls from another thread. Of a group that never waits it does nothing.
+    fn interrupt(&self) -> Interrupt {
+        Interrupt::default()
+    }
 
     /// Replaces each value by its sum over all ranks, the same to the last bit on every rank; in every run too, but for
     /// NCCL, which promises no order of the additions. All ranks give as many values.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::guard::within;
 use crate::roll::{ROLL_CALL, Roll};
 use crate::sys::Group;
-use crate::{Backend, Collective, CollectiveError, Pending, Sum};
+use crate::{Backend, Collective, CollectiveError, Interrupt, Pending, Sum};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
@@ -17,12 +17,19 @@ pub(crate) struct Processes {
     /// Whether the others can keep its end waiting.
     ends_late: bool,
     roll: Roll,
+    interrupt: Interrupt,
     first: Option<CollectiveError>,
 }
 
 impl Processes {
     pub(crate) fn new(group: Group, roll: Roll, backend: Backend) -> Self {
-        Self { group: Some(group), ends_late: backend == Backend::Nccl, roll, first: None }
+        Self {
+            group: Some(group),
+            ends_late: backend == Backend::Nccl,
+            roll,
+            interrupt: Interrupt::default(),
+            first: None,
+        }
     }
 
     fn run<T>(
@@ -54,7 +61,10 @@ impl Processes {
             }
             drop(group);
         };
-        if self.ends_late {
+        if self.interrupt.is_set() {
+            // What was interrupted is still under way, and the group ends with it.
+            within(Duration::ZERO, end);
+        } else if self.ends_late {
             within(ROLL_CALL, end);
         } else {
             end();
@@ -74,7 +84,8 @@ impl Processes {
     fn gather_padded(&mut self, mine: &mut [u8]) -> Result<Vec<u8>, CollectiveError> {
         let mut all = vec![0; mine.len() * self.roll.world];
         if !mine.is_empty() {
-            self.run("a gather", |group| group.all_gather(mine, &mut all))?;
+            let interrupt = self.interrupt.clone();
+            self.run("a gather", |group| group.all_gather(mine, &mut all, &interrupt))?;
         }
         Ok(all)
     }
@@ -89,6 +100,10 @@ impl Collective for Processes {
         self.roll.world
     }
 
+    fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
         if values.is_empty() {
             return Ok(Pending(Sum::Done(values)));
@@ -99,7 +114,10 @@ impl Collective for Processes {
     fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
         match pending.0 {
             Sum::Done(values) => Ok(values),
-            Sum::Work(work) => self.run(SUM, |_| work.wait()),
+            Sum::Work(work) => {
+                let interrupt = self.interrupt.clone();
+                self.run(SUM, |_| work.wait(&interrupt))
+            }
             Sum::Call(..) => Err(CollectiveError::foreign()),
         }
     }
@@ -108,7 +126,8 @@ impl Collective for Processes {
         if values.is_empty() {
             return Ok(());
         }
-        self.run("a broadcast", |group| group.broadcast(root, values))
+        let interrupt = self.interrupt.clone();
+        self.run("a broadcast", |group| group.broadcast(root, values, &interrupt))
     }
 
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
@@ -158,6 +177,31 @@ mod tests {
             next.all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(after, vec![vec![vec![0], vec![1], vec![2]]; 3]);
+    }
+
+    #[test]
+    fn a_call_ends_when_it_is_interrupted_and_not_only_when_patience_does() {
+        let ends = [end(Backend::Gloo), end(Backend::Gloo)];
+        let store = ends[0].address().to_owned();
+        let (tell_end, ended) = std::sync::mpsc::channel::<()>();
+        let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
+        let patient = |rank| Place { patience: Duration::from_secs(3600), ..place(rank, 2, &store) };
+        testing::ranks(2, |rank| {
+            let mut group = ends[rank].meet(&patient(rank)).unwrap();
+            if rank == 1 {
+                // Stays in the group, and makes no call, until the other has given up.
+                let _ = ended.lock().recv();
+                return;
+            }
+            let interrupt = group.interrupt();
+            std::thread::spawn(move || interrupt.set());
+            let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
+            assert!(error.to_string().contains("was interrupted"), "{error}");
+            assert_eq!(error.missing(), [1], "{error}");
+            let again = group.all_gather(&[1]).unwrap_err();
+            assert!(again.to_string().contains("has failed before"), "{again}");
+            tell_end.lock().take();
+        });
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use zagros_shim::text;
 
+use crate::Interrupt;
+
 #[repr(C)]
 struct RawStore {
     _opaque: [u8; 0],
@@ -66,22 +68,24 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zagros_work_wait(work: *mut RawWork, why: *mut c_char, room: usize) -> c_int;
+    fn zagros_work_wait(work: *mut RawWork, millis: u64, done: *mut bool, why: *mut c_char, room: usize) -> c_int;
     fn zagros_work_is_done(work: *mut RawWork) -> bool;
     fn zagros_work_free(work: *mut RawWork);
-    fn zagros_group_broadcast(
+    fn zagros_group_start_broadcast(
         group: *mut RawGroup,
         root: c_int,
         values: *mut f32,
         length: usize,
+        out: *mut *mut RawWork,
         why: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zagros_group_all_gather(
+    fn zagros_group_start_all_gather(
         group: *mut RawGroup,
         mine: *mut u8,
         length: usize,
         all: *mut u8,
+        out: *mut *mut RawWork,
         why: *mut c_char,
         room: usize,
     ) -> c_int;
@@ -178,23 +182,26 @@ impl Group {
         // SAFETY: the values stay where they are until the work is done, as Work sees to; a work that did not start
         // touches none, and then they are never freed.
         call(|why, room| unsafe { zagros_group_start_all_reduce(group, start, length, &raw mut out, why, room) })?;
-        let raw = NonNull::new(out).ok_or_else(|| "no work was started".to_owned())?;
-        Ok(Work { raw, values: Some((start, length, capacity)) })
+        Work::started(out, Some((start, length, capacity)))
     }
 
-    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), String> {
-        let (group, root, length) = (self.0.as_ptr(), int(root)?, values.len());
-        // SAFETY: as for all_reduce.
-        call(|why, room| unsafe { zagros_group_broadcast(group, root, values.as_mut_ptr(), length, why, room) })
+    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
+        let (group, root, start, length) = (self.0.as_ptr(), int(root)?, values.as_mut_ptr(), values.len());
+        let mut out = ptr::null_mut();
+        // SAFETY: libtorch works on a copy; the values are ours for the wait below, and only that writes to them.
+        call(|why, room| unsafe { zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room) })?;
+        Work::started(out, None)?.finish(interrupt)
     }
 
     /// Parts of one length, of every rank; `all` is a whole number of `mine`'s length.
-    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8]) -> Result<(), String> {
+    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &Interrupt) -> Result<(), String> {
         let (group, length) = (self.0.as_ptr(), mine.len());
-        // SAFETY: both slices are ours for the call; `all` has room for world × length bytes, as its caller sees to.
-        call(|why, room| unsafe {
-            zagros_group_all_gather(group, mine.as_mut_ptr(), length, all.as_mut_ptr(), why, room)
-        })
+        let (mine, all) = (mine.as_mut_ptr(), all.as_mut_ptr());
+        let mut out = ptr::null_mut();
+        // SAFETY: libtorch works on copies; both slices are ours for the wait below, and only that writes to `all`, which
+        // has room for world × length bytes, as the caller sees to.
+        call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
+        Work::started(out, None)?.finish(interrupt)
     }
 
     /// Before the end of a group that has failed: it ends without waiting for what is under way.
@@ -216,20 +223,41 @@ impl Drop for Group {
 #[derive(Debug)]
 pub(crate) struct Work {
     raw: NonNull<RawWork>,
-    /// Start, length and capacity of a vector. None once it was taken back.
+    /// Start, length and capacity of a vector. None where there is none, and once it was taken back.
     values: Option<(*mut f32, usize, usize)>,
 }
+
+/// How long one wait in the shim lasts, after which is looked whether the call was interrupted.
+const SLICE: Duration = Duration::from_millis(100);
 
 // SAFETY: a work is bound to no thread, and the values are reached only through it.
 unsafe impl Send for Work {}
 
 impl Work {
+    fn started(raw: *mut RawWork, values: Option<(*mut f32, usize, usize)>) -> Result<Self, String> {
+        let raw = NonNull::new(raw).ok_or_else(|| "no work was started".to_owned())?;
+        Ok(Self { raw, values })
+    }
+
     /// Waits until it is done, for the group's patience at most, and gives the sums.
-    pub(crate) fn wait(mut self) -> Result<Vec<f32>, String> {
-        let raw = self.raw.as_ptr();
-        // SAFETY: the work lives as long as self.
-        call(|why, room| unsafe { zagros_work_wait(raw, why, room) })?;
+    pub(crate) fn wait(mut self, interrupt: &Interrupt) -> Result<Vec<f32>, String> {
+        self.finish(interrupt)?;
         Ok(self.take_back())
+    }
+
+    fn finish(&mut self, interrupt: &Interrupt) -> Result<(), String> {
+        let raw = self.raw.as_ptr();
+        loop {
+            let mut done = false;
+            // SAFETY: the work lives as long as self; done is ours.
+            call(|why, room| unsafe { zagros_work_wait(raw, millis(SLICE), &raw mut done, why, room) })?;
+            if done {
+                return Ok(());
+            }
+            if interrupt.is_set() {
+                return Err(Interrupt::REASON.to_owned());
+            }
+        }
     }
 
     /// Empty when the work is not done.

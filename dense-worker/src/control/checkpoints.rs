@@ -9,7 +9,8 @@ use zagros_embedding_client::Shard;
 use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
-use super::saved_model::{Load, MANIFEST, SavedModel, Trained, save};
+use super::manifest::MANIFEST;
+use super::saved_model::{Load, SavedModel, Trained, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 

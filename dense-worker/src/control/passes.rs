@@ -22,6 +22,7 @@ use crate::datapath::prepared::Preparer;
 use crate::datapath::read::{Batches, Open, Reader};
 use crate::error::WorkerError;
 use crate::event::Event;
+use crate::progress::Overall;
 use crate::summary::Outcome;
 
 impl Trainer {
@@ -47,8 +48,11 @@ impl Trainer {
                 self.place = None;
                 return Ok(Outcome::Interrupted);
             }
+            if end == End::Data {
+                self.check_books(pass).await?;
+            }
             self.rows_somewhere().await?;
-            self.pass_ended(pass);
+            self.pass_ended(pass).await?;
             if let Err(error) = self.evaluate(pass).await {
                 // The pass is over once it is evaluated.
                 self.of_passes.pop();
@@ -84,10 +88,17 @@ impl Trainer {
         }
     }
 
-    fn pass_ended(&mut self, pass: u32) {
-        let (step, training) = (self.tracker.steps_of_all(), self.tracker.of_pass());
+    /// Measures of the rows of all workers, each of which has seen its own alone.
+    async fn pass_ended(&mut self, pass: u32) -> Result<(), WorkerError> {
+        let mut overall = self.tracker.overall().clone();
+        if self.peers.is_some() {
+            let all = self.dense.call(move |dense| dense.all_say(&overall)).await??;
+            overall = Overall::sum(&all);
+        }
+        let (step, training) = (self.tracker.steps_of_all(), overall.report());
         self.of_passes.push(training);
         self.observer.on(&Event::PassEnded { step, pass, training });
+        Ok(())
     }
 
     /// The same batches again and again, from memory: for benchmarks. No splits, no evaluation.
@@ -140,10 +151,13 @@ impl Trainer {
             } else {
                 Some(self.round(pass, open).await?).filter(|end| *end != End::Data)
             };
+            // Splits without a row are complete too when the pass ends with them.
+            if end.is_none_or(|end| end == End::Data) {
+                self.complete_rest(pass).await?;
+            }
             if let Some(end) = end {
                 return Ok(end);
             }
-            self.complete_rest(pass).await?;
         }
     }
 
@@ -163,7 +177,13 @@ impl Trainer {
     async fn next_stream(&mut self, pass: u32) -> Result<Assigned, WorkerError> {
         match self.broken_off.take() {
             Some(begun) => Ok(Assigned::Rest(begun)),
-            None => self.splits.ask(pass, Asking::ForAStream).await,
+            None => match self.splits.ask(pass, Asking::ForAStream).await? {
+                Assigned::PassDone => {
+                    let never_given = self.never_given(pass).await?;
+                    Ok(never_given.map_or(Assigned::PassDone, Assigned::Rest))
+                }
+                assigned => Ok(assigned),
+            },
         }
     }
 
@@ -175,7 +195,7 @@ impl Trainer {
     }
 
     /// Whose order of rows a new stream of this worker's has.
-    fn order(&self) -> u32 {
+    pub(super) fn order(&self) -> u32 {
         self.peers.map_or(0, |peers| peers.rank)
     }
 

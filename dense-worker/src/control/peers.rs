@@ -1,7 +1,7 @@
 //! Training with other workers: who they are, and the step that all make together.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zagros_coordinator_client::MemberError;
 use zagros_ingest::IngestError;
@@ -18,6 +18,7 @@ use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
+use crate::metrics::Stage;
 
 /// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
 const ACCOUNT: Duration = Duration::from_secs(2);
@@ -184,7 +185,8 @@ impl Trainer {
         let ends = self.stream.advance(&mut prepared.batch);
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
         self.place = Some(Arc::clone(&permit));
-        let gradients = Gradients { seq, unique: prepared.unique, values, share, ends, permit };
+        let step = self.row_step(seq);
+        let gradients = Gradients { seq, step, unique: prepared.unique, values, share, ends, permit };
         self.push(pass, peers, agreed, Some(gradients)).await?;
         self.told(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
@@ -221,7 +223,9 @@ impl Trainer {
                 let complete = self.pushes.drain().await?;
                 self.complete(pass, complete);
             }
+            let since = Instant::now();
             self.dense.call(Dense::barrier).await??;
+            self.metrics.spent(Stage::Reduce, since.elapsed());
         }
         Ok(())
     }
@@ -247,14 +251,12 @@ impl Trainer {
     pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
-            WorkerError::Peers(_) => {}
+            // Whoever is fenced may be so because the run is over.
+            WorkerError::Peers(_) | WorkerError::Fenced { .. } => {}
             WorkerError::Member(member) if is_over(member) => {}
             _ => return error,
         }
-        match tokio::time::timeout(ACCOUNT, self.stop.requested()).await {
-            Ok(told @ WorkerError::Stopped { .. }) => told,
-            _ => error,
-        }
+        tokio::time::timeout(ACCOUNT, self.stop.over()).await.unwrap_or(error)
     }
 }
 

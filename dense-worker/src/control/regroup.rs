@@ -16,6 +16,7 @@ use zagros_job::Mode;
 use zagros_protocol::control::GroupResponse;
 
 use super::blocking::blocking;
+use super::fence::watch_group;
 use super::peers::Peers;
 use super::resume::{ResumePoint, Training};
 use super::train::Trainer;
@@ -116,12 +117,16 @@ impl Trainer {
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
         let lease = if after > 0 { self.membership.lease() * 2 } else { Duration::ZERO };
         let patience = self.job.cluster.patience + lease;
-        let control = Arc::clone(&self.splits.control);
-        Ok(wait_for_group(&*control, &self.membership, after, patience, self.stop.shutdown()).await?)
+        let (control, mut stop) = (Arc::clone(&self.splits.control), self.stop.clone());
+        tokio::select! {
+            biased;
+            reason = stop.requested() => Err(reason),
+            group = wait_for_group(&*control, &self.membership, after, patience, self.stop.shutdown()) => Ok(group?),
+        }
     }
 
     async fn meet_in(
-        &self,
+        &mut self,
         group: &GroupResponse,
         rendezvous: Arc<dyn Rendezvous>,
     ) -> Result<Vec<Standing>, WorkerError> {
@@ -129,6 +134,8 @@ impl Trainer {
         let (generation, store, patience) = (group.generation, group.store.clone(), self.job.cluster.patience);
         let place = Place { rank, world, generation, store, patience };
         let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
+        let generation = Some(generation).filter(|_| self.job.train.mode == Mode::Hybrid);
+        self.group_watch = Some(watch_group(met.interrupt(), self.membership.subscribe(), generation));
         // Fitted transforms are part of what all must start from.
         let (seed, like, standing) = (self.job.train.seed, format!("{:?}", self.job.features), self.standing());
         self.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), standing)).await?
@@ -145,9 +152,9 @@ impl Trainer {
         let may_go_on = is_about_others && (self.begun || self.membership.epoch() > 1);
         let mode = self.job.train.mode;
         if may_go_on && mode != Mode::Hybrid {
-            warn!(?mode, "only in mode hybrid do the other workers wait for a lost one; the run ends");
+            warn!("only in mode hybrid do the other workers wait for a lost one; the run ends");
         }
-        may_go_on && mode == Mode::Hybrid && !self.stop.shutdown().is_requested()
+        may_go_on && mode == Mode::Hybrid && !self.stop.is_requested()
     }
 
     /// Tells everyone whom this worker misses.
@@ -182,6 +189,8 @@ impl Trainer {
                 .map_err(|error| inconsistent(0, format!("what dense worker {source} says of training ({error})")))?;
             self.pass = training.pass;
             self.go_on_from(training);
+            // Its batches are numbered as those of the others are, for whoever reads of them.
+            self.next_seq = self.next_seq.max(self.tracker.steps);
         }
         self.broken_off = self.stream.broken_off().filter(|_| mine.pass == furthest.pass);
         self.pushes.count_from(self.next_seq);
@@ -201,7 +210,8 @@ impl Trainer {
         let Unsettled { seq, mut prepared, permit } = batch;
         let ends = self.stream.advance(&mut prepared.batch);
         let permit = Arc::new(permit);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, share, ends, permit });
+        let step = self.row_step(seq);
+        self.pushes.start(Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit });
         self.drain(self.pass).await
     }
 }

@@ -1,67 +1,31 @@
 //! A trained model in its folder: `dense.safetensors`, one file of rows per embedding server, `job.toml`,
 //! `manifest.json`.
 //!
-//! The manifest is written last, through `plumbing::durable`: a folder without it holds no model (invariant CK-1).
+//! What the manifest says, and why it comes last: [`super::manifest`].
 
 use std::sync::Arc;
 
 use futures::future::try_join_all;
-use serde::{Deserialize, Serialize};
+use tracing::warn;
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
-use zagros_store::Folder;
+use zagros_store::{Folder, StoreError};
 
 use super::blocking::blocking;
+use super::manifest::{FileRecord, MANIFEST, Manifest};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::report::RunFolder;
-use crate::report::files::to_json;
 use crate::summary::Outcome;
 
-/// Layout of the folder; counts up when an older release could not read it.
-const FORMAT: u32 = 1;
-/// Written last: a folder without it holds no model.
-pub const MANIFEST: &str = "manifest.json";
-const DENSE: &str = "dense.safetensors";
+/// The dense network's weights.
+pub(crate) const DENSE: &str = "dense.safetensors";
 /// A run's model, in the folder of the run.
 const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
 pub const JOB: &str = "job.toml";
-
-/// What is in a model's folder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// Layout of the folder.
-    pub format: u32,
-    /// Name of the job.
-    pub job: String,
-    /// Fingerprint of the resolved job, hexadecimal.
-    pub fingerprint: String,
-    /// Release that wrote it.
-    pub release: String,
-    /// How training ended.
-    pub outcome: Outcome,
-    /// Steps trained.
-    pub steps: u64,
-    /// Samples trained on.
-    pub samples: u64,
-    /// File of the dense weights, relative to the folder.
-    pub dense: String,
-    /// Files of rows, relative to the folder.
-    pub row_files: Vec<String>,
-    /// CRC-32 of each of them, in the same order; none in models of the first release.
-    #[serde(default)]
-    pub row_crcs: Vec<u32>,
-    /// Rows in them.
-    pub rows: u64,
-    /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
-    pub evaluation: Option<Evaluation>,
-    /// Evaluation of the validation part.
-    #[serde(default)]
-    pub validation: Option<Evaluation>,
-}
 
 /// What training knows when it saves.
 #[derive(Clone, Copy, Debug)]
@@ -117,32 +81,42 @@ pub(crate) async fn save(
     let folder = prepare(folder.clone()).await?;
     let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
     let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder, SaveStage::Whole))).await?;
-    conclude(&folder, trained, Written { weights, saved }).await
+    conclude(&folder, trained, Written { own: vec![(DENSE, weights)], saved }).await
 }
 
 /// What is known once the rows are written.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// The dense network's, as safetensors; not written yet.
-    pub(crate) weights: Vec<u8>,
+    /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
+    pub(crate) own: Vec<(&'static str, Vec<u8>)>,
     /// By server.
     pub(crate) saved: Vec<SaveResponse>,
 }
 
-/// Writes the weights and the job, and the manifest last (invariant CK-1).
+/// Writes the worker's own files and the job, and the manifest last (invariant CK-1), which says by what each file is
+/// known (invariant CK-4).
 ///
 /// # Errors
 /// When one of them cannot be written.
 pub(crate) async fn conclude(
     folder: &Folder,
     trained: Trained<'_>,
-    Written { weights, saved }: Written,
+    Written { mut own, saved }: Written,
 ) -> Result<Manifest, WorkerError> {
-    let (own, job) = (folder.clone(), trained.job.to_toml());
-    let write_own = move || own.write(DENSE, &weights).and_then(|()| own.write(JOB, job.as_bytes()));
-    blocking("model files", write_own).await??;
+    own.push((JOB, trained.job.to_toml().into_bytes()));
+    let of_servers = || saved.iter().flat_map(|saved| &saved.files);
+    let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
+    let row_files = of_servers().map(|file| file.name.clone()).collect();
+    let target = folder.clone();
+    let write_own = move || -> Result<Vec<FileRecord>, StoreError> {
+        let write =
+            |(name, content): &(&str, Vec<u8>)| target.write(name, content).map(|()| FileRecord::of(name, content));
+        own.iter().map(write).collect()
+    };
+    files.extend(blocking("model files", write_own).await??);
     let manifest = Manifest {
-        format: FORMAT,
+        manifest_sha256: String::new(),
+        format: Manifest::FORMAT,
         job: trained.job.name.clone(),
         fingerprint: fingerprint(trained.job),
         release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,13 +125,13 @@ pub(crate) async fn conclude(
         samples: trained.samples,
         dense: DENSE.to_owned(),
         rows: saved.iter().map(|saved| saved.rows).sum(),
-        row_crcs: saved.iter().flat_map(|saved| &saved.crcs).copied().collect(),
-        row_files: saved.into_iter().flat_map(|saved| saved.files).collect(),
+        row_files,
+        files,
         evaluation: trained.evaluation,
         validation: trained.validation,
     };
-    let (own, content) = (folder.clone(), to_json(&manifest));
-    blocking("model files", move || own.write(MANIFEST, &content)).await??;
+    let ((manifest, text), target) = (manifest.sealed(), folder.clone());
+    blocking("model files", move || target.write(MANIFEST, &text)).await??;
     Ok(manifest)
 }
 
@@ -184,7 +158,8 @@ pub(crate) async fn save_rows(
     folder: &Folder,
     stage: SaveStage,
 ) -> Result<SaveResponse, WorkerError> {
-    let saved = server.save(SaveRequest { folder: folder.to_string(), stage: stage.into() }).await;
+    let saved =
+        server.save(SaveRequest { folder: folder.to_string(), stage: stage.into(), ..SaveRequest::default() }).await;
     let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
     saved.map_err(refused)
 }
@@ -207,18 +182,10 @@ impl SavedModel {
     }
 
     fn read(folder: &Folder) -> Result<Self, WorkerError> {
-        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_string(), reason };
-        let hint = "give the model folder of a finished run, such as runs/<name>/model";
-        let text = folder.read(MANIFEST).map_err(|error| match error.is_missing() {
-            true => wrong(format!("no model here ({error}); {hint}")),
-            false => WorkerError::from(error),
-        })?;
-        let manifest: Manifest = serde_json::from_slice(&text)
-            .map_err(|error| wrong(format!("{MANIFEST} is damaged ({error}); save the model again")))?;
-        if manifest.format != FORMAT {
-            let (found, release) = (manifest.format, &manifest.release);
-            let reason = format!("format {found}, written by release {release}; this release reads format {FORMAT}");
-            return Err(wrong(reason));
+        let manifest = Manifest::read(folder)?;
+        if !manifest.is_vouched_for() {
+            let release = &manifest.release;
+            warn!(%folder, release, "this was saved without hashes: damage in its files, or files of another save, go unnoticed");
         }
         // Servers have their own working directories.
         Ok(Self { folder: folder.make()?, manifest })
@@ -229,7 +196,17 @@ impl SavedModel {
         &self.manifest
     }
 
-    /// Gives weights and rows to whom they belong.
+    /// One of its files, compared with what was saved.
+    ///
+    /// # Errors
+    /// When it is missing, damaged or of another save.
+    pub(crate) async fn read_file(&self, name: &str) -> Result<Vec<u8>, WorkerError> {
+        let (folder, manifest, name) = (self.folder.clone(), self.manifest.clone(), name.to_owned());
+        blocking("model files", move || manifest.read_file(&folder, &name)).await?
+    }
+
+    /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
+    /// saved, before it takes any.
     ///
     /// # Errors
     /// When a file is damaged or of another model, or the servers did not find every row.
@@ -239,9 +216,7 @@ impl SavedModel {
         servers: &[Arc<dyn Shard>],
         how: Load,
     ) -> Result<(), WorkerError> {
-        let (folder, file) = (self.folder.clone(), self.manifest.dense.clone());
-        let read = move || folder.read(&file);
-        let weights = blocking("model files", read).await??;
+        let weights = self.read_file(&self.manifest.dense).await?;
         let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
         taken.map_err(|error| WorkerError::SavedModel {
             folder: self.folder.to_string(),
@@ -260,7 +235,7 @@ impl SavedModel {
     }
 
     async fn load_rows(&self, server: &Arc<dyn Shard>, how: Load) -> Result<u64, WorkerError> {
-        let (folder, files) = (self.folder.to_string(), self.manifest.row_files.clone());
+        let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
         let loaded = server.load(LoadRequest { folder, files, replace: how == Load::Replace }).await;
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
@@ -287,7 +262,7 @@ mod tests {
     }
 
     fn shards() -> Vec<Arc<dyn Shard>> {
-        vec![Arc::new(FakeShard::default()), Arc::new(FakeShard::default())]
+        vec![Arc::new(FakeShard::default()), Arc::new(FakeShard::default().at(1))]
     }
 
     async fn dense(seed: u64) -> (Job, DenseThread) {
@@ -370,7 +345,7 @@ mod tests {
         let (job, dense) = dense(1).await;
         let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
         manifest.format = 2;
-        fs::write(folder.path().join(MANIFEST), to_json(&manifest)).unwrap();
+        fs::write(folder.path().join(MANIFEST), manifest.sealed().1).unwrap();
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("this release reads format 1"), "{error}");
         fs::write(folder.path().join(MANIFEST), b"{").unwrap();

@@ -100,7 +100,7 @@ impl Splits {
         Ok(Begun { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }
 
-    fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
+    pub(super) fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
         let path = self.files.get(split.file as usize).cloned();
         let path = path.ok_or_else(|| WorkerError::Control {
             coordinator: self.control.name().to_owned(),

@@ -29,32 +29,51 @@ impl Stop {
         &self.shutdown
     }
 
-    /// Resolves once training must end, with why: [`WorkerError::Interrupted`] asks to finish tidily, anything
-    /// else is a failure. A coordinator that is merely silent is no reason: the data path works without it.
+    /// Why the run is drained, where it is: another process was asked to end.
+    pub(crate) fn drained_because(&self) -> Option<String> {
+        self.view.borrow().draining.clone()
+    }
+
+    /// Whether training must end, as of now.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.shutdown.is_requested() || reason(&self.view.borrow()).is_some()
+    }
+
+    /// Resolves once training must end, with why: [`WorkerError::Interrupted`] asks to finish tidily, because this
+    /// process was asked to end or the run is drained; anything else is a failure. A coordinator that is merely silent is
+    /// no reason.
     pub(crate) async fn requested(&mut self) -> WorkerError {
         tokio::select! {
             biased;
             () = self.shutdown.requested() => WorkerError::Interrupted,
-            reason = told(&mut self.view) => reason,
+            reason = told(&mut self.view, reason) => reason,
         }
     }
+
+    /// Resolves once nothing that this worker does can count any more: the run is over, or this worker is fenced.
+    pub(crate) async fn over(&mut self) -> WorkerError {
+        told(&mut self.view, end).await
+    }
 }
 
-async fn told(view: &mut watch::Receiver<MemberView>) -> WorkerError {
-    let must_stop = |view: &MemberView| view.stop.is_some() || view.fenced.is_some();
-    let told = view.wait_for(must_stop).await.map(|view| reason(&view));
+async fn told(view: &mut watch::Receiver<MemberView>, of: impl Fn(&MemberView) -> Option<WorkerError>) -> WorkerError {
+    let told = view.wait_for(|view| of(view).is_some()).await.ok().and_then(|view| of(&view));
     match told {
-        Ok(reason) => reason,
+        Some(reason) => reason,
         // The membership is gone, so nobody will tell.
-        Err(_) => std::future::pending().await,
+        None => std::future::pending().await,
     }
 }
 
-fn reason(view: &MemberView) -> WorkerError {
-    if let Some(reason) = &view.fenced {
-        return WorkerError::Fenced { reason: reason.clone() };
-    }
-    WorkerError::Stopped { reason: view.stop.clone().unwrap_or_default() }
+/// Why training must end, if it must.
+fn reason(view: &MemberView) -> Option<WorkerError> {
+    end(view).or_else(|| view.draining.as_ref().map(|_| WorkerError::Interrupted))
+}
+
+/// Why this worker is no part of the run any more, if it is none.
+fn end(view: &MemberView) -> Option<WorkerError> {
+    let fenced = view.fenced.clone().map(|reason| WorkerError::Fenced { reason });
+    fenced.or_else(|| view.stop.clone().map(|reason| WorkerError::Stopped { reason }))
 }
 
 #[cfg(test)]
@@ -72,6 +91,20 @@ mod tests {
         assert!(matches!(stop.requested().await, WorkerError::Stopped { reason } if reason == "run failed"));
         tell.send_modify(|view| view.fenced = Some("replaced".to_owned()));
         assert!(matches!(stop.requested().await, WorkerError::Fenced { reason } if reason == "replaced"));
+    }
+
+    #[tokio::test]
+    async fn a_drain_asks_to_finish_tidily_and_is_not_the_end() {
+        let (tell, view) = watch::channel(MemberView::default());
+        let mut stop = Stop::new(Shutdown::new(), view);
+        assert!(!stop.is_requested());
+        tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
+        assert!(stop.is_requested() && stop.over().now_or_never().is_none());
+        assert!(matches!(stop.requested().await, WorkerError::Interrupted));
+        assert_eq!(stop.drained_because().as_deref(), Some("embedding server 0 was asked to end"));
+        tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
+        assert!(matches!(stop.over().await, WorkerError::Stopped { .. }));
+        assert!(matches!(stop.requested().await, WorkerError::Stopped { .. }));
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use zagros_embedding_client::{ClientError, Shard};
 use zagros_ingest::Batch;
 use zagros_job::{Model, NonFinite};
 use zagros_plumbing::Shutdown;
-use zagros_protocol::control;
+use zagros_protocol::{Refusal, RefusalKind, control};
 
 use super::worker::outcome;
 use super::{Input, Worker};
@@ -174,6 +174,94 @@ async fn a_run_that_the_coordinator_ended_says_why() {
     *setting.control.stop.lock().unwrap() = Some("worker 1 failed: disk full".to_owned());
     let error = setting.run(2, 10).await.unwrap_err();
     assert_eq!(error.to_string(), "stopped by the coordinator: worker 1 failed: disk full");
+}
+
+/// Pushes that nobody acknowledges, and a coordinator that knows that the run is over: a worker that was asked to end, and
+/// drains its pushes, waits for nobody any more.
+#[tokio::test]
+async fn a_worker_that_waits_for_a_push_ends_with_the_run() {
+    let setting = Setting::stopping_after(FakeShard::default().acknowledging_once_open(1000), 1);
+    let mut worker = setting.worker(3);
+    worker.job.cluster.patience = Duration::from_secs(3600);
+    let control = Arc::clone(&setting.control);
+    let end = async {
+        setting.shutdown.requested().await;
+        *control.stop.lock().unwrap() = Some("run failed: embedding server 0 is gone".to_owned());
+    };
+    let (error, ()) = tokio::join!(run(worker, 1000), end);
+    let error = error.unwrap_err().to_string();
+    assert_eq!(error, "stopped by the coordinator: run failed: embedding server 0 is gone");
+}
+
+/// Another process was asked to end, not this one.
+#[tokio::test]
+async fn a_drained_run_is_left_in_order() {
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(2);
+    worker.job.train.epochs = u32::MAX;
+    let (control, steps) = (Arc::clone(&setting.control), Arc::clone(&setting.steps));
+    let drain = async {
+        until("it trains", || !steps.seen.lock().unwrap().is_empty()).await;
+        *control.draining.lock().unwrap() = Some("embedding server 0 was asked to end".to_owned());
+    };
+    let (summary, ()) = tokio::join!(run(worker, 10), drain);
+    let summary = summary.unwrap();
+    assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
+    assert_eq!(setting.left().0, control::Outcome::Interrupted);
+}
+
+fn away() -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "connection refused")
+}
+
+/// Asks again until it is so.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LATE, waiting).await.unwrap_or_else(|_| panic!("waited {LATE:?} until {what}"));
+}
+
+/// Its splits may be another's by then (invariant SP-1).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(2);
+    (worker.job.train.epochs, worker.job.cluster.patience) = (u32::MAX, Duration::from_secs(3600));
+    let running = tokio::spawn(run(worker, 10));
+    let made = || setting.steps.seen.lock().unwrap().len();
+    until("it trains", || made() > 0).await;
+    *setting.control.refuse_heartbeat.lock().unwrap() = Some(away());
+    // Longer than a step by far: none is made in a stretch of time.
+    let mut before = made();
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if made() == before {
+            break;
+        }
+        assert!(made() < 10_000_000 && !running.is_finished(), "it trains on without a lease");
+        before = made();
+    }
+    *setting.control.refuse_heartbeat.lock().unwrap() = None;
+    until("it goes on", || made() > before).await;
+    setting.shutdown.request();
+    assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
+    let setting = Setting::new(FakeShard::default());
+    let mut worker = setting.worker(2);
+    (worker.job.train.epochs, worker.job.cluster.patience) = (u32::MAX, Duration::from_millis(200));
+    let running = tokio::spawn(run(worker, 10));
+    until("it trains", || !setting.steps.seen.lock().unwrap().is_empty()).await;
+    *setting.control.refuse_heartbeat.lock().unwrap() = Some(away());
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, WorkerError::LeaseUnproven { .. }), "{error}");
+    assert!(error.to_string().starts_with("fake coordinator has not answered for"), "{error}");
+    assert_eq!(error.exit_class(), ExitClass::Cluster);
 }
 
 #[tokio::test]

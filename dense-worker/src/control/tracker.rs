@@ -27,6 +27,9 @@ pub(crate) struct Tracker {
     /// Of the pass.
     overall: Overall,
     speed: Speed,
+    /// Samples of this worker since the process started, and how fast they come.
+    own: u64,
+    own_speed: Speed,
     staleness_max: u32,
     staleness_sum: u64,
     others: Account,
@@ -89,6 +92,8 @@ impl Tracker {
             recent: Recent::over(RECENT_SAMPLES),
             overall: Overall::new(),
             speed: Speed::over(SPEED_WINDOW),
+            own: 0,
+            own_speed: Speed::over(SPEED_WINDOW),
             staleness_max: 0,
             staleness_sum: 0,
             others: Account::default(),
@@ -138,9 +143,9 @@ impl Tracker {
         self.overall = Overall::new();
     }
 
-    /// Measures of the pass so far, each sample scored before it was learned from.
-    pub(crate) fn of_pass(&self) -> Evaluation {
-        self.overall.report()
+    /// This worker's predictions of the pass so far, each sample scored before it was learned from.
+    pub(crate) fn overall(&self) -> &Overall {
+        &self.overall
     }
 
     /// The same over about the last 100,000 samples.
@@ -152,12 +157,14 @@ impl Tracker {
     pub(crate) fn resume(&mut self) {
         self.running_since.get_or_insert_with(Instant::now);
         self.speed.add(Instant::now(), self.samples);
+        self.own_speed.add(Instant::now(), self.own);
     }
 
     /// Something else is done: the clock stops.
     pub(crate) fn pause(&mut self) {
         self.time += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.speed.pause();
+        self.own_speed.pause();
     }
 
     pub(crate) fn stepped(&mut self, step: Step<'_>) -> StepReport {
@@ -172,12 +179,15 @@ impl Tracker {
         self.staleness_max = self.staleness_max.max(step.staleness);
         self.staleness_sum += u64::from(step.staleness);
         self.speed.add(Instant::now(), self.samples);
+        self.own += step.labels.len() as u64;
+        self.own_speed.add(Instant::now(), self.own);
         StepReport {
             step: self.steps,
             pass: self.pass,
             pass_fraction: self.pass_fraction(),
             samples: self.samples,
             samples_per_second: self.speed.per_second(),
+            own_samples_per_second: self.own_speed.per_second(),
             loss: f64::from(step.loss),
             loss_smoothed: self.loss.mean(),
             auc_so_far: recent.auc,
@@ -265,10 +275,11 @@ pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Stalene
         step: report.step,
         pass: report.pass,
         samples: report.samples,
-        samples_per_second: report.samples_per_second,
+        samples_per_second: report.own_samples_per_second,
         loss: report.loss_smoothed,
         staleness: report.staleness,
         trained: false,
+        batch: 0,
     }
 }
 
@@ -285,9 +296,9 @@ mod tests {
         let second = tracker.stepped(step(3));
         assert_eq!((second.step, second.samples, second.pass_fraction), (2, 4, 0.8));
         assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
-        assert_eq!((tracker.of_pass().samples, tracker.of_pass().logloss), (4, Some(0.5)));
+        assert_eq!((tracker.overall().report().samples, tracker.overall().report().logloss), (4, Some(0.5)));
         tracker.pass_started(1);
-        assert_eq!((tracker.of_pass().samples, tracker.recent().samples), (0, 4));
+        assert_eq!((tracker.overall().report().samples, tracker.recent().samples), (0, 4));
         assert_eq!(tracker.stepped(step(0)).pass_fraction, 0.4);
         assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
         assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.pass_fraction()), (1, 4, 6, 0.6));
@@ -304,7 +315,10 @@ mod tests {
         let mut after = Tracker::new(100);
         after.take_up(serde_json::from_str(&kept).unwrap());
         assert_eq!((after.steps, after.samples, after.skipped_steps(), after.pass_fraction()), (2, 2, 1, 0.5));
-        assert_eq!((after.loss(), after.staleness(), after.of_pass()), (0.25, before.staleness(), before.of_pass()));
+        assert_eq!(
+            (after.loss(), after.staleness(), after.overall().report()),
+            (0.25, before.staleness(), before.overall().report())
+        );
         assert_eq!((after.recent(), after.recent().samples), (before.recent(), 2));
         assert_eq!(after.stepped(step).step, before.stepped(step).step);
     }
@@ -337,6 +351,20 @@ mod tests {
         assert_eq!((beside.steps, beside.pass_fraction(), beside.is_untouched()), (0, 0.4, false));
         beside.met(again.account());
         assert_eq!(beside.stepped(step).step + again.steps, beside.steps_of_all());
+    }
+
+    /// Of two workers of unequal batches: the whole run's samples, and its own speed.
+    #[test]
+    fn a_worker_tells_its_own_speed_beside_the_runs() {
+        let mut tracker = Tracker::new(100);
+        tracker.resume();
+        let step = Step { samples: 6, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness: 0, bytes: 1 };
+        std::thread::sleep(Duration::from_millis(20));
+        let report = tracker.stepped(step);
+        let ratio = report.samples_per_second / report.own_samples_per_second;
+        assert!((2.5..3.5).contains(&ratio), "{report:?}");
+        let told = progress(&report, 0, tracker.staleness(), &StageSeconds::default());
+        assert_eq!((told.samples_per_second, told.samples), (report.own_samples_per_second, 6));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Training: the steps of a round, each from rows to gradients on their way, and what comes between two steps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio_util::task::AbortOnDropHandle;
 use zagros_collective::Rendezvous;
 use zagros_embedding_client::{EmbeddingClient, Permit, TableIds, Window};
 use zagros_ingest::{Batch, IngestError};
@@ -12,6 +14,7 @@ use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 
 use super::completer::Completer;
 use super::conclude::ModelChoice;
+use super::divergence::Divergence;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
 use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
@@ -53,6 +56,8 @@ pub(crate) struct Trainer {
     pub(crate) peers: Option<Peers>,
     /// Index of each, by rank.
     pub(crate) indices: Vec<u32>,
+    /// Ends the group's calls when one of them is lost.
+    pub(crate) group_watch: Option<AbortOnDropHandle<()>>,
     /// It has trained in this run, so that its state is worth going on with.
     pub(crate) begun: bool,
     /// Pass over the data that it is in; their number once all are over.
@@ -88,6 +93,12 @@ pub(crate) struct Trainer {
     pub(crate) of_passes: Vec<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
+    /// Of the last step; of workers that step together, of all.
+    pub(crate) last_loss: f64,
+    /// Whether the loss still makes sense.
+    pub(crate) divergence: Divergence,
+    /// Splits of the pass that this worker has read to their ends, by id.
+    pub(crate) read: BTreeSet<u64>,
 }
 
 /// What comes next out of this worker's stream.
@@ -148,6 +159,7 @@ impl Trainer {
                 Made::Last => return Ok(End::Interrupted),
                 Made::Step { cuts } => cuts,
             };
+            self.check_divergence(self.last_loss)?;
             if self.is_evaluation_due() {
                 self.drain(pass).await?;
                 if let Err(error) = self.evaluate(pass).await {
@@ -175,7 +187,11 @@ impl Trainer {
                 biased;
                 // Of a batch that the others count on, this worker makes the step first.
                 reason = self.stop.requested(), if !self.stopping && self.agreed_ahead.is_none() => {
-                    if interrupted_or(reason)? == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
+                    let outcome = interrupted_or(reason)?;
+                    if let Some(reason) = self.stop.drained_because() {
+                        tracing::info!("{reason}: training stops after this step");
+                    }
+                    if outcome == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
                         return Ok(Next::Interrupted);
                     }
                     (self.stopping, until) = (true, Some(since + self.job.cluster.patience));
@@ -200,7 +216,10 @@ impl Trainer {
             let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Next::Dry) };
             self.next_seq = fetched.seq + 1;
             if fetched.prepared.batch.size > 0 {
-                return Ok(Next::Batch(Box::new(fetched)));
+                return match self.prove_lease().await {
+                    Ok(()) => Ok(Next::Batch(Box::new(fetched))),
+                    Err(reason) => interrupted_or(reason).map(|_| Next::Interrupted),
+                };
             }
             self.pass_over(pass, fetched.seq, fetched.prepared.batch);
         }
@@ -237,10 +256,17 @@ impl Trainer {
         let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.advance(&mut prepared.batch);
-        self.pushes.start(Gradients { seq, unique: prepared.unique, values: gradients, share, ends, permit });
+        let step = self.row_step(seq);
+        self.pushes.start(Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit });
         let (labels, bytes) = (&prepared.batch.labels, self.bytes_of_all(prepared.batch.bytes));
         self.tell(Step { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
         Ok(made)
+    }
+
+    /// What rows take for the step of a batch that is about to be pushed. Where workers step together it is the run's own
+    /// count, the same for all of them however late each one came; else the worker's own, which is that of its batches.
+    pub(super) fn row_step(&self, seq: u64) -> u64 {
+        if self.is_apart() { seq } else { self.tracker.steps }
     }
 
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
@@ -268,6 +294,7 @@ impl Trainer {
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
+        self.last_loss = f64::from(step.loss);
         if let Some(long) = self.label_runs.add(step.labels) {
             tracing::warn!("{long}");
         }
@@ -280,7 +307,12 @@ impl Trainer {
         self.metrics.staleness_max.set(i64::from(so_far.max));
         self.metrics.staleness_mean.set(so_far.mean);
         let stages = self.metrics.stage_seconds();
-        self.membership.set_progress(progress(&report, self.cutter.newest(), so_far, &stages));
+        let batch = self.next_seq;
+        // Read inside: a checkpoint that becomes complete meanwhile is told after this, or is in it.
+        self.membership.update_progress(|told| {
+            let progress = progress(&report, self.cutter.newest(), so_far, &stages);
+            *told = control::Progress { batch, ..progress };
+        });
         self.observer.on(&Event::Step(report));
     }
 
@@ -355,8 +387,9 @@ impl Trainer {
         self.completer.flush().await
     }
 
-    pub(super) fn complete(&self, pass: u32, splits: Vec<u64>) {
+    pub(super) fn complete(&mut self, pass: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
+            self.read.extend(&splits);
             let (member, epoch) = (self.splits.member, self.splits.epoch);
             self.completer.complete(CompleteRequest { member, epoch, pass, splits });
         }

@@ -1,7 +1,9 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::try_join_all;
 use prometheus::Registry;
@@ -21,6 +23,7 @@ use zagros_protocol::datapath::Encoding;
 use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
+use super::divergence::Divergence;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::label_runs::LabelRuns;
 use super::meeting::Meetings;
@@ -30,6 +33,7 @@ use super::saved_model::{Trained, place, save};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
+use super::storage::retry_storage;
 use super::stream::StreamPlace;
 use super::telling::Telling;
 use super::tracker::Tracker;
@@ -42,6 +46,9 @@ use crate::event::{Event, Observer, Several};
 use crate::metrics::Metrics;
 use crate::report::{Recorder, RunFolder};
 use crate::summary::{Outcome, Summary};
+
+/// How long a worker has to end by itself once the run is over: what it does then may be all but done.
+const NOTICE: Duration = Duration::from_secs(2);
 
 /// A dense worker and all it needs.
 pub struct Worker {
@@ -115,7 +122,11 @@ impl Worker {
         }
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data.files).await?);
-        let trained = self.train(data, metrics, dense, Arc::clone(&membership)).await;
+        let trained = tokio::select! {
+            biased;
+            trained = self.train(data, metrics, dense, Arc::clone(&membership)) => trained,
+            reason = cut_off(Stop::new(self.shutdown.clone(), membership.subscribe())) => Err(reason),
+        };
         let left = match &trained {
             // The first worker still saves what all have trained, and the run goes on until it says how it ended.
             Ok(_) if self.index > 0 => membership.leave(control::Outcome::Finished, "").await,
@@ -229,21 +240,27 @@ impl Worker {
         };
         // From now on nobody is needed but for what this worker still does alone.
         trainer.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
+        self.leave_behind(&mut trainer, outcome).await
+    }
+
+    /// Model, summary, and only then no checkpoints any more: until all else is durable, they are what the same command
+    /// goes on from (invariant CK-5).
+    async fn leave_behind(&self, trainer: &mut Trainer, outcome: Outcome) -> Result<Summary, WorkerError> {
         // What was measured is kept even where the model cannot be.
         let saved = match trainer.pull_weights().await {
-            Ok(()) => self.save(&trainer, outcome).await,
+            Ok(()) => self.save(trainer, outcome).await,
             Err(lost) => Err(lost),
         };
-        let model = saved.as_ref().ok().cloned().flatten();
-        let summary = summarise(&trainer, outcome, model).await;
+        let summary = summarise(trainer, outcome, &saved).await;
         let written = match &summary {
             Ok(summary) => self.write(summary).await,
             Err(_) => Ok(()),
         };
-        if outcome == Outcome::Finished && saved.is_ok() {
-            trainer.forget_cuts().await;
+        let summary = saved.and(written).and(summary)?;
+        if summary.complete {
+            trainer.delete_checkpoints().await;
         }
-        saved.and(written).and(summary)
+        Ok(summary)
     }
 
     async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
@@ -259,7 +276,8 @@ impl Worker {
         wait_for_placement(&*self.control, patience, &self.shutdown).await?;
         let (member, epoch) = (membership.member(), membership.epoch());
         let config = ClientConfig { writer: member, epoch, wire: wire(&self.job), patience };
-        let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
+        let connect = retry_storage(Arc::clone(&self.connect), patience);
+        let client = EmbeddingClient::new(config, Arc::clone(&self.control), connect);
         let client = client.with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
@@ -295,6 +313,7 @@ impl Worker {
             rendezvous: self.rendezvous.clone(),
             peers: None,
             indices: Vec::new(),
+            group_watch: None,
             begun: false,
             pass: 0,
             broken_off: None,
@@ -316,6 +335,9 @@ impl Worker {
             untrained_rows: 0,
             of_passes: Vec::new(),
             model: ModelChoice::new(&job, checkpoints),
+            divergence: Divergence::default(),
+            last_loss: 0.0,
+            read: BTreeSet::new(),
             job,
             client,
             dense,
@@ -338,7 +360,20 @@ impl Worker {
     }
 }
 
-async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -> Result<Summary, WorkerError> {
+/// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for somebody, who
+/// is gone now.
+async fn cut_off(mut stop: Stop) -> WorkerError {
+    let reason = stop.over().await;
+    tokio::time::sleep(NOTICE).await;
+    reason
+}
+
+/// `saved` says where the model is, or that it could not be saved.
+async fn summarise(
+    trainer: &Trainer,
+    outcome: Outcome,
+    saved: &Result<Option<String>, WorkerError>,
+) -> Result<Summary, WorkerError> {
     let (rows, table_bytes) = describe(trainer).await?;
     let tracker = &trainer.tracker;
     let seconds = tracker.seconds();
@@ -346,6 +381,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -
     let recent = tracker.recent();
     Ok(Summary {
         outcome,
+        complete: outcome == Outcome::Finished && saved.is_ok(),
         steps: tracker.steps_of_all(),
         skipped_steps: tracker.skipped_steps(),
         samples: tracker.samples_of_all(),
@@ -356,7 +392,7 @@ async fn summarise(trainer: &Trainer, outcome: Outcome, model: Option<String>) -
         evaluation,
         validation,
         model_step: trainer.model_age().0,
-        model,
+        model: saved.as_ref().ok().cloned().flatten(),
         choice: trainer.model.message().map(str::to_owned),
         recent,
         passes: trainer.of_passes.clone(),

@@ -14,6 +14,8 @@ use crate::metrics::{Metrics, Stage};
 #[derive(Debug)]
 pub(crate) struct Gradients {
     pub(crate) seq: u64,
+    /// Steps of training before the batch's own.
+    pub(crate) step: u64,
     pub(crate) unique: UniqueIds,
     pub(crate) values: Rows,
     /// What its samples count in the step, by which the values were weighed.
@@ -46,10 +48,10 @@ impl Pushes {
     pub(crate) fn start(&mut self, gradients: Gradients) {
         let (client, metrics) = (Arc::clone(&self.client), self.metrics.clone());
         self.under_way.spawn(async move {
-            let Gradients { seq, unique, values, share, ends, permit } = gradients;
+            let Gradients { seq, step, unique, values, share, ends, permit } = gradients;
             let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
-            let pushed = client.push(Batch { seq, staleness, share }, &unique, &values).await;
+            let pushed = client.push(Batch { seq, step, staleness, share }, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             // Only now may another batch be looked up (invariant DP-4).

@@ -256,7 +256,7 @@ impl DenseModel {
         if let Some(team) = &mut self.team {
             team.draw_for(step);
         }
-        if let Network::TorchScript(module) = &self.network {
+        if let Network::TorchScript(module) = &mut self.network {
             module.draw_for(step);
         }
     }

@@ -2,7 +2,7 @@
 //! weights, which is the same on every worker.
 
 use super::mlp::Dropout;
-use super::{DenseModel, ModelError};
+use super::{DenseModel, ModelError, Network};
 
 /// Told, as a pass goes back, from which weight on all gradients are final, and these gradients. They come sooner or
 /// later, in steps of any size; what is not told of is final when the pass is over.
@@ -86,6 +86,9 @@ impl DenseModel {
             team.drop_by(dropout);
         }
         self.dropout = dropout(0);
+        if let Network::TorchScript(module) = &mut self.network {
+            module.drop_by(seed);
+        }
     }
 }
 

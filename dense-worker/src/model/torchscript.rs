@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 use tch::nn::VarStore;
@@ -21,7 +22,12 @@ pub(super) struct TorchScript {
     /// Switched between training and evaluation with each batch; the network has one thread.
     module: RefCell<Module>,
     seed: u64,
+    /// Of libtorch's generator in the next pass.
+    draws: u64,
 }
+
+/// libtorch has one generator for the process: whoever sets its seed draws before another does.
+static GENERATOR: Mutex<()> = Mutex::new(());
 
 impl TorchScript {
     /// Reads the module and puts its parameters and buffers among the variables. `seed` and step make that of libtorch's
@@ -63,12 +69,17 @@ impl TorchScript {
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
-        Ok((Self { module: RefCell::new(module), seed }, Buffers::of(buffers)))
+        Ok((Self { module: RefCell::new(module), seed, draws: seed }, Buffers::of(buffers)))
+    }
+
+    /// Has other units dropped from now on.
+    pub(super) fn drop_by(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     /// Dropout inside the module draws as it does in this step.
-    pub(super) fn draw_for(&self, step: u64) {
-        tch::manual_seed(self.seed.wrapping_add(step).cast_signed());
+    pub(super) fn draw_for(&mut self, step: u64) {
+        self.draws = self.seed.wrapping_add(step);
     }
 
     /// Gives the next pass copies of the buffers to work on.
@@ -92,7 +103,12 @@ impl TorchScript {
         let mut module = self.module.borrow_mut();
         let failed = |reason: String| ModelError::ScriptFailed { reason: cause(&reason) };
         module.train(training).map_err(failed)?;
+        let generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        if training {
+            tch::manual_seed(self.draws.cast_signed());
+        }
         let logits = module.forward(&[numeric, embeddings]).map_err(failed)?;
+        drop(generator);
         let batch = numeric.size()[0];
         let (shape, kind) = (logits.size(), logits.f_kind()?);
         if (shape != [batch] && shape != [batch, 1]) || kind != Kind::Float {

@@ -6,15 +6,16 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use zagros_job::Job;
+use serde::Deserialize;
+use zagros_job::{Change, Job, Overrides};
 use zagros_store::Folder;
 
 use super::files::{file_error, seconds_since_epoch, to_json, write};
 use crate::error::WorkerError;
-use crate::summary::Summary;
+use crate::summary::{Outcome, Summary};
 
-/// How many runs of one name may start in one second.
-const SAME_SECOND: u32 = 1000;
+/// How many runs of one name may start at once.
+const AT_ONCE: u32 = 1000;
 
 /// The right to train in a folder, until it is dropped or the process ends.
 #[derive(Debug)]
@@ -34,22 +35,48 @@ impl RunFolder {
     /// # Errors
     /// When the folder or the file cannot be written.
     pub fn create(job: &Job) -> Result<Self, WorkerError> {
+        Self::create_after(job, &[])
+    }
+
+    /// As [`Self::create`], after all runs of this job's name here and `elsewhere`, as [`Self::of_job`] has them. The order
+    /// of names is the order of starts, whatever the clock says: where it was set back, the newest run's time is taken
+    /// again, with the next number.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_after(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
+        Self::create_at(job, elsewhere, seconds_since_epoch())
+    }
+
+    fn create_at(job: &Job, elsewhere: &[String], seconds: f64) -> Result<Self, WorkerError> {
         let parent = &job.output.folder;
         fs::create_dir_all(parent).map_err(|source| file_error("create", parent, source))?;
-        let base = format!("{}-{}", file_name(&job.name), utc_stamp(seconds_since_epoch()));
-        let mut path = parent.join(&base);
-        for attempt in 2..=SAME_SECOND {
+        let now = (utc_stamp(seconds), 1);
+        let newest = Self::of_job(job, elsewhere)?.pop().and_then(|run| run.stamp(job));
+        let (time, mut number) = match newest {
+            Some((time, number)) if (&time, number) >= (&now.0, now.1) => (time, number.saturating_add(1)),
+            _ => now,
+        };
+        let base = format!("{}-{time}", file_name(&job.name));
+        let last = number.saturating_add(AT_ONCE);
+        loop {
+            let path = parent.join(if number == 1 { base.clone() } else { format!("{base}-{number}") });
             match fs::create_dir(&path) {
-                Ok(()) => break,
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && attempt < SAME_SECOND => {
-                    path = parent.join(format!("{base}-{attempt}"));
+                Ok(()) => {
+                    let folder = Self { path };
+                    folder.write_job(job)?;
+                    return Ok(folder);
                 }
+                // Another process has taken it since.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < last => number += 1,
                 Err(source) => return Err(file_error("create", &path, source)),
             }
         }
-        let folder = Self { path };
-        folder.write_job(job)?;
-        Ok(folder)
+    }
+
+    /// What orders it among the runs of a job.
+    fn stamp(&self, job: &Job) -> Option<(String, u32)> {
+        stamp(self.name().strip_prefix(&format!("{}-", file_name(&job.name)))?)
     }
 
     /// The folders of all runs of this job's name, in the order that they were started in; and of those among
@@ -132,6 +159,27 @@ impl RunFolder {
     #[must_use]
     pub fn summary_file(&self) -> PathBuf {
         self.path.join("summary.json")
+    }
+
+    /// Whether its summary says that the run is over, with everything written that it was to write. A summary of an
+    /// earlier release says so by its outcome.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        #[derive(Deserialize)]
+        struct End {
+            outcome: Outcome,
+            complete: Option<bool>,
+        }
+        let text = fs::read(self.summary_file()).ok();
+        let end: Option<End> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == Outcome::Finished))
+    }
+
+    /// Whether its job says otherwise what is learned than this one; a job that cannot be read does.
+    #[must_use]
+    pub fn learned_otherwise(&self, job: &Job) -> bool {
+        let earlier = Job::load(&self.job_file(), &Overrides::none());
+        earlier.map_or(true, |earlier| job.changes_since(&earlier).iter().any(Change::is_learning))
     }
 
     /// TensorBoard's folder.
@@ -267,6 +315,24 @@ mod tests {
         let elsewhere = ["ads-20260101-000000", runs[1], "other-20260101-000000"].map(str::to_owned);
         let found: Vec<String> = RunFolder::of_job(&job, &elsewhere).unwrap().iter().map(RunFolder::name).collect();
         assert_eq!(found, [runs[3], "ads-20260101-000000", runs[1], runs[2], runs[0]]);
+    }
+
+    /// What is resumed is the newest by this order.
+    #[test]
+    fn a_run_comes_after_all_others_though_the_clock_was_set_back() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        (job.name, job.output.folder) = ("ads".to_owned(), parent.path().join("runs"));
+        let start = |elsewhere: &[String], seconds| RunFolder::create_at(&job, elsewhere, seconds).unwrap().name();
+        let hour = 3600.0;
+        let times = [10.0 * hour, 10.0 * hour, 9.0 * hour, 8.0 * hour, 10.0 * hour + 1.0];
+        let names = times.map(|seconds| start(&[], seconds));
+        let expected = ["-100000", "-100000-2", "-100000-3", "-100000-4", "-100001"];
+        assert_eq!(names, expected.map(|time| format!("ads-19700101{time}")));
+        let found = RunFolder::of_job(&job, &[]).unwrap();
+        assert_eq!(found.iter().map(RunFolder::name).collect::<Vec<_>>(), names);
+        // Another machine's clock is ahead.
+        assert_eq!(start(&["ads-19700102-000000-7".to_owned()], 11.0 * hour), "ads-19700102-000000-8");
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub(crate) struct FakeControl {
     pub(crate) completed: Mutex<Vec<u64>>,
     /// What heartbeats answer: stop, for this reason.
     pub(crate) stop: Mutex<Option<String>>,
+    /// What heartbeats answer: the run is drained, for this reason.
+    pub(crate) draining: Mutex<Option<String>>,
+    /// Answer to heartbeats, while there is one.
+    pub(crate) refuse_heartbeat: Mutex<Option<Refusal>>,
     /// How workers left.
     pub(crate) left: Mutex<Vec<LeaveRequest>>,
 }
@@ -39,16 +43,21 @@ impl ControlPlane for FakeControl {
     }
 
     fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
-        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1, over: false }))
+        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1, over: false, run: 1 }))
     }
 
     fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+        if let Some(refusal) = &*self.refuse_heartbeat.lock().unwrap() {
+            return answer(Err(refusal.clone()));
+        }
         let reason = self.stop.lock().unwrap().clone();
+        let draining = self.draining.lock().unwrap().clone().unwrap_or_default();
         let stop = reason.is_some();
         answer(Ok(HeartbeatResponse {
             generation: 1,
             stop,
             reason: reason.unwrap_or_default(),
+            draining,
             ..HeartbeatResponse::default()
         }))
     }
@@ -60,8 +69,8 @@ impl ControlPlane for FakeControl {
 
     fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
         let owners = BucketMap::even(Generation(1), 16, 1).pack_owners().into();
-        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), incarnation: 1, alive: true };
-        answer(Ok(PlacementResponse { generation: 1, owners, servers: vec![server], waiting_for: String::new() }))
+        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), incarnation: 1, alive: true, run: 1 };
+        answer(Ok(PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }))
     }
 
     fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {

@@ -1,5 +1,7 @@
 //! An embedding server whose rows are constants, and which can be slow or broken.
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use zagros_embedding_client::Shard;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
+    DescribeRequest, DescribeResponse, FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, TableStatus,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{Bags, encode_values};
@@ -28,6 +30,10 @@ pub(crate) struct FakeShard {
     first_bad_push: Option<u64>,
     hangs: bool,
     cannot_save: bool,
+    /// What the next calls of its storage are refused with.
+    refusals: Mutex<VecDeque<Refusal>>,
+    /// Position among the servers.
+    index: u32,
 }
 
 impl FakeShard {
@@ -48,8 +54,22 @@ impl FakeShard {
         Self { hangs: true, ..self }
     }
 
+    pub(crate) fn at(self, index: u32) -> Self {
+        Self { index, ..self }
+    }
+
     pub(crate) fn failing_to_save(self) -> Self {
         Self { cannot_save: true, ..self }
+    }
+
+    /// The next calls to describe, save or load are refused with these, one after the other.
+    pub(crate) fn refusing_storage(self, refusals: impl IntoIterator<Item = Refusal>) -> Self {
+        Self { refusals: Mutex::new(refusals.into_iter().collect()), ..self }
+    }
+
+    fn storage<T: Send + 'static>(&self, answer: Result<T, Refusal>) -> BoxFuture<'static, Result<T, Refusal>> {
+        let refusal = self.refusals.lock().unwrap().pop_front();
+        ready(refusal.map_or(answer, Err)).boxed()
     }
 
     pub(crate) fn pushes(&self) -> u64 {
@@ -106,16 +126,17 @@ impl Shard for FakeShard {
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let table = TableStatus { name: "t0".to_owned(), rows: 1, bytes: 64 };
-        ready(Ok(DescribeResponse { tables: vec![table] })).boxed()
+        self.storage(Ok(DescribeResponse { tables: vec![table] }))
     }
 
     fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let saved = SaveResponse { files: vec!["rows.zrows".to_owned()], rows: 1, ..SaveResponse::default() };
+        let file = FileDigest { name: format!("rows-{}.zrows", self.index), ..FileDigest::default() };
+        let saved = SaveResponse { files: vec![file], rows: 1, ..SaveResponse::default() };
         let disk_full = Refusal::new(RefusalKind::Internal, "disk full");
-        ready(if self.cannot_save { Err(disk_full) } else { Ok(saved) }).boxed()
+        self.storage(if self.cannot_save { Err(disk_full) } else { Ok(saved) })
     }
 
     fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        ready(Ok(LoadResponse { rows: 1 })).boxed()
+        self.storage(Ok(LoadResponse { rows: 1 }))
     }
 }

@@ -2,8 +2,10 @@
 
 mod apart;
 mod apart_resume;
+mod books;
 mod counting;
 mod elastic;
+mod ending;
 mod pooling;
 mod rejoin;
 mod resume;
@@ -24,7 +26,7 @@ use watched::Watched;
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, ResumePoint, RunFolder, Several, Silent,
+    Earlier, Evaluate, Evaluation, Event, ExitClass, Input, Observer, Outcome, ResumePoint, RunFolder, Several, Silent,
     StepReport, Summary, Worker, WorkerError,
 };
 use zagros_embedding_client::{Connect, Shard};

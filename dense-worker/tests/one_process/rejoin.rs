@@ -106,7 +106,8 @@ impl Run {
             .collect();
         let lost = &mut workers[victim as usize];
         killer.victim.set(lost.abort_handle()).expect("set once");
-        assert!(within(lost).await.is_err(), "the worker ended before it was lost");
+        let ended = within(lost).await.map(|ended| ended.map(|summary| summary.steps));
+        assert!(ended.is_err(), "the worker ended before it was lost: {ended:?}");
         workers[victim as usize] = self.start(victim, Vec::new());
         let mut summaries = Vec::new();
         for worker in &mut workers {
@@ -175,6 +176,27 @@ async fn a_lost_worker_comes_back_and_no_row_is_left_out() {
         let scored = evaluate(&run.folder, &[], None).await.unwrap();
         assert!((scored.auc.unwrap() - auc(&summaries[0])).abs() < 1e-5, "the saved model is another one");
     }
+}
+
+/// Invariant DP-6: learning rate, rounding and age of rows go by the run's step, not by how long a worker has been in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_takes_the_place_of_a_lost_one_pushes_at_the_step_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = Run::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000"])).await;
+    let (summaries, _, _) = run.with_loss_of(1, 30).await;
+    let pushes = run.tally.pushes();
+    let of = |epoch: u32| pushes.iter().filter(move |push| push.epoch == epoch);
+    let first = of(2).next().expect("the second process pushes");
+    println!("the second process begins at batch {} and step {}", first.seq, first.step);
+    // The step after which the other ended, and those that were made until that was noticed.
+    assert!(first.step >= 30 && first.seq >= 30, "{first:?}");
+    // Each step of the run has pushes, at most one of each worker to each server.
+    let all: BTreeMap<u64, u32> = pushes.iter().fold(BTreeMap::new(), |mut all, push| {
+        *all.entry(push.step).or_default() += 1;
+        all
+    });
+    assert_eq!(all.len() as u64, summaries[0].steps);
+    assert!(all.values().all(|parts| *parts <= 4), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

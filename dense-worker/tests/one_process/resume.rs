@@ -182,12 +182,14 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     assert_eq!(first.losses, whole.losses[..first.losses.len()]);
     let point = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
-    let found = ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().expect("the last run");
+    let last_run = || ResumePoint::of_last_run(&with(folder.path(), &cuts), false).unwrap();
+    let Earlier::GoOn(found) = last_run() else { panic!("the last run is not found") };
     assert_eq!(found.point.folder().path(), point.folder().path());
     let second = run(with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
     assert_eq!(second.losses, whole.losses[point.step() as usize..]);
     same_end(&whole, &second);
-    assert!(ResumePoint::of_last_run(&with(folder.path(), &cuts)).unwrap().is_none(), "the last run is over");
+    drop(found);
+    assert!(matches!(last_run(), Earlier::Nothing), "the last run is over");
 }
 
 #[tokio::test(flavor = "multi_thread")]

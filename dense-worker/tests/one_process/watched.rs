@@ -18,6 +18,9 @@ pub(crate) trait Watch: Send + Sync {
     fn pushes(&self, _request: &PushRequest) {}
     /// A push of these ids is acknowledged.
     fn pushed(&self, _ids: &[u8]) {}
+    fn refuses_to_describe(&self) -> Option<Refusal> {
+        None
+    }
 }
 
 pub(crate) struct Watched<W> {
@@ -58,7 +61,10 @@ impl<W: Watch> Shard for Watched<W> {
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        self.shard.describe(request)
+        match self.watch.refuses_to_describe() {
+            Some(refusal) => std::future::ready(Err(refusal)).boxed(),
+            None => self.shard.describe(request),
+        }
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {

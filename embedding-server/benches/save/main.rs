@@ -19,7 +19,7 @@ use fingerprint::fingerprint;
 use servers::{Servers, WIDTH};
 use tokio::runtime::Runtime;
 use traffic::{Pushes, Traffic};
-use zagros_protocol::control::SaveResponse;
+use zagros_protocol::control::{FileDigest, SaveResponse};
 
 /// What the command line asks for.
 struct Plan {
@@ -37,7 +37,7 @@ fn main() {
     println!("{} rows of dim 16 with Adagrad, {} bytes each", plan.rows, 8 + 4 * WIDTH);
     let saved = save_under_traffic(&plan, &server, folder.path());
     drop(server);
-    let rows = fingerprint(folder.path(), &saved.files);
+    let rows = fingerprint(folder.path(), &names(&saved.files));
     for servers in [1, 2, 5] {
         load(&runtime, servers, folder.path(), &saved, rows);
     }
@@ -80,8 +80,8 @@ fn load(runtime: &Runtime, count: u32, folder: &Path, saved: &SaveResponse, rows
     let seconds = start.elapsed().as_secs_f64();
     assert_eq!(loaded, saved.rows, "{count} server(s) took another number of rows");
     let again = tempfile::tempdir().expect("a folder for the save");
-    let files: Vec<String> = servers.save(again.path()).into_iter().flat_map(|saved| saved.files).collect();
-    assert_eq!(fingerprint(again.path(), &files), rows, "rows differ on {count} server(s)");
+    let files: Vec<FileDigest> = servers.save(again.path()).into_iter().flat_map(|saved| saved.files).collect();
+    assert_eq!(fingerprint(again.path(), &names(&files)), rows, "rows differ on {count} server(s)");
     println!("load     {count} server(s) one after another {seconds:.2} s, rows identical");
 }
 
@@ -97,4 +97,8 @@ fn plan(mut arguments: impl Iterator<Item = String>) -> Plan {
         }
     }
     plan
+}
+
+fn names(files: &[FileDigest]) -> Vec<String> {
+    files.iter().map(|file| file.name.clone()).collect()
 }

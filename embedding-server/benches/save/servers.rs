@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Job, Overrides};
-use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse};
+use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest, SaveResponse};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::encode_ids;
 use zagros_protocol::{BucketMap, Generation, Segment, Segments, ServerIndex, TableId};
@@ -64,7 +64,7 @@ impl<'a> Servers<'a> {
     }
 
     /// Loads everywhere; answers how many rows in all.
-    pub(crate) fn load(&self, folder: &Path, files: &[String]) -> u64 {
+    pub(crate) fn load(&self, folder: &Path, files: &[FileDigest]) -> u64 {
         let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace: false };
         let load = |shard: &LocalShard| self.runtime.block_on(shard.load(request.clone())).expect("a load").rows;
         self.shards.iter().map(load).sum()

@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::HeaderMap;
 use http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::unary::{self, Outgoing};
-use zagros_plumbing::grpc::{self, BadAddress};
-use zagros_protocol::Refusal;
+use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::payloads::{LOOKUP, PUSH};
+use zagros_protocol::run::stamp_server;
+use zagros_protocol::{Refusal, RunId};
 
 use crate::Shard;
 
@@ -30,12 +32,14 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub struct GrpcShard {
     name: String,
     call_timeout: Duration,
+    /// Of every request: the run (invariant MB-2), and the process that is meant.
+    headers: HeaderMap,
     embedding: Channel,
     storage: StorageClient<Channel>,
 }
 
 impl GrpcShard {
-    /// Prepares calls to the server at `entry.address`. A lookup or push ends after `call_timeout`, a save or load
+    /// Prepares calls to the server at `entry.address`, as a member of the run that it belongs to. A lookup or push ends after `call_timeout`, a save or load
     /// after an hour. Connections are made by the first call and made again when they break.
     ///
     /// # Errors
@@ -46,7 +50,18 @@ impl GrpcShard {
         // Two connections, so that a long save does not share the data path's flow-control window.
         let embedding = grpc::channel(&entry.address).map_err(bad)?;
         let storage = grpc::channel(&entry.address).map_err(bad)?;
-        Ok(Arc::new(Self { name, call_timeout, embedding, storage: StorageClient::new(storage) }))
+        let storage = StorageClient::new(storage);
+        let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
+        let mut headers = HeaderMap::new();
+        RunId(entry.run).stamp(&mut headers);
+        stamp_server(entry.incarnation, &mut headers);
+        Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().as_mut().extend(self.headers.clone());
+        request
     }
 
     fn bounded<'a, T: 'a>(
@@ -69,35 +84,35 @@ impl Shard for GrpcShard {
 
     fn lookup(&self, mut request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         // A clone shares the connection; calls want `&mut self`.
-        let mut channel = self.embedding.clone();
+        let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
         let payloads = request.take_payloads();
         let message = Outgoing::new(request, payloads);
         self.bounded(self.call_timeout, async move {
-            unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), message).await
+            unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
         })
     }
 
     fn push(&self, mut request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let mut channel = self.embedding.clone();
+        let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
         let payloads = request.take_payloads();
         let message = Outgoing::new(request, payloads);
         self.bounded(self.call_timeout, async move {
-            unary::call(&mut channel, PathAndQuery::from_static(PUSH), message).await
+            unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
         })
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        let mut client = self.storage.clone();
+        let (mut client, request) = (self.storage.clone(), self.request(request));
         self.bounded(self.call_timeout, async move { client.describe(request).await.map(Response::into_inner) })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let mut client = self.storage.clone();
+        let (mut client, request) = (self.storage.clone(), self.request(request));
         self.bounded(STORAGE_TIMEOUT, async move { client.save(request).await.map(Response::into_inner) })
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let mut client = self.storage.clone();
+        let (mut client, request) = (self.storage.clone(), self.request(request));
         self.bounded(STORAGE_TIMEOUT, async move { client.load(request).await.map(Response::into_inner) })
     }
 }
@@ -105,7 +120,6 @@ impl Shard for GrpcShard {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use tonic::Request;
     use tonic::transport::server::TcpIncoming;
     use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::embedding_server::{Embedding, EmbeddingServer};
@@ -133,7 +147,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
-        let entry = ServerEntry { index: 3, address, incarnation: 1, alive: true };
+        let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, Duration::from_secs(30)).unwrap();
         // From nothing to most of what a generated server reads.
         for ids in [0, 8, 80_000, 2_000_000] {
@@ -150,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_is_gone_may_come_back() {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let entry = ServerEntry { index: 3, address: address.clone(), incarnation: 1, alive: true };
+        let entry = ServerEntry { index: 3, address: address.clone(), ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, Duration::from_secs(5)).unwrap();
         assert_eq!(shard.name(), format!("embedding server 3 ({address})"));
         let refusal = shard.describe(DescribeRequest {}).await.unwrap_err();
@@ -162,7 +176,7 @@ mod tests {
         // Accepts connections into its backlog and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let entry = ServerEntry { index: 3, address, incarnation: 1, alive: true };
+        let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let within = Duration::from_millis(50);
         let shard = GrpcShard::connect(&entry, within).unwrap();
         let refusal = shard.lookup(LookupRequest::default()).await.unwrap_err();

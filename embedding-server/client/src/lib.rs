@@ -7,6 +7,7 @@ mod grpc_shard;
 mod metrics;
 mod placement;
 pub mod shard;
+mod storage;
 #[cfg(test)]
 mod testing;
 

@@ -112,7 +112,7 @@ mod tests {
     use crate::testing::FakeShard;
 
     fn entry(index: u32, address: &str, incarnation: u64) -> ServerEntry {
-        ServerEntry { index, address: address.to_owned(), incarnation, alive: true }
+        ServerEntry { index, address: address.to_owned(), incarnation, alive: true, run: 1 }
     }
 
     fn response(generation: u64, servers: Vec<ServerEntry>) -> PlacementResponse {

@@ -256,12 +256,12 @@ impl Cluster {
     /// Lets the coordinator tell this generation, with entries as `change` makes them.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
-        let entry = |index| ServerEntry { index, address: "fake".to_owned(), incarnation: 100, alive: true };
+        let entry = |index| ServerEntry { index, address: "fake".to_owned(), incarnation: 100, alive: true, run: 1 };
         let placement = PlacementResponse {
             generation,
             owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),
             servers: (0..servers).map(|index| change(entry(index))).collect(),
-            waiting_for: String::new(),
+            ..PlacementResponse::default()
         };
         *self.control.placement.lock().unwrap() = Ok(placement);
     }

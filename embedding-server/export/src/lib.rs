@@ -81,7 +81,7 @@ pub fn export(
         Err(ExportError::Write(error)) => Err(error),
         done => Ok(done),
     });
-    written.map_err(ExportError::Write)?
+    written.map_err(durable::naming(path)).map_err(ExportError::Write)?
 }
 
 #[cfg(test)]

@@ -30,6 +30,6 @@ pub use norms::{Bin, Norms};
 pub use reader::Reader;
 pub use row::{Part, decode, parts};
 pub use saved::{Input, SavedFile};
-pub use verify::{Checked, file_crc, verify};
+pub use verify::{Checked, verify};
 pub use writer::{Writer, Written};
 pub use zagros_table::Rows;

@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{header, rows_of, written};
-    use crate::{file_crc, verify};
+    use crate::verify;
 
     #[test]
     fn a_file_is_read_again_and_again_wherever_it_lies() {
@@ -95,7 +95,6 @@ mod tests {
             SavedFile::new("s3://a/b.zrows", move || Ok((Cursor::new(content.clone()), content.len() as u64)));
         let here = SavedFile::disk(&path);
         assert_eq!(verify(&elsewhere, |_| ()).unwrap(), verify(&here, |_| ()).unwrap());
-        assert_eq!(file_crc(&elsewhere).unwrap(), file_crc(&here).unwrap());
         assert_eq!(elsewhere.input().unwrap().1, bytes.len() as u64);
     }
 

@@ -1,8 +1,11 @@
-//! Reads every byte of a file and checks every checksum.
+//! Reads every byte of a file, checks every checksum, and computes the hash of the whole.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{SavedFile, SnapshotError};
+use sha2::{Digest, Sha256};
+
+use crate::{Clock, Content, Input, Reader, SavedFile, SnapshotError};
 
 /// A file that is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,10 @@ pub struct Checked {
     pub bytes: u64,
     /// Version of its format.
     pub version: u32,
+    /// SHA-256 of the file, that of [`crate::Written`]: whether it is the one that was saved.
+    pub sha256: [u8; 32],
+    /// The time that marks are told by; none in files of version 1.
+    pub clock: Clock,
 }
 
 /// Checks a whole file; `passed` is told the bytes that each block took.
@@ -22,31 +29,39 @@ pub struct Checked {
 /// # Errors
 /// The first thing that is wrong.
 pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, SnapshotError> {
-    let mut reader = file.open()?;
-    let mut before = 0;
-    while reader.next(|_| true)?.is_some() {
+    let (input, bytes) = file.input()?;
+    let sha256 = Arc::new(Mutex::new(Sha256::new()));
+    let mut reader = Reader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
+    let (mut before, mut clock) = (0, Clock::default());
+    while let Some(block) = reader.next(|_| true)? {
+        if let Content::Clock(told) = block.content {
+            clock = told;
+        }
         passed(reader.position() - before);
         before = reader.position();
     }
     passed(reader.position() - before);
-    Ok(Checked { blocks: reader.blocks(), rows: reader.rows(), bytes: reader.position(), version: reader.version() })
+    let sha256 = sha256.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize().into();
+    let (blocks, rows, bytes, version) = (reader.blocks(), reader.rows(), reader.position(), reader.version());
+    Ok(Checked { blocks, rows, bytes, version, sha256, clock })
 }
 
-/// CRC-32 (IEEE) of a whole file, whatever it holds: that of [`crate::Written`].
-///
-/// # Errors
-/// When it cannot be read.
-pub fn file_crc(file: &SavedFile) -> Result<u32, SnapshotError> {
-    let read = |source| SnapshotError::Read { path: file.path().to_owned(), source };
-    let mut content = BufReader::with_capacity(1 << 20, file.input()?.0);
-    let mut crc = crc32fast::Hasher::new();
-    loop {
-        let bytes = content.fill_buf().map_err(read)?;
-        if bytes.is_empty() {
-            return Ok(crc.finalize());
-        }
-        crc.update(bytes);
-        let passed = bytes.len();
-        content.consume(passed);
+/// A file that is read from its start to its end, and hashed on the way.
+struct Hashed<I> {
+    input: I,
+    sha256: Arc<Mutex<Sha256>>,
+}
+
+impl<I: Input> Read for Hashed<I> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(to)?;
+        self.sha256.lock().unwrap_or_else(PoisonError::into_inner).update(&to[..read]);
+        Ok(read)
+    }
+}
+
+impl<I> Seek for Hashed<I> {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(io::Error::new(ErrorKind::Unsupported, "a file that is hashed is read in order"))
     }
 }

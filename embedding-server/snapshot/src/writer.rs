@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use sha2::{Digest, Sha256};
 use zagros_table::Rows;
 
 use crate::block::Clock;
@@ -25,8 +26,9 @@ pub struct Written {
     pub rows: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// CRC-32 (IEEE) of the file.
-    pub crc: u32,
+    /// SHA-256 of the file. Its CRC-32 would say nothing: each part ends in its own, and that of a text with its CRC depends
+    /// on the length alone.
+    pub sha256: [u8; 32],
 }
 
 impl<W: Write> Writer<W> {
@@ -35,7 +37,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of `to`.
     pub fn start(to: W, header: Header) -> io::Result<Self> {
-        let mut to = Summed { to, bytes: 0, crc: crc32fast::Hasher::new() };
+        let mut to = Summed { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
         let preamble = [&MAGIC[..], &VERSION.to_le_bytes(), &length.to_le_bytes()].concat();
@@ -110,7 +112,7 @@ impl<W: Write> Writer<W> {
     /// Those of `to`.
     pub fn finish(mut self) -> io::Result<Written> {
         self.numbers(Kind::End, [self.blocks, self.rows])?;
-        Ok(Written { rows: self.rows, bytes: self.to.bytes, crc: self.to.crc.finalize() })
+        Ok(Written { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
     }
 
     fn table(&self, table: u32) -> io::Result<&TableHeader> {
@@ -166,20 +168,20 @@ fn put_words(payload: &mut Vec<u8>, words: &[u32]) {
 struct Summed<W> {
     to: W,
     bytes: u64,
-    crc: crc32fast::Hasher,
+    sha256: Sha256,
 }
 
 impl<W: Write> Summed<W> {
     fn write_with_crc(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        let mut part_crc = crc32fast::Hasher::new();
-        parts.iter().for_each(|part| part_crc.update(part));
-        let crc = part_crc.clone().finalize().to_le_bytes();
-        parts.iter().try_for_each(|part| self.to.write_all(part))?;
-        self.to.write_all(&crc)?;
-        // The part's own CRC serves for the file's: bytes are summed once.
-        self.crc.combine(&part_crc);
-        self.crc.update(&crc);
-        self.bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>() + crc.len() as u64;
-        Ok(())
+        let mut crc = crc32fast::Hasher::new();
+        parts.iter().for_each(|part| crc.update(part));
+        parts.iter().try_for_each(|part| self.write(part))?;
+        self.write(&crc.finalize().to_le_bytes())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sha256.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.to.write_all(bytes)
     }
 }

@@ -1,5 +1,9 @@
 //! Does what the coordinator says, until it says stop: fetch the placement, tell the load.
+//!
+//! A server that is asked to end does not end at once: workers need it for their last checkpoint. It tells the
+//! coordinator, which drains the run, and serves on until the coordinator says that the run is over.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +12,7 @@ use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
 use zagros_plumbing::metrics::Space;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::{Disk, PlacementRequest};
+use zagros_protocol::control::{Disk, PlacementRequest, Writer};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::EmbeddingService;
@@ -16,11 +20,14 @@ use crate::metrics::Recent;
 
 /// How often the load is told and a placement that could not be fetched is asked for again.
 const PERIOD: Duration = Duration::from_secs(1);
+/// How long a server that was asked to end waits for the end of the run at most: as long as one save may take. Without a
+/// coordinator that says so, an idle server waits no longer than two periods.
+const DRAIN: Duration = Duration::from_secs(3600);
 
 /// Why a server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Shutdown was requested in this process.
+    /// Shutdown was requested in this process, and nobody is known to need it.
     Asked,
     /// The coordinator said that the run is over.
     Told(String),
@@ -34,6 +41,20 @@ pub(crate) enum Ended {
         idle: Duration,
     },
 }
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("asked to stop"),
+            Self::Told(reason) => f.write_str(reason),
+            Self::Fenced(reason) => write!(f, "no longer counted in: {reason}"),
+            Self::Abandoned { silence, idle } => write!(f, "{silence}, and no request for {idle:.0?}"),
+        }
+    }
+}
+
+/// What the coordinator said last: the map, and who may push.
+type Told = (BucketMap, Vec<Writer>);
 
 /// Since when nobody has asked for anything.
 struct Idle {
@@ -72,24 +93,46 @@ pub(crate) async fn follow(
     let mut serving = Generation::NONE;
     let mut idle = Idle::new();
     let mut recent = Recent::default();
+    let mut asked: Option<Deadline> = None;
     loop {
+        let mut asks = false;
         tokio::select! {
             // The heartbeats ended without a word only when they were aborted; the timer goes on.
             Ok(()) = view.changed() => {}
             _ = ticks.tick() => tell(service, membership, &mut recent),
-            () = shutdown.requested() => return Ended::Asked,
+            () = shutdown.requested(), if asked.is_none() => {
+                asked = Some(Deadline::after(DRAIN));
+                membership.set_leaving();
+                info!(server = service.index().0, "asked to end; serving until the workers have saved and left");
+            }
+            () = service.writers.unknown() => asks = true,
         }
         let now = view.borrow_and_update().clone();
-        if let Some(ended) = ended(&now, idle.look(service), patience) {
+        let idle = idle.look(service);
+        if let Some(ended) = ended(&now, idle, patience) {
             return ended;
         }
-        if now.generation != serving.0 {
+        if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
+            return Ended::Asked;
+        }
+        service.writers.reached(membership.newest_batch());
+        if asks || now.generation != serving.0 {
             tokio::select! {
                 fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),
-                () = shutdown.requested() => return Ended::Asked,
+                () = shutdown.requested(), if asked.is_none() => {}
             }
         }
     }
+}
+
+/// Whether a server that was asked to end need not wait for the end of the run: the coordinator, which would tell it, is
+/// away, and so are the workers; or it has waited long enough.
+fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
+    if deadline.is_past() {
+        warn!(waited = ?deadline.waited(), "asked to end, and the workers have not left in time: ending without them");
+        return true;
+    }
+    view.lost.is_some() && idle > PERIOD * 2
 }
 
 fn tell(service: &EmbeddingService, membership: &Membership, recent: &mut Recent) {
@@ -107,7 +150,7 @@ fn ended(view: &MemberView, idle: Duration, patience: Duration) -> Option<Ended>
 }
 
 /// The map as the coordinator has it now; `None` while there is none.
-async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<BucketMap>, String> {
+async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<Told>, String> {
     let asked = Deadline::after(patience).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     let placement = answer.map_err(|refusal| refusal.to_string())?;
@@ -115,16 +158,19 @@ async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<
         return Ok(None);
     }
     let map = BucketMap::unpack(Generation(placement.generation), &placement.owners);
-    map.map(Some).map_err(|error| error.to_string())
+    map.map(|map| Some((map, placement.writers))).map_err(|error| error.to_string())
 }
 
-/// Serves the map that was fetched; answers the generation that is served now.
-fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option<BucketMap>, String>) -> Generation {
+/// Serves the map that was fetched, and the writers; answers the generation that is served now.
+fn adopt(service: &EmbeddingService, serving: Generation, fetched: Result<Option<Told>, String>) -> Generation {
     match fetched {
-        Ok(Some(map)) => {
+        Ok(Some((map, writers))) => {
             let generation = map.generation();
-            info!(%generation, buckets = map.buckets(), "placement adopted");
-            service.set_placement(Arc::new(map));
+            service.writers.set(&writers);
+            if generation != serving {
+                info!(%generation, buckets = map.buckets(), "placement adopted");
+                service.set_placement(Arc::new(map));
+            }
             generation
         }
         Ok(None) => serving,
@@ -164,6 +210,17 @@ mod tests {
         assert_eq!(saving, Duration::ZERO);
         wait(5).await;
         assert_eq!(idle.look(&service), Duration::from_secs(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_asked_to_end_waits_for_the_run_unless_nobody_could_tell_it() {
+        let deadline = Deadline::after(DRAIN);
+        let draining = MemberView { draining: Some("as the test wants".to_owned()), ..MemberView::default() };
+        assert!(!is_drained(&draining, PATIENCE * 2, deadline));
+        let lost = MemberView { lost: Some("silent".to_owned()), ..draining.clone() };
+        assert!(!is_drained(&lost, PERIOD, deadline) && is_drained(&lost, PERIOD * 3, deadline));
+        tokio::time::sleep(DRAIN).await;
+        assert!(is_drained(&draining, Duration::ZERO, deadline));
     }
 
     #[test]

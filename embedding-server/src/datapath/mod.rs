@@ -9,8 +9,10 @@ mod placement;
 mod push;
 mod request;
 mod window;
+mod writers;
 
 pub(crate) use lookup::lookup;
 pub(crate) use placement::Owned;
 pub(crate) use push::push;
 pub(crate) use window::Windows;
+pub(crate) use writers::Writers;

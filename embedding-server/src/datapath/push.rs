@@ -13,7 +13,7 @@ use crate::EmbeddingService;
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
-    let step = Step { number: request.seq, share: share(request)? };
+    let step = Step { number: request.step, share: share(request)? };
     let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
@@ -21,9 +21,10 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
     let gradients = Values::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
+    let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
+    service.writers.admit(push, request.step)?;
     // The push and the memory of it are in a snapshot both, or neither.
     let entry = service.tables.enter();
-    let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
     let ticket = match service.windows.begin(push)? {
         Begun::First(ticket) => ticket,
         Begun::Duplicate => {
@@ -31,7 +32,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
             return Ok(PushResponse { duplicate: true });
         }
     };
-    service.tables.tick(request.seq, 0);
+    service.tables.tick(request.step, 0);
     let gradients = rows.spread(gradients, count, &service.buffers);
     // A refusal drops the ticket, which leaves the push as if it had never come.
     let pushed = service.with_scratch(|scratch| entry.push(&parts, &gradients, step, scratch));
@@ -59,13 +60,16 @@ fn share(request: &PushRequest) -> Result<f32, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
-    use zagros_protocol::RefusalKind;
+    use prometheus::Registry;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::encode_values;
+    use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
     use super::*;
-    use crate::testing::{DIM, bags, placed, push_of, read};
+    use crate::testing::{BUCKETS, DIM, bags, placed, push_of, read};
 
     /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
     const ITEM: u32 = 1;
@@ -136,6 +140,22 @@ mod tests {
         assert!(pushed(&service, &PushRequest { epoch: 3, ..push_of(&[], 1, 1.0) }));
         assert_eq!(push(&service, &push_of(&[], 2, 1.0)).unwrap_err().kind, RefusalKind::Fenced);
         assert_eq!(service.held().rows, 0);
+    }
+
+    /// Invariant DP-6: a worker that joined late counts its pushes from 0, and its steps from where the run is.
+    #[test]
+    fn the_learning_rate_is_that_of_the_step_and_not_of_the_number_of_the_push() {
+        let mut job = crate::testing::job(1);
+        job.tables[ITEM as usize].schedule = zagros_job::Schedule::Linear { warmup: 0, decay: 100, floor: 0.0 };
+        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
+        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        let first = read(&service, &[(ITEM, &[5])]);
+        for (seq, step, rate) in [(9, 0, 1.0), (0, 100, 0.0), (1, 50, 0.5)] {
+            let before = read(&service, &[(ITEM, &[5])]);
+            assert!(pushed(&service, &PushRequest { step, ..push_of(&[(ITEM, &[5])], seq, 0.5) }));
+            assert_eq!(read(&service, &[(ITEM, &[5])]), less(&before, 0.5 * rate), "push {seq} at step {step}");
+        }
+        assert_ne!(read(&service, &[(ITEM, &[5])]), first);
     }
 
     #[test]

@@ -1,10 +1,7 @@
 //! Which pushes of a writer were applied: a retry is answered, not applied again (invariant DP-3).
 
 use dashmap::DashMap;
-use zagros_protocol::{Refusal, RefusalKind};
-
-/// Pushes remembered per writer. A writer has at most τ + 1 unacknowledged pushes, which is far less.
-const WINDOW: u64 = 1024;
+use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
 
 /// Identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,8 +159,14 @@ impl Refused {
 }
 
 /// One bit per remembered push.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Bits([u64; (WINDOW / 64) as usize]);
+
+impl Default for Bits {
+    fn default() -> Self {
+        Self([0; (WINDOW / 64) as usize])
+    }
+}
 
 impl Bits {
     fn get(&self, seq: u64) -> bool {
@@ -214,7 +217,7 @@ mod tests {
     proptest! {
         /// Against a set that forgets nothing: a push is new exactly once, and what fell out of the window is refused.
         #[test]
-        fn each_push_is_new_once(steps in prop::collection::vec((0_u64..6000, any::<bool>()), 1..400)) {
+        fn each_push_is_new_once(steps in prop::collection::vec((0_u64..6 * WINDOW, any::<bool>()), 1..400)) {
             let windows = Windows::default();
             let mut applied = HashSet::new();
             let mut newest = 0;
@@ -265,6 +268,23 @@ mod tests {
         let windows = Windows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
         assert_eq!(apply(&windows, Push { writer: 4, ..push(5) }), Ok(true));
+    }
+
+    /// With the largest staleness that a job may have, and every batch but the oldest acknowledged and another begun.
+    #[test]
+    fn the_oldest_push_of_the_largest_staleness_may_be_tried_again() {
+        let job = |staleness: u64| {
+            let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[train]\nstaleness = {staleness}\n");
+            zagros_job::Job::parse(&text, "job.toml".as_ref(), &zagros_job::Overrides::none())
+        };
+        let most = (1..=WINDOW).rev().find(|staleness| job(*staleness).is_ok()).expect("some staleness is allowed");
+        println!("the largest staleness is {most}");
+        let windows = Windows::default();
+        let Begun::First(oldest) = windows.begin(push(0)).unwrap() else { panic!("it is the first") };
+        (1..=most).for_each(|seq| assert_eq!(apply(&windows, push(seq)), Ok(true)));
+        // Its answer was lost, or it failed.
+        drop(oldest);
+        assert_eq!([apply(&windows, push(0)), apply(&windows, push(0))], [Ok(true), Ok(false)]);
     }
 
     #[test]

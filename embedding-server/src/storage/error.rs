@@ -21,6 +21,14 @@ pub(crate) enum StorageError {
     FileName { file: String },
     #[error("{} was saved from another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
+    #[error("a load that replaces all rows names no file, which would only forget them; name the files of the save")]
+    NothingInPlace,
+    #[error(
+        "{} is not the file that was saved: its SHA-256 is {found}, the manifest says {expected}; it is damaged or of \
+         another save, use another one",
+        path.display()
+    )]
+    OtherSave { path: PathBuf, expected: String, found: String },
     #[error("rows are being saved or loaded already; ask again when that is done")]
     Busy,
     #[error(transparent)]
@@ -44,14 +52,28 @@ impl StorageError {
     }
 }
 
+/// Whether that a file cannot be read is the file's own fault, and not the disk's.
+fn is_damage(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::NotADirectory)
+}
+
 impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
+        if let StorageError::Read(SnapshotError::Magic { path, .. }) = &error {
+            // What is in a file that holds no rows is none of the caller's business.
+            let path = path.display();
+            return Self::invalid(format!(
+                "{path} is not a file of rows; they end in .zrows and lie in a model folder"
+            ));
+        }
         let kind = match &error {
             error if error.is_away() => RefusalKind::Unavailable,
-            StorageError::Write(_) | StorageError::Folder(_) => RefusalKind::Internal,
-            StorageError::Read(SnapshotError::Read { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
-                RefusalKind::Internal
-            }
+            StorageError::Folder(error) => match error.fault() {
+                Fault::Machine => RefusalKind::Storage,
+                Fault::Setting | Fault::Missing | Fault::Away => RefusalKind::Invalid,
+            },
+            StorageError::Write(_) => RefusalKind::Storage,
+            StorageError::Read(SnapshotError::Read { source, .. }) if !is_damage(source.kind()) => RefusalKind::Storage,
             StorageError::Busy | StorageError::Cut(_) | StorageError::Clear(_) => RefusalKind::Unavailable,
             StorageError::Table { source, .. } if source.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,

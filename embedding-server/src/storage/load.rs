@@ -7,9 +7,9 @@ use std::time::Duration;
 use tracing::info;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{LoadRequest, LoadResponse};
+use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_snapshot::{Block, BlockHead, Clock, Content, Header, Kind, SavedFile, TableHeader};
-use zagros_store::Folder;
+use zagros_store::{Folder, hexadecimal};
 use zagros_table::{Moment, Rows, Table, TableError};
 
 use super::StorageError;
@@ -23,11 +23,14 @@ const POLL: Duration = Duration::from_millis(20);
 /// Reads what concerns this server twice: once to verify all of it, once to take it. A file that turns out damaged
 /// leaves memory as it was, also where what is there was to be replaced.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
+    if request.replace && request.files.is_empty() {
+        return Err(StorageError::NothingInPlace.into());
+    }
     let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
-    let open = |file: &String| Source::open(service, &placement, saved(&folder, file)?);
-    let mut sources = request.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let open = |(number, file): (usize, &FileDigest)| Source::open(service, &placement, &folder, number, file);
+    let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     sources.iter_mut().try_for_each(Source::verify)?;
     if request.replace {
         service.tables.clear().map_err(StorageError::Clear)?;
@@ -35,6 +38,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     // Before any row is put in, and by the newest of the files: the servers that wrote them heard of the last step at
     // their own times.
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
+    service.writers.reached(steps);
     service.tables.tick(steps, 0);
     let mut rows = 0;
     for source in &sources {
@@ -80,6 +84,8 @@ struct Source<'a> {
     tables: Vec<Target<'a>>,
     /// The file may have sightings of our ids.
     has_ours: bool,
+    /// By what the whole file is known, where this server is to compare that.
+    digest: Option<FileDigest>,
     /// When its rows were saved, by the clock of the server that saved them.
     saved_at: Moment,
 }
@@ -98,7 +104,14 @@ struct Target<'a> {
 
 impl<'a> Source<'a> {
     /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
-    fn open(service: &'a EmbeddingService, placement: &'a Owned, saved: SavedFile) -> Result<Self, StorageError> {
+    fn open(
+        service: &'a EmbeddingService,
+        placement: &'a Owned,
+        folder: &Folder,
+        number: usize,
+        file: &FileDigest,
+    ) -> Result<Self, StorageError> {
+        let saved = saved(folder, &file.name)?;
         let reader = saved.open()?;
         let header = reader.header();
         let target = |saved| Target::of(service, placement, header, saved);
@@ -106,14 +119,23 @@ impl<'a> Source<'a> {
         match tables {
             Ok(tables) => {
                 let has_ours = may_have_ours(header, placement);
-                Ok(Self { service, placement, saved, tables, has_ours, saved_at: Moment::default() })
+                // A header may lie too: of every file one server compares all of it, whatever that says.
+                let compares = has_ours || number % service.servers.max(1) as usize == service.index.0 as usize;
+                let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
+                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: Moment::default() })
             }
             Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
     }
 
-    /// Reads what concerns this server, and keeps the time of the save.
+    /// That all that will be taken is whole, and the file the one that was saved; keeps the time of the save. A file that
+    /// holds something of this server's is read to its end for that; of one that holds nothing a server reads the heads.
     fn verify(&mut self) -> Result<(), StorageError> {
+        if let Some(digest) = &self.digest {
+            let Clock { steps, seconds } = self.compare(digest)?;
+            self.saved_at = Moment { steps, seconds };
+            return Ok(());
+        }
         let mut reader = self.saved.open()?;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
             if let Content::Clock(Clock { steps, seconds }) = block.content {
@@ -121,6 +143,16 @@ impl<'a> Source<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Answers the time of the save.
+    fn compare(&self, digest: &FileDigest) -> Result<Clock, StorageError> {
+        let checked = zagros_snapshot::verify(&self.saved, |_| ())?;
+        if checked.sha256[..] == digest.sha256[..] {
+            return Ok(checked.clock);
+        }
+        let (expected, found) = (hexadecimal(&digest.sha256), hexadecimal(&checked.sha256));
+        Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
     }
 
     /// Puts in what is ours; answers how many rows.

@@ -12,5 +12,6 @@ mod turn;
 pub(crate) use cut::Cuts;
 pub(crate) use error::StorageError;
 pub(crate) use load::load;
+#[cfg(test)]
 pub(crate) use save::save;
 pub(crate) use turn::Turns;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tracing::info;
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{SaveRequest, SaveResponse};
+use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_snapshot::{Clock, Header, Writer, Written, file_name};
 use zagros_store::Folder;
@@ -32,10 +32,11 @@ pub(crate) fn save(
     let cut = service.tables.cut().map_err(StorageError::Cut)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     tell_cut(pause_seconds);
-    let Written { rows, bytes, crc } = write_file(service, &placement, &cut, &folder, &name)?;
+    let Written { rows, bytes, sha256 } = write_file(service, &placement, &cut, &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
-    Ok(SaveResponse { files: vec![name], rows, bytes, crcs: vec![crc], seconds, pause_seconds })
+    let files = vec![FileDigest { name, bytes, sha256: sha256.to_vec().into() }];
+    Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
 fn write_file(

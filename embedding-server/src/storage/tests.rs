@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prometheus::Registry;
+use sha2::Digest;
 use zagros_job::{Admission, Counter, Job, Order, Ttl};
-use zagros_protocol::control::{LoadRequest, SaveRequest};
+use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
 use zagros_table::Rows;
@@ -57,7 +58,8 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
 
 fn save(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<String> {
     let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
-    services.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files).collect()
+    let saved = services.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files);
+    saved.map(|file| file.name).collect()
 }
 
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
@@ -65,7 +67,8 @@ fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u
 }
 
 fn request_load(service: &EmbeddingService, folder: &Path, files: &[String], replace: bool) -> Result<u64, Refusal> {
-    let request = LoadRequest { folder: folder.display().to_string(), files: files.to_vec(), replace };
+    let files = files.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect();
+    let request = LoadRequest { folder: folder.display().to_string(), files, replace };
     storage::load(service, &request).map(|response| response.rows)
 }
 
@@ -198,8 +201,10 @@ fn a_save_tells_size_checksum_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let request = SaveRequest { folder: folder.path().display().to_string(), ..SaveRequest::default() };
     let saved = storage::save(&trained(1)[0], &request, |_| ()).unwrap();
-    let bytes = fs::read(folder.path().join(&saved.files[0])).unwrap();
-    assert_eq!((saved.rows, saved.bytes, saved.crcs), (2 * IDS, bytes.len() as u64, vec![crc32fast::hash(&bytes)]));
+    let file = &saved.files[0];
+    let bytes = fs::read(folder.path().join(&file.name)).unwrap();
+    assert_eq!((saved.rows, saved.bytes, file.bytes), (2 * IDS, bytes.len() as u64, bytes.len() as u64));
+    assert_eq!(file.sha256[..], sha2::Sha256::digest(&bytes)[..]);
     assert!(saved.pause_seconds <= saved.seconds);
 }
 
@@ -244,6 +249,40 @@ fn one_damaged_file_of_several_loads_none_of_them() {
     let service = placed(1, 0);
     assert!(load(&service, folder.path(), &files).unwrap_err().message.contains(&files[1]));
     assert_eq!(service.held().rows, 0);
+}
+
+/// Two saves of the same tables at other steps: equal in names, sizes and the CRCs of all their parts' lengths.
+#[test]
+fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
+    let (older, newer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let servers = trained(2);
+    let saved = |folder: &Path| -> Vec<FileDigest> {
+        let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
+        servers.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files).collect()
+    };
+    let then = saved(older.path());
+    for service in &servers {
+        let [users, _] = own(service, 0..IDS);
+        datapath::push(service, &push_of(&[(0, &users)], 2, 0.25)).unwrap();
+    }
+    let now = saved(newer.path());
+    assert_eq!((then[1].bytes, &then[1].name), (now[1].bytes, &now[1].name));
+    fs::copy(older.path().join(&then[1].name), newer.path().join(&now[1].name)).unwrap();
+    let folder = newer.path().display().to_string();
+    for servers in [1, 2, 3] {
+        let refused = (0..servers).filter(|index| {
+            let service = placed(servers, *index);
+            let request = LoadRequest { folder: folder.clone(), files: now.clone(), replace: false };
+            let loaded = storage::load(&service, &request);
+            let told = |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
+            assert!(loaded.as_ref().err().is_none_or(told), "{loaded:?}");
+            loaded.is_err() && service.held().rows == 0
+        });
+        assert!(refused.count() >= 1, "{servers} servers");
+    }
+    // Without a hash in the manifest, as in those of earlier releases, nobody can tell.
+    let unknown = now.into_iter().map(|file| FileDigest { sha256: Vec::new().into(), ..file }).collect();
+    assert!(storage::load(&placed(1, 0), &LoadRequest { folder, files: unknown, replace: false }).is_ok());
 }
 
 #[test]

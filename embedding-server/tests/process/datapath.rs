@@ -1,16 +1,17 @@
 //! What a worker sees: the generated client against a server behind a socket.
 
-use tonic::transport::Channel;
+use zagros_protocol::control::storage_client::StorageClient;
+use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
-use zagros_protocol::{Refusal, RefusalKind, Segment, Segments, TableId};
+use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
 
-use crate::fake::{FakeCoordinator, Process};
+use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER, wait};
 
 const IDS: [u64; 3] = [7, 8, u64::MAX];
 
-fn lookup() -> LookupRequest {
+pub(crate) fn lookup() -> LookupRequest {
     LookupRequest {
         generation: 4,
         segments: Segments::new(vec![Segment { table: TableId(0), rows: 3, dim: 2 }]).pack().into(),
@@ -26,9 +27,10 @@ fn push(seq: u64) -> PushRequest {
     let gradients = encode_values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], encoding).unwrap().into();
     PushRequest {
         generation,
-        writer: 3,
-        epoch: 1,
+        writer: WRITER.member,
+        epoch: WRITER.epoch,
         seq,
+        step: seq,
         segments,
         ids,
         gradients,
@@ -39,14 +41,14 @@ fn push(seq: u64) -> PushRequest {
     }
 }
 
-async fn rows(client: &mut EmbeddingClient<Channel>) -> Vec<f32> {
+async fn rows(client: &mut EmbeddingClient<MemberChannel>) -> Vec<f32> {
     let answer = client.lookup(lookup()).await.unwrap().into_inner();
     let mut rows = vec![f32::NAN; 6];
     decode_values(&answer.rows, answer.encoding, &mut rows).unwrap();
     rows
 }
 
-async fn refused(client: &mut EmbeddingClient<Channel>, request: PushRequest) -> Refusal {
+async fn refused(client: &mut EmbeddingClient<MemberChannel>, request: PushRequest) -> Refusal {
     Refusal::from(client.push(request).await.unwrap_err())
 }
 
@@ -111,4 +113,60 @@ async fn what_is_refused_is_named_and_not_applied() {
     assert!(!client.push(good).await.unwrap().into_inner().duplicate);
     let old = PushRequest { epoch: 0, ..push(2) };
     assert_eq!(refused(&mut client, old).await.kind, RefusalKind::Fenced);
+}
+
+/// Invariant MB-2: epochs, generations and writers count from 1 in each run.
+#[tokio::test]
+async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let mut client = process.client();
+    let first = rows(&mut client).await;
+    let both = format!("embedding server 0 belongs to run {RUN}, and this request to run 000000000000000b");
+    let mut stale = EmbeddingClient::new(process.channel(Some(RunId(0xb))));
+    let looked_up = Refusal::from(stale.lookup(lookup()).await.unwrap_err());
+    for refusal in [looked_up, refused(&mut stale, push(1)).await] {
+        assert_eq!(refusal.kind, RefusalKind::Fenced);
+        assert!(refusal.message.starts_with(&both), "{refusal}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("model");
+    let mut storage = StorageClient::new(process.channel(Some(RunId(0xb))));
+    let save = SaveRequest { folder: below.display().to_string(), ..SaveRequest::default() };
+    let load = LoadRequest { replace: true, ..LoadRequest::default() };
+    let refusals = [
+        storage.describe(DescribeRequest {}).await.map(drop),
+        storage.save(save.clone()).await.map(drop),
+        storage.load(load).await.map(drop),
+        StorageClient::new(process.channel(None)).save(save).await.map(drop),
+    ];
+    let kinds = refusals.map(|refused| Refusal::from(refused.unwrap_err()).kind);
+    assert_eq!(kinds, [RefusalKind::Fenced, RefusalKind::Fenced, RefusalKind::Fenced, RefusalKind::Mismatch]);
+    assert!(!below.exists());
+    assert_eq!(rows(&mut client).await, first);
+    assert!(!client.push(push(1)).await.unwrap().into_inner().duplicate, "the push of the run was taken for a retry");
+}
+
+/// Invariant MB-1: whoever joins anew is heard of at once, and nobody else is believed.
+#[tokio::test]
+async fn an_epoch_that_nobody_was_given_fences_nobody() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let mut client = process.client();
+    for forged in [PushRequest { epoch: u32::MAX, ..push(1) }, PushRequest { writer: 99, ..push(1) }] {
+        assert_eq!(refused(&mut client, forged).await.kind, RefusalKind::Unavailable);
+    }
+    client.push(push(1)).await.unwrap();
+    for far in [PushRequest { seq: u64::MAX, ..push(2) }, PushRequest { step: u64::MAX, ..push(2) }] {
+        assert_eq!(refused(&mut client, far).await.kind, RefusalKind::Unavailable);
+    }
+    client.push(push(2)).await.unwrap();
+
+    // Its process is replaced.
+    process.coordinator.change(|state| state.more_writers = vec![Writer { epoch: 2, ..WRITER }]);
+    let next = || PushRequest { epoch: 2, ..push(1) };
+    wait("the new process may push", async || process.client().push(next()).await.is_ok()).await;
+    assert_eq!(refused(&mut client, push(3)).await.kind, RefusalKind::Fenced);
+    // A run that goes on far ahead.
+    process.coordinator.change(|state| state.batch = 1 << 40);
+    let ahead = || PushRequest { seq: 1 << 40, step: 1 << 40, ..next() };
+    wait("the coordinator has told how far the run is", async || process.client().push(ahead()).await.is_ok()).await;
 }

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
+use tonic::{Request, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
 use zagros_embedding_server::{ServerConfig, ServerError, run};
@@ -19,12 +22,16 @@ use zagros_plumbing::{Deadline, Shutdown, grpc};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
     JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerLoad, StatusRequest, StatusResponse,
+    ReportEvaluationResponse, ServerEntry, ServerLoad, StatusRequest, StatusResponse, Writer,
 };
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
-use zagros_protocol::{BucketMap, Generation, Refusal, ServerIndex};
+use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
 
 pub(crate) const BUCKETS: u32 = 64;
+/// The run that the server joins.
+pub(crate) const RUN: RunId = RunId(0xa);
+/// The dense worker of the run, whose process is the first.
+pub(crate) const WRITER: Writer = Writer { member: 3, epoch: 1 };
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,10 +45,25 @@ pub(crate) struct State {
     pub(crate) joined: Option<JoinRequest>,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) left: Option<LeaveRequest>,
+    /// It said that it was asked to end.
+    pub(crate) leaving: bool,
+    /// Beside [`WRITER`].
+    pub(crate) more_writers: Vec<Writer>,
+    /// Where workers are sent in place of the server's own address.
+    pub(crate) proxy: Option<String>,
+    /// The largest number that workers have told.
+    pub(crate) batch: u64,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct FakeCoordinator(pub(crate) Arc<Mutex<State>>);
+
+impl State {
+    fn entry(&self, joined: &JoinRequest) -> ServerEntry {
+        let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
+        ServerEntry { index: 0, address, incarnation: joined.incarnation, alive: true, run: RUN.0 }
+    }
+}
 
 impl FakeCoordinator {
     /// All buckets belong to server 0.
@@ -86,7 +108,7 @@ impl ControlPlane for FakeCoordinator {
     fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
         answer(self.change(|state| {
             state.joined = Some(request);
-            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0, over: false };
+            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
             state.refuse_join.clone().map_or(Ok(joined), Err)
         }))
     }
@@ -94,12 +116,14 @@ impl ControlPlane for FakeCoordinator {
     fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
         answer(self.change(|state| {
             state.load = request.load.or(state.load);
+            state.leaving |= request.leaving;
             let generation = state.map.as_ref().map_or(0, |map| map.generation().0);
             let reason = state.stop.clone();
             let told = HeartbeatResponse {
                 generation,
                 stop: reason.is_some(),
                 reason: reason.unwrap_or_default(),
+                batch: state.batch,
                 ..Default::default()
             };
             state.refuse_heartbeat.clone().map_or(Ok(told), Err)
@@ -117,6 +141,8 @@ impl ControlPlane for FakeCoordinator {
             Some(map) => PlacementResponse {
                 generation: map.generation().0,
                 owners: map.pack_owners().into(),
+                servers: state.joined.iter().map(|joined| state.entry(joined)).collect(),
+                writers: [&[WRITER], &state.more_writers[..]].concat(),
                 ..PlacementResponse::default()
             },
         })))
@@ -139,12 +165,29 @@ impl ControlPlane for FakeCoordinator {
     }
 }
 
+pub(crate) type MemberChannel = InterceptedService<Channel, NamesRun>;
+
+/// Names a run in each request.
+#[derive(Clone)]
+pub(crate) struct NamesRun(Option<RunId>);
+
+impl tonic::service::Interceptor for NamesRun {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(run) = self.0 {
+            run.stamp(request.metadata_mut().as_mut());
+        }
+        Ok(request)
+    }
+}
+
 /// A server process, run by a task of the test.
 pub(crate) struct Process {
     pub(crate) coordinator: FakeCoordinator,
     pub(crate) shutdown: Shutdown,
     pub(crate) address: String,
     pub(crate) admin: SocketAddr,
+    /// The job's `output.folder`.
+    pub(crate) runs: TempDir,
     running: JoinHandle<Result<(), ServerError>>,
 }
 
@@ -157,6 +200,8 @@ impl Process {
     pub(crate) async fn with_patience(coordinator: FakeCoordinator, patience: Duration) -> Self {
         let mut job = job();
         job.cluster.patience = patience;
+        let runs = tempfile::tempdir().unwrap();
+        job.output.folder = runs.path().to_owned();
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (data_listener, admin_listener) = (listen().await, listen().await);
         let address = data_listener.local_addr().unwrap().to_string();
@@ -169,10 +214,11 @@ impl Process {
             data_listener,
             advertised: address.clone(),
             admin_listener: Some(admin_listener),
+            storage_folders: Vec::new(),
             registry: Registry::new(),
         };
         let running = tokio::spawn(run(config, shutdown.clone()));
-        Self { coordinator, shutdown, address, admin, running }
+        Self { coordinator, shutdown, address, admin, runs, running }
     }
 
     /// As [`Self::start`], once it serves.
@@ -186,8 +232,14 @@ impl Process {
         wait("the server is ready", async || self.get("/readyz").await.starts_with("HTTP/1.1 200")).await;
     }
 
-    pub(crate) fn client(&self) -> EmbeddingClient<Channel> {
-        EmbeddingClient::new(grpc::channel(&self.address).unwrap())
+    /// As a member of the run has one.
+    pub(crate) fn client(&self) -> EmbeddingClient<MemberChannel> {
+        EmbeddingClient::new(self.channel(Some(RUN)))
+    }
+
+    /// Of a process that names this run.
+    pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
+        InterceptedService::new(grpc::channel(&self.address).unwrap(), NamesRun(run))
     }
 
     /// The admin port's answer.

@@ -56,9 +56,26 @@ async fn it_stops_and_says_goodbye_when_the_run_is_over() {
 }
 
 #[tokio::test]
-async fn it_stops_when_its_process_is_asked_to() {
+async fn when_its_process_is_asked_to_end_it_serves_until_the_run_is_over() {
     let process = Process::ready(FakeCoordinator::placed(1)).await;
     let coordinator = process.coordinator.clone();
+    process.shutdown.request();
+    coordinator.until("it said so", |state| state.leaving).await;
+    let mut client = process.client();
+    client.lookup(no_rows(1)).await.unwrap();
+    assert!(coordinator.change(|state| state.left.clone()).is_none());
+    coordinator.change(|state| state.stop = Some("the workers have left".to_owned()));
+    process.ended().await.unwrap();
+    assert!(coordinator.change(|state| state.left.clone()).is_some());
+}
+
+#[tokio::test]
+async fn when_its_process_is_asked_to_end_and_the_coordinator_is_gone_it_waits_for_nobody() {
+    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let coordinator = process.coordinator.clone();
+    coordinator.change(|state| {
+        state.refuse_heartbeat = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
+    });
     process.shutdown.request();
     process.ended().await.unwrap();
     assert_eq!(coordinator.change(|state| state.left.clone()).unwrap().outcome(), Outcome::Interrupted);

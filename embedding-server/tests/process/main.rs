@@ -3,3 +3,4 @@
 mod datapath;
 mod fake;
 mod lifecycle;
+mod storage;

@@ -30,8 +30,8 @@ pub(crate) struct Embedding {
     pub(crate) non_finite: NonFinite,
     /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
     pub(crate) element: Element,
-    /// Factor on the optimiser's learning rate by step. A step is a push: its number is that of the batch that it belongs
-    /// to, counted by each worker from the start of its run.
+    /// Factor on the optimiser's learning rate by step. A step is one of training, which all workers make together, also one
+    /// that joined late; in mode `async` each worker counts its own batches.
     pub(crate) schedule: Schedule,
     /// Which ids get a row. One without a row is answered with zeros, its gradients are counted and dropped.
     pub(crate) admission: Admission,

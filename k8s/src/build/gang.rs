@@ -37,14 +37,18 @@ pub(super) fn pod_group(plan: &Plan<'_>, gang: &Gang) -> (ApiResource, ObjectMet
     (group_resource(gang.scheduler), plan.metadata(plan.attempt.gang()), json!({ "spec": spec }))
 }
 
-/// Where Prometheus finds the pods.
-pub(super) fn pod_monitor(plan: &Plan<'_>) -> (ApiResource, ObjectMeta, Value) {
+/// Kind of what the Prometheus operator is told.
+pub(super) fn monitor_resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "podmonitors");
+    ApiResource::from_gvk_with_plural(&kind, "podmonitors")
+}
+
+/// Where Prometheus finds the pods.
+pub(super) fn pod_monitor(plan: &Plan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
     let spec = json!({
         "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
         "podMetricsEndpoints": [{ "port": "http", "path": "/metrics" }],
         "podTargetLabels": [JOB_LABEL, crate::names::ROLE_LABEL, crate::names::ATTEMPT_LABEL],
     });
-    (resource, plan.job_metadata(plan.attempt.job.clone()), json!({ "spec": spec }))
+    (monitor_resource(), metadata, json!({ "spec": spec }))
 }

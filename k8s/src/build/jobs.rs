@@ -31,6 +31,11 @@ pub(super) fn workers(plan: &Plan<'_>) -> Job {
     job(plan, Role::Worker, indexed)
 }
 
+/// Whether Kubernetes starts a lost worker again by itself.
+pub(super) fn replaces_workers(plan: &Plan<'_>) -> bool {
+    plan.job.rejoins() && replacing(plan).is_some()
+}
+
 /// Each worker is started again as often as the run policy says, unless its exit code says that the same would happen
 /// again. Evictions are nobody's fault and not counted. `None` where no worker ever is.
 fn replacing(plan: &Plan<'_>) -> Option<JobSpec> {

@@ -4,7 +4,10 @@ mod gang;
 mod jobs;
 mod network;
 mod pod;
+mod security;
 mod servers;
+mod shared;
+mod volumes;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
@@ -16,13 +19,19 @@ use crate::names::{Attempt, Role, job_labels};
 use crate::validate::ValidJob;
 
 pub(crate) use gang::group_resource;
+pub use shared::Shared;
 
+/// The folder of the job file. Paths in the file start here, so `../data/train.txt`, as the examples have it, is on the
+/// volume that is mounted at `/data`.
+pub const JOB_FOLDER: &str = "/zagros";
 /// Where the job file is mounted.
-pub const JOB_FILE: &str = "/etc/zagros/job.toml";
+pub const JOB_FILE: &str = "/zagros/job.toml";
 /// Where run folders and models are written.
 pub const OUTPUT_PATH: &str = "/output";
 /// Where a server keeps rows beyond its memory.
 pub const STATE_PATH: &str = "/var/lib/zagros";
+/// Memory that processes of a pod share.
+pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 /// Key of the job file in its ConfigMap.
 pub const JOB_KEY: &str = "job.toml";
 
@@ -68,15 +77,7 @@ pub struct Plan<'a> {
 pub fn build(plan: &Plan<'_>, stage: Stage) -> Vec<Manifest> {
     let mut objects = vec![plan.manifest(config(plan))];
     objects.extend(Role::ALL.map(|role| plan.manifest(network::service(plan, role))));
-    if plan.job.spec.network_policy {
-        objects.push(plan.manifest(network::policy(plan)));
-    }
-    if plan.job.spec.disruption_budget {
-        objects.push(plan.manifest(network::disruption_budget(plan)));
-    }
-    if plan.job.spec.monitoring.pod_monitor {
-        objects.push(plan.dynamic(gang::pod_monitor(plan)));
-    }
+    objects.extend(Shared::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(plan.dynamic(gang::pod_group(plan, gang)));
     }

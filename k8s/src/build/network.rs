@@ -5,11 +5,12 @@ use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ObjectMeta;
 
-use super::Plan;
-use crate::names::{ADMIN_PORT, Role, job_labels};
+use super::{Plan, jobs};
+use crate::names::{ADMIN_PORT, ROLE_LABEL, Role, job_labels};
 
 /// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
 pub(super) fn service(plan: &Plan<'_>, role: Role) -> Service {
@@ -34,7 +35,7 @@ pub(super) fn service(plan: &Plan<'_>, role: Role) -> Service {
 }
 
 /// Members reach each other at every port, as the workers' connections choose theirs; anyone reads health and metrics.
-pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
+pub(super) fn policy(plan: &Plan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
     let from_members = NetworkPolicyIngressRule {
         from: Some(vec![NetworkPolicyPeer { pod_selector: Some(members.clone()), ..NetworkPolicyPeer::default() }]),
@@ -49,7 +50,7 @@ pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
         NetworkPolicyPeer { namespace_selector: Some(LabelSelector::default()), ..NetworkPolicyPeer::default() };
     let to_admin = NetworkPolicyIngressRule { from: Some(vec![everyone]), ports: Some(vec![admin]) };
     NetworkPolicy {
-        metadata: plan.job_metadata(plan.attempt.job.clone()),
+        metadata,
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(members),
             policy_types: Some(vec!["Ingress".to_owned()]),
@@ -59,15 +60,36 @@ pub(super) fn policy(plan: &Plan<'_>) -> NetworkPolicy {
     }
 }
 
-/// One lost pod fails the attempt, so all of them are to stay. A number, since Jobs have no scale that a share of them
-/// could be taken of.
-pub(super) fn disruption_budget(plan: &Plan<'_>) -> PodDisruptionBudget {
-    let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
+/// Pods whose loss starts the whole group anew: they stay. A number, since Jobs have no scale that a share of them could
+/// be taken of.
+pub(super) fn disruption_budget(plan: &Plan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
+    let roles: &[Role] = match jobs::replaces_workers(plan) {
+        true => &[Role::Coordinator, Role::Server],
+        false => &Role::ALL,
+    };
+    let pods = roles.iter().map(|role| plan.job.replicas(*role)).sum();
+    budget(plan, metadata, roles, pods)
+}
+
+/// Workers that are started again alone, while the others wait: a drain takes one, and the next once that is back.
+pub(super) fn worker_budget(plan: &Plan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
+    budget(plan, metadata, &[Role::Worker], plan.job.replicas(Role::Worker) - 1)
+}
+
+fn budget(plan: &Plan<'_>, metadata: ObjectMeta, roles: &[Role], least: i32) -> PodDisruptionBudget {
+    let of_roles = LabelSelectorRequirement {
+        key: ROLE_LABEL.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(roles.iter().map(|role| role.word().to_owned()).collect()),
+    };
     PodDisruptionBudget {
-        metadata: plan.job_metadata(plan.attempt.job.clone()),
+        metadata,
         spec: Some(PodDisruptionBudgetSpec {
-            min_available: Some(IntOrString::Int(plan.job.pods())),
-            selector: Some(members),
+            min_available: Some(IntOrString::Int(least)),
+            selector: Some(LabelSelector {
+                match_labels: Some(job_labels(&plan.attempt.job)),
+                match_expressions: Some(vec![of_roles]),
+            }),
             // Pods that are not ready hold nothing back: a broken run may be drained away.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             ..PodDisruptionBudgetSpec::default()

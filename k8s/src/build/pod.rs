@@ -3,25 +3,21 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource,
-    EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, LocalObjectReference, ObjectFieldSelector,
-    PersistentVolumeClaimVolumeSource, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec,
-    Probe, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext, Volume,
-    VolumeMount, WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference,
+    ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+    SecretEnvSource, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{JOB_FILE, JOB_KEY, OUTPUT_PATH, Plan, STATE_PATH};
-use crate::crd::{GangScheduler, PodSettings};
+use super::{JOB_FILE, Plan, security, volumes};
+use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
 
-/// Name of the volume that a server keeps rows on.
-pub(super) const STATE: &str = "state";
-/// Neither root nor anyone of the node.
-const USER: i64 = 65532;
+/// What a role may take to end, in seconds, beside what it waits for.
+const GRACE_SECONDS: i64 = 60;
 /// Label that a StatefulSet's pod has its number in, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 /// Annotation that an indexed Job's pod has its number in.
@@ -44,6 +40,7 @@ pub(super) fn template(plan: &Plan<'_>, role: Role, restart: &str) -> PodTemplat
         }),
         spec: Some(PodSpec {
             containers: vec![container(plan, role)],
+            init_containers: Some(sidecars(plan, role)).filter(|sidecars| !sidecars.is_empty()),
             restart_policy: Some(restart.to_owned()),
             // With the Job's index as host name, this makes each worker's name resolve.
             subdomain: Some(plan.attempt.name(role)),
@@ -51,17 +48,41 @@ pub(super) fn template(plan: &Plan<'_>, role: Role, restart: &str) -> PodTemplat
             enable_service_links: Some(false),
             service_account_name: spec.service_account_name.clone(),
             image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|secrets| !secrets.is_empty()),
-            security_context: Some(pod_security()),
-            termination_grace_period_seconds: Some(settings.termination_grace_period_seconds),
+            security_context: Some(security::of_pod(spec.pod_security_context.as_ref())),
+            termination_grace_period_seconds: Some(grace(plan, role)),
+            runtime_class_name: settings.runtime_class_name.clone(),
+            topology_spread_constraints: Some(spread(plan, role)).filter(|constraints| !constraints.is_empty()),
             node_selector: Some(settings.node_selector.clone()).filter(|labels| !labels.is_empty()),
             affinity: settings.affinity.clone().or_else(|| Some(apart(plan, role))),
             tolerations: Some(settings.tolerations.clone()).filter(|tolerations| !tolerations.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
             scheduler_name: scheduler(plan),
-            volumes: Some(volumes(plan, role)),
+            volumes: Some(volumes::volumes(plan, role)),
             ..PodSpec::default()
         }),
     }
+}
+
+/// Long enough for what a role does at its end. A worker writes a checkpoint, which may take what the job file lets members
+/// wait for each other; coordinator and servers serve until it has, and end after it. Killed before, the run loses all
+/// since the checkpoint before.
+fn grace(plan: &Plan<'_>, role: Role) -> i64 {
+    let checkpoint = i64::try_from(plan.job.job.cluster.patience.as_secs()).unwrap_or(i64::MAX);
+    let after = match role {
+        Role::Worker => 0,
+        Role::Coordinator | Role::Server => GRACE_SECONDS,
+    };
+    let given = plan.job.pod(role).termination_grace_period_seconds;
+    given.unwrap_or_else(|| checkpoint.saturating_add(GRACE_SECONDS + after))
+}
+
+/// Constraints that are about no pods by themselves are about those of the role.
+fn spread(plan: &Plan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
+    let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
+    let constraints = plan.job.pod(role).topology_spread_constraints.iter().cloned();
+    constraints
+        .map(|one| TopologySpreadConstraint { label_selector: one.label_selector.or_else(|| Some(ours())), ..one })
+        .collect()
 }
 
 fn scheduler(plan: &Plan<'_>) -> Option<String> {
@@ -111,16 +132,13 @@ fn apart(plan: &Plan<'_>, role: Role) -> Affinity {
 fn container(plan: &Plan<'_>, role: Role) -> Container {
     let settings = plan.job.pod(role);
     let spec = &plan.job.spec;
+    let pod_security = spec.pod_security_context.as_ref();
     let port = |name: &str, port: u16| ContainerPort {
         name: Some(name.to_owned()),
         container_port: i32::from(port),
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
     };
-    let secrets = settings.env_from.iter().map(|source| EnvFromSource {
-        secret_ref: Some(SecretEnvSource { name: source.secret_name.clone(), optional: None }),
-        ..EnvFromSource::default()
-    });
     Container {
         name: role.word().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
@@ -129,19 +147,49 @@ fn container(plan: &Plan<'_>, role: Role) -> Container {
         command: settings.image.is_none().then(|| vec!["zagros".to_owned()]),
         args: Some(arguments(plan, role)),
         env: Some(environment(settings, role)),
-        env_from: Some(secrets.collect::<Vec<_>>()).filter(|secrets| !secrets.is_empty()),
+        env_from: secrets(&settings.env_from),
         ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
         resources: Some(resources(plan, role)),
-        security_context: Some(container_security()),
+        security_context: Some(security::of_container(settings.container_security_context.as_ref(), pod_security)),
         // Ten minutes for an image's first start on a slow disk; after that the two others count.
         startup_probe: Some(probe("/healthz", 2, 300)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
         readiness_probe: Some(probe("/readyz", 3, 2)),
         // The last lines of the log are the error: what, where, why, next step.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(mounts(plan)),
+        volume_mounts: Some(volumes::mounts(plan, role)),
         ..Container::default()
     }
+}
+
+/// An init container that is always restarted: Kubernetes starts it before the role's and ends it after that, so a Job
+/// ends though its sidecar would not.
+fn sidecars(plan: &Plan<'_>, role: Role) -> Vec<Container> {
+    let pod_security = plan.job.spec.pod_security_context.as_ref();
+    let sidecar = |one: &Sidecar| Container {
+        name: one.name.clone(),
+        image: Some(one.image.clone()),
+        image_pull_policy: one.image_pull_policy.map(|policy| policy.as_str().to_owned()),
+        command: Some(one.command.clone()).filter(|words| !words.is_empty()),
+        args: Some(one.args.clone()).filter(|words| !words.is_empty()),
+        env: Some(one.env.clone()).filter(|variables| !variables.is_empty()),
+        env_from: secrets(&one.env_from),
+        resources: one.resources.clone(),
+        security_context: Some(security::of_container(one.security_context.as_ref(), pod_security)),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        volume_mounts: Some(volumes::mounts(plan, role)),
+        restart_policy: Some("Always".to_owned()),
+        ..Container::default()
+    };
+    plan.job.pod(role).sidecars.iter().map(sidecar).collect()
+}
+
+fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
+    let secret = |source: &EnvName| EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: source.secret_name.clone(), optional: None }),
+        ..EnvFromSource::default()
+    };
+    (!sources.is_empty()).then(|| sources.iter().map(secret).collect())
 }
 
 fn arguments(plan: &Plan<'_>, role: Role) -> Vec<String> {
@@ -203,29 +251,6 @@ fn resources(plan: &Plan<'_>, role: Role) -> ResourceRequirements {
     ResourceRequirements { limits: Some(limits), requests: Some(requests), claims: given.claims }
 }
 
-/// As the restricted profile of Pod Security has it.
-fn pod_security() -> PodSecurityContext {
-    PodSecurityContext {
-        run_as_non_root: Some(true),
-        run_as_user: Some(USER),
-        run_as_group: Some(USER),
-        fs_group: Some(USER),
-        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
-        ..PodSecurityContext::default()
-    }
-}
-
-fn container_security() -> SecurityContext {
-    SecurityContext {
-        allow_privilege_escalation: Some(false),
-        read_only_root_filesystem: Some(true),
-        run_as_non_root: Some(true),
-        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
-        ..SecurityContext::default()
-    }
-}
-
 /// Asks the role itself: a process that hangs still accepts connections.
 fn probe(path: &str, period: i32, failures: i32) -> Probe {
     Probe {
@@ -239,59 +264,4 @@ fn probe(path: &str, period: i32, failures: i32) -> Probe {
         failure_threshold: Some(failures),
         ..Probe::default()
     }
-}
-
-fn mounts(plan: &Plan<'_>) -> Vec<VolumeMount> {
-    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: Some(read_only),
-        ..VolumeMount::default()
-    };
-    let spec = &plan.job.spec;
-    let mut output = mount("output", OUTPUT_PATH, false);
-    output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
-    let mut mounts = vec![mount("job", "/etc/zagros", true), mount("tmp", "/tmp", false)];
-    mounts.extend([output, mount(STATE, STATE_PATH, false)]);
-    for (index, volume) in spec.volumes.iter().enumerate() {
-        let mut data = mount(&format!("volume-{index}"), &volume.mount_path, volume.read_only);
-        data.sub_path.clone_from(&volume.sub_path);
-        mounts.push(data);
-    }
-    mounts
-}
-
-fn volumes(plan: &Plan<'_>, role: Role) -> Vec<Volume> {
-    let spec = &plan.job.spec;
-    let named = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
-    let empty = |name: &str| Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named(name) };
-    let claim = |name: &str, read_only| PersistentVolumeClaimVolumeSource {
-        claim_name: name.to_owned(),
-        read_only: Some(read_only),
-    };
-    let job = ConfigMapVolumeSource {
-        name: plan.attempt.config(),
-        items: Some(vec![KeyToPath { key: JOB_KEY.to_owned(), path: JOB_KEY.to_owned(), mode: None }]),
-        ..ConfigMapVolumeSource::default()
-    };
-    let output = spec.output.as_ref().map_or_else(
-        || empty("output"),
-        |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name, false)), ..named("output") },
-    );
-    let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
-    // A claim template makes the servers' volume of that name.
-    if role != Role::Server || spec.embedding_servers.storage.is_none() {
-        volumes.push(empty(STATE));
-    }
-    for (index, volume) in spec.volumes.iter().enumerate() {
-        let source = &volume.source;
-        let mut data = named(&format!("volume-{index}"));
-        data.persistent_volume_claim = source.claim_name.as_ref().map(|name| claim(name, volume.read_only));
-        data.config_map = (source.config_map_name.clone())
-            .map(|name| ConfigMapVolumeSource { name, ..ConfigMapVolumeSource::default() });
-        data.secret = (source.secret_name.clone())
-            .map(|name| SecretVolumeSource { secret_name: Some(name), ..SecretVolumeSource::default() });
-        volumes.push(data);
-    }
-    volumes
 }

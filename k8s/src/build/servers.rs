@@ -1,11 +1,11 @@
 //! Embedding servers: a StatefulSet, with a disk for each where one is asked for.
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ObjectMeta;
 
-use super::{Plan, pod};
+use super::{Plan, pod, volumes};
 use crate::crd::ClaimTemplate;
 use crate::names::Role;
 
@@ -35,19 +35,11 @@ pub(super) fn stateful_set(plan: &Plan<'_>) -> StatefulSet {
 fn claim(plan: &Plan<'_>, storage: &ClaimTemplate) -> PersistentVolumeClaim {
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(pod::STATE.to_owned()),
+            name: Some(volumes::STATE.to_owned()),
             labels: Some(plan.attempt.labels()),
             ..ObjectMeta::default()
         },
-        spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            storage_class_name: storage.storage_class_name.clone(),
-            resources: Some(VolumeResourceRequirements {
-                requests: Some([("storage".to_owned(), storage.size.clone())].into()),
-                limits: None,
-            }),
-            ..PersistentVolumeClaimSpec::default()
-        }),
+        spec: Some(volumes::disk(&storage.size, storage.storage_class_name.as_ref())),
         ..PersistentVolumeClaim::default()
     }
 }

@@ -5,21 +5,30 @@
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 
+mod admission;
+mod edits;
+mod pattern;
 mod pod;
 mod policy;
 mod schema;
+mod sidecar;
 mod status;
+mod volume;
 
+use k8s_openapi::api::core::v1::PodSecurityContext;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use pod::{ClaimTemplate, EnvName, MountedVolume, PodSettings, VolumeSource};
+pub use admission::{refusals, schema_problems};
+pub use pod::{EnvName, PodSettings};
 pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
 pub use schema::{definition, definition_yaml};
+pub use sidecar::Sidecar;
 pub use status::{
     AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, RoleCount, RoleCounts,
 };
+pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume, VolumeSource};
 
 /// A training run of Zagros: one coordinator, embedding servers that hold the rows, dense workers that train.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,22 +58,28 @@ pub use status::{
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1"),
     validation = Rule::new("self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
-        .message("metadata.name names pods and services: at most 40 lower-case letters, digits and -, starting with a letter")
+        .message("metadata.name names pods and services: at most 40 lower-case letters, digits and -, starting with a letter"),
+    validation = edits::fixed("job", "the run trains what it began with"),
+    validation = edits::fixed("image", "its pods run it"),
+    validation = edits::fixed_option("imagePullPolicy", "its pods are made from it"),
+    validation = edits::fixed_option("imagePullSecrets", "its pods are made from it"),
+    validation = edits::fixed("coordinator", "its pod is made from it"),
+    validation = edits::fixed("embeddingServers", "their rows live in memory"),
+    validation = edits::fixed("denseWorkers.pod", "its pods are made from it"),
+    validation = edits::fixed_workers(),
+    validation = edits::fixed_option("volumes", "its pods are made from it"),
+    validation = edits::fixed_option("output", "its pods are made from it, and its checkpoints are there"),
+    validation = edits::fixed("scheduling", "its pods are made from it"),
+    validation = edits::fixed_option("serviceAccountName", "its pods are made from it"),
+    validation = edits::fixed_option("podSecurityContext", "its pods are made from it"),
+    validation = edits::fixed("runPolicy.backoffLimit", "the workers' Job was made with it"),
+    validation = edits::fixed("runPolicy.exitCodes", "the workers' Job was made with it"),
+    validation = edits::fixed_least_workers(),
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("!has(self.elasticity) || (self.denseWorkers.replicas >= self.elasticity.minWorkers && self.denseWorkers.replicas <= self.elasticity.maxWorkers)")
         .message("denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers"),
-    validation = Rule::new("oldSelf.runPolicy.suspend || self.job == oldSelf.job")
-        .message("job is fixed while the run is not suspended: set runPolicy.suspend to true first, or make a new HybridJob"),
-    validation = Rule::new("oldSelf.runPolicy.suspend || self.image == oldSelf.image")
-        .message("image is fixed while the run is not suspended: set runPolicy.suspend to true first"),
-    validation = Rule::new("oldSelf.runPolicy.suspend || self.embeddingServers == oldSelf.embeddingServers")
-        .message("embeddingServers is fixed while the run is not suspended: their rows live in memory"),
-    validation = Rule::new("oldSelf.runPolicy.suspend || self.denseWorkers.pod == oldSelf.denseWorkers.pod")
-        .message("denseWorkers.pod is fixed while the run is not suspended: set runPolicy.suspend to true first"),
-    validation = Rule::new("oldSelf.runPolicy.suspend || has(self.elasticity) || self.denseWorkers.replicas == oldSelf.denseWorkers.replicas")
-        .message("denseWorkers.replicas changes only with elasticity, which says how many workers the run may have, or while suspended"),
     validation = Rule::new("!has(self.volumes) || self.volumes.all(v, self.volumes.exists_one(w, w.mountPath == v.mountPath))")
         .message("two volumes are mounted at one mountPath"),
 )]
@@ -72,14 +87,14 @@ pub struct HybridJobSpec {
     /// The job file.
     pub job: JobSource,
     /// Image with the `zagros` binary, for every role; one with a fixed tag or digest.
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
     pub image: String,
     /// When the kubelet pulls the image: Always, IfNotPresent or Never. Default: Kubernetes' own rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
     /// Secrets, by name, that the image is pulled with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = pattern::NAME)))]
     pub image_pull_secrets: Vec<String>,
     /// The coordinator, of which there is one.
     #[serde(default)]
@@ -113,13 +128,19 @@ pub struct HybridJobSpec {
     /// Whether a NetworkPolicy lets only pods of this run reach its ports (all may reach the HTTP port for metrics).
     #[serde(default = "yes")]
     pub network_policy: bool,
-    /// Whether a PodDisruptionBudget keeps voluntary evictions (node drains) away from the run: most lost pods
-    /// fail the attempt.
+    /// Whether PodDisruptionBudgets keep voluntary evictions (node drains) away from the run. Where a lost worker is
+    /// started again alone, one worker at a time may be evicted; the others, whose loss starts all anew, may not.
     #[serde(default = "yes")]
     pub disruption_budget: bool,
     /// Service account of the pods, for access to storage. Its token is not mounted. Default: that of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
     pub service_account_name: Option<String>,
+    /// Users and groups of all pods. Default: user and group 65532, which also own the volumes. Once given, it takes
+    /// the place of these: `{}` leaves them to the platform, as OpenShift's restricted-v2 demands. `runAsNonRoot`,
+    /// `seccompProfile` and `fsGroupChangePolicy` are as the restricted Pod Security profile has them unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security_context: Option<PodSecurityContext>,
 }
 
 /// Where the job file comes from: exactly one of the two. The operator sets `cluster.servers`, `cluster.workers`,
@@ -142,11 +163,11 @@ pub struct JobSource {
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapKey {
     /// Name of the ConfigMap.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
     pub name: String,
     /// Key in its `data`.
     #[serde(default = "job_key")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$"))]
     pub key: String,
 }
 
@@ -216,10 +237,12 @@ pub struct DenseWorkers {
 #[serde(rename_all = "camelCase")]
 pub struct OutputClaim {
     /// Name of a PersistentVolumeClaim of the same namespace.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
     pub claim_name: String,
     /// Folder inside of it. Default: its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    #[x_kube(validation = Rule::new("!(self.startsWith('/') || ('/' + self + '/').contains('/../'))").message("subPath is a relative path without .."))]
     pub sub_path: Option<String>,
 }
 

@@ -62,7 +62,7 @@ pub enum CleanPodPolicy {
 #[serde(rename_all = "camelCase")]
 pub struct ExitCodes {
     /// Codes after which the group is started anew: by default 1 (the machine failed), 4 (another process was gone),
-    /// 130 and 143 (asked to stop) and those of a killed process (134, 135, 137, 139). After any other, such as
+    /// 7 (fenced), 130 and 143 (asked to stop) and those of a killed process (134, 135, 137, 139). After any other, such as
     /// 2 (job file), 3 (data) or 5 (diverged), the same would happen again, and the job fails.
     #[serde(default = "retryable")]
     #[schemars(length(max = 64), inner(range(min = 1, max = 255)))]
@@ -98,6 +98,7 @@ pub struct Scheduling {
     pub gang: Option<Gang>,
     /// Name of the scheduler. Default: Volcano's with a gang of Volcano's, otherwise Kubernetes' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::pattern::NAME))]
     pub scheduler_name: Option<String>,
 }
 
@@ -139,5 +140,5 @@ fn backoff_limit() -> i32 {
 }
 
 fn retryable() -> Vec<i32> {
-    vec![1, 4, 130, 134, 135, 137, 139, 143]
+    vec![1, 4, 7, 130, 134, 135, 137, 139, 143]
 }

@@ -1,14 +1,41 @@
-//! The definition as it is installed.
+//! The definition as it is installed: what the types say, and what Kubernetes itself demands of its own types within.
+//!
+//! A pod with a wrong label or amount is refused by Kubernetes when the Job or StatefulSet is made, long after the
+//! HybridJob was taken. What can be said at once is said by the schema, which names the field.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
+use serde_json::{Map, Value, json};
 
-use super::HybridJob;
+use super::{HybridJob, pattern};
+
+/// Fields of Kubernetes' own types, whose descriptions are cut to their first sentence: whole, they would make the
+/// definition too large for the annotation in which `kubectl apply` keeps it.
+const FOREIGN: [&str; 11] = [
+    "affinity",
+    "containerSecurityContext",
+    "csi",
+    "env",
+    "hostPath",
+    "nfs",
+    "podSecurityContext",
+    "resources",
+    "securityContext",
+    "tolerations",
+    "topologySpreadConstraints",
+];
 
 /// The custom resource definition.
 #[must_use]
 pub fn definition() -> CustomResourceDefinition {
-    HybridJob::crd()
+    let made = HybridJob::crd();
+    let Ok(mut definition) = serde_json::to_value(&made) else { return made };
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    if let Some(Value::Object(spec)) = definition.pointer_mut(spec) {
+        tighten(spec);
+        shorten(spec);
+    }
+    serde_json::from_value(definition).unwrap_or(made)
 }
 
 /// The definition as YAML, with a line that says where it comes from.
@@ -20,4 +47,144 @@ pub fn definition_yaml() -> Result<String, serde_saphyr::ser::Error> {
     Ok(format!(
         "# Generated from k8s/src/crd: `UPDATE_DOCS=1 cargo test --release -p zagros-operator --test crd`.\n{yaml}"
     ))
+}
+
+/// Adds what is demanded of Kubernetes' types to the schema of a spec.
+fn tighten(spec: &mut Map<String, Value>) {
+    for role in ["coordinator", "embeddingServers", "denseWorkers"] {
+        let Some(pod) = spec.get_mut(role).and_then(|role| role.pointer_mut("/properties/pod/properties")) else {
+            continue;
+        };
+        extend(pod, "nodeSelector", labels());
+        extend(pod, "labels", labels());
+        rule(
+            pod,
+            "labels",
+            "self.all(key, !key.startsWith('zagros.dev/') && !key.startsWith('app.kubernetes.io/'))",
+            "labels of zagros.dev/ and app.kubernetes.io/ are the operator's: rename it",
+        );
+        extend(pod, "annotations", json!({ "maxProperties": 64 }));
+        for field in ["nodeSelector", "labels", "annotations"] {
+            rule(pod, field, &format!("self.all(key, key.matches(r'{}'))", pattern::LABEL_KEY), &key_message(field));
+        }
+        extend(pod, "sharedMemory", amount());
+        containers(pod);
+        rule(
+            pod,
+            "env",
+            "self.all(one, !one.name.startsWith('ZAGROS__') && one.name != 'POD_INDEX')",
+            "ZAGROS__… would change the job for this role alone (put it into the job file), and POD_INDEX is the operator's",
+        );
+        extend(pod, "sidecars", by_name());
+        if let Some(sidecar) = pod.pointer_mut("/sidecars/items/properties") {
+            containers(sidecar);
+        }
+    }
+    extend_at(spec, "/embeddingServers/properties/storage/properties/size", amount());
+    extend_at(spec, "/volumes/items/properties/source/properties/emptyDir/properties/sizeLimit", amount());
+    extend_at(spec, "/volumes/items/properties/source/properties/ephemeral/properties/size", amount());
+}
+
+/// Variables and amounts of a container.
+fn containers(place: &mut Value) {
+    extend(place, "env", by_name());
+    extend_below(place, "/env/items/properties/name", json!({ "maxLength": 253, "pattern": pattern::VARIABLE }));
+    for list in ["requests", "limits"] {
+        let amounts = json!({ "maxProperties": 16 });
+        extend_below(place, &format!("/resources/properties/{list}"), amounts);
+        extend_below(place, &format!("/resources/properties/{list}/additionalProperties"), amount());
+        let known = "self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'] || key.startsWith('hugepages-') || \
+                     key.contains('/'))";
+        let message = "a resource is cpu, memory, ephemeral-storage, hugepages-SIZE or has a prefix: nvidia.com/gpu";
+        if let Some(resources) = place.pointer_mut("/resources/properties") {
+            rule(resources, list, known, message);
+        }
+    }
+    let within = "!has(self.requests) || !has(self.limits) || self.requests.all(key, !(key in self.limits) || \
+                  quantity(string(self.requests[key])).compareTo(quantity(string(self.limits[key]))) <= 0)";
+    rule(place, "resources", within, "a request is above its limit");
+}
+
+fn labels() -> Value {
+    json!({
+        "maxProperties": 64,
+        "additionalProperties": { "type": "string", "maxLength": 63, "pattern": pattern::LABEL_VALUE },
+    })
+}
+
+fn amount() -> Value {
+    json!({ "maxLength": 32, "pattern": pattern::AMOUNT })
+}
+
+fn by_name() -> Value {
+    json!({ "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"] })
+}
+
+fn key_message(field: &str) -> String {
+    format!("a key of {field} is a name of letters, digits, -, _ and ., after a prefix such as example.com/ or without")
+}
+
+fn extend(place: &mut Value, field: &str, more: Value) {
+    extend_below(place, &format!("/{field}"), more);
+}
+
+fn extend_at(spec: &mut Map<String, Value>, path: &str, more: Value) {
+    let (field, rest) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
+    if let Some(place) = spec.get_mut(field) {
+        extend_below(place, &format!("/{rest}"), more);
+    }
+}
+
+fn extend_below(place: &mut Value, path: &str, more: Value) {
+    if let (Some(Value::Object(schema)), Value::Object(more)) = (place.pointer_mut(path), more) {
+        schema.extend(more);
+    }
+}
+
+fn rule(place: &mut Value, field: &str, holds: &str, message: &str) {
+    if let Some(schema) = place.get_mut(field).and_then(Value::as_object_mut) {
+        let rules = schema.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+        if let Some(rules) = rules.as_array_mut() {
+            rules.push(json!({ "rule": holds, "message": message }));
+        }
+    }
+}
+
+/// Cuts descriptions below foreign fields.
+fn shorten(fields: &mut Map<String, Value>) {
+    for (name, schema) in fields {
+        let is_foreign = FOREIGN.contains(&name.as_str());
+        match schema {
+            Value::Object(schema) if is_foreign => {
+                schema.iter_mut().filter(|(key, _)| *key != "description").for_each(|(_, below)| cut(below));
+            }
+            Value::Object(schema) => shorten(schema),
+            _ => {}
+        }
+    }
+}
+
+fn cut(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(text) if key == "description" => *text = first_sentence(text),
+                    value => cut(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(cut),
+        _ => {}
+    }
+}
+
+fn first_sentence(text: &str) -> String {
+    const MOST: usize = 160;
+    let line = text.split("\n").next().unwrap_or_default();
+    let sentence = line.split_once(". ").map_or(line, |(sentence, _)| sentence).trim_end_matches('.');
+    if sentence.chars().count() <= MOST {
+        return format!("{sentence}.");
+    }
+    sentence.chars().take(MOST).chain("…".chars()).collect()
 }

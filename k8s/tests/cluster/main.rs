@@ -4,6 +4,7 @@
 
 mod api;
 mod checks;
+mod edits;
 mod faults;
 mod lives;
 mod operators;

@@ -45,7 +45,9 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
             "denseWorkers": {"replicas": 1, "pod": {"tolerations": "all"}},
         },
     });
+    world.api.store().has_old_definition = true;
     world.write(&broken, object);
+    world.api.store().has_old_definition = false;
     world.create(|_| ());
     world.until_running().await;
     let status = world.api.store().get(&broken).unwrap()["status"].clone();

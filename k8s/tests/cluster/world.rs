@@ -232,15 +232,16 @@ impl World {
         let ready = json!({"type": "Ready", "status": if stuck.is_some() { "False" } else { "True" }});
         let since = self.now().to_string();
         let mut conditions = json!([ready, {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]);
-        let mut containers = json!([container(json!({"running": {}}))]);
+        let role = &owner["spec"]["template"]["metadata"]["labels"]["zagros.dev/role"];
+        let mut statuses = containers(role, json!({"running": {}}));
         match stuck {
             Some(("Unschedulable", message)) => {
                 conditions[1] =
                     json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
-                containers = json!([]);
+                statuses = json!([]);
             }
             Some((reason, message)) => {
-                containers = json!([container(json!({"waiting": {"reason": reason, "message": message}}))]);
+                statuses = containers(role, json!({"waiting": {"reason": reason, "message": message}}));
             }
             None => {}
         }
@@ -255,7 +256,7 @@ impl World {
             "status": {
                 "phase": if stuck.is_some() { "Pending" } else { "Running" },
                 "conditions": conditions,
-                "containerStatuses": containers,
+                "containerStatuses": statuses,
             },
         })
     }
@@ -269,7 +270,7 @@ impl World {
         let ended = json!({"terminated": {
             "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
         }});
-        object["status"]["containerStatuses"] = json!([container(ended)]);
+        object["status"]["containerStatuses"] = containers(&object["metadata"]["labels"]["zagros.dev/role"], ended);
         object["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
         object["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
         self.write(&place, object);
@@ -313,8 +314,16 @@ fn clock(epoch: Instant) -> Timestamp {
     start + SignedDuration::try_from(epoch.elapsed()).unwrap()
 }
 
-fn container(state: Value) -> Value {
-    json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+/// Statuses of a pod's containers: the role's, after that of a sidecar which a mesh put first.
+fn containers(role: &Value, state: Value) -> Value {
+    json!([
+        container("istio-proxy", json!({"terminated": {"exitCode": 2, "reason": "Error"}})),
+        container(role.as_str().unwrap(), state)
+    ])
+}
+
+fn container(name: &str, state: Value) -> Value {
+    json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> Key {

@@ -17,16 +17,22 @@ use super::message::read;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Sends a message to `path` (`/package.Service/Method`) and waits for the answer. Bounded by its caller.
+/// Sends a message to `path` (`/package.Service/Method`), with these headers besides gRPC's own, and waits for the answer.
+/// Bounded by its caller.
 ///
 /// # Errors
 /// The other end's status; when it cannot be reached or breaks off, or what arrives is not one message.
-pub async fn call<Q, A>(channel: &mut Channel, path: PathAndQuery, message: Outgoing<Q>) -> Result<A, Status>
+pub async fn call<Q, A>(
+    channel: &mut Channel,
+    path: PathAndQuery,
+    headers: HeaderMap,
+    message: Outgoing<Q>,
+) -> Result<A, Status>
 where
     Q: Message,
     A: Message + Default,
 {
-    let request = request(path, Body::new(message.into_pieces(None)?));
+    let request = request(path, headers, Body::new(message.into_pieces(None)?));
     poll_fn(|context| GrpcService::<Body>::poll_ready(channel, context)).await.map_err(unreachable)?;
     let response = GrpcService::call(channel, request).await.map_err(unreachable)?;
     check_started(&response)?;
@@ -61,8 +67,9 @@ where
     Ok(response)
 }
 
-fn request(path: PathAndQuery, body: Body) -> Request<Body> {
+fn request(path: PathAndQuery, headers: HeaderMap, body: Body) -> Request<Body> {
     let mut request = Request::new(body);
+    *request.headers_mut() = headers;
     *request.method_mut() = Method::POST;
     *request.version_mut() = Version::HTTP_2;
     // The channel adds who is asked.

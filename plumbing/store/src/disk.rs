@@ -20,7 +20,9 @@ pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
 /// Names of the folders in it; none where it is not there.
 pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
     let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
         entries => entries.map_err(failed("read", path))?,
     };
     let mut names = Vec::new();

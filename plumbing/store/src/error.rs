@@ -5,11 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use zagros_plumbing::disk;
+
 /// Why a folder could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system refused.
-    #[error("cannot {what} {}: {source}; check the disk", path.display())]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
     Disk {
         /// `write`, `read`, …
         what: &'static str,

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,9 +10,10 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
-use zagros_plumbing::durable;
+use zagros_plumbing::{durable, regular};
 
 use crate::bucket::Bucket;
+use crate::digest::Digest;
 use crate::disk::{self, failed};
 use crate::download::Download;
 use crate::error::StoreError;
@@ -156,7 +156,9 @@ impl Folder {
         match &self.place {
             Place::Disk(path) => {
                 let path = path.join(file);
-                fs::read(&path).map_err(failed("read", &path))
+                let mut bytes = Vec::new();
+                let read = regular::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+                read.map(|_| bytes).map_err(failed("read", &path))
             }
             Place::Bucket { bucket, prefix } => {
                 let mut download = Download::open(Arc::clone(bucket), prefix.clone().join(file))?;
@@ -167,14 +169,39 @@ impl Folder {
         }
     }
 
-    /// A file to read, in bounded memory, and its size.
+    /// All of a file of at most so many bytes; of a larger one nothing is read.
+    ///
+    /// # Errors
+    /// When it is not there, is larger, or cannot be read.
+    pub fn read_at_most(&self, file: &str, most: u64) -> Result<Vec<u8>, StoreError> {
+        let refused = |error| self.cause("read", file, error);
+        let (input, size) = self.input(file).map_err(refused)?;
+        if size > most {
+            let told = format!("it has {size} bytes, and should have {most} at most");
+            return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, told)));
+        }
+        let mut bytes = Vec::new();
+        input.take(most).read_to_end(&mut bytes).map_err(refused)?;
+        Ok(bytes)
+    }
+
+    /// By what a file is known; reads all of it, in bounded memory. `passed` is told how many bytes were read.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be read.
+    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<Digest, StoreError> {
+        let digest = self.input(file).and_then(|(input, _)| Digest::read(input, passed));
+        digest.map_err(|error| self.cause("read", file, error))
+    }
+
+    /// A regular file to read, in bounded memory, and its size.
     ///
     /// # Errors
     /// When it is not there or cannot be read.
     pub fn input(&self, file: &str) -> io::Result<(Box<dyn Input>, u64)> {
         match &self.place {
             Place::Disk(path) => {
-                let file = File::open(path.join(file))?;
+                let file = regular::open(&path.join(file))?;
                 let bytes = file.metadata()?.len();
                 Ok((Box::new(file), bytes))
             }
@@ -216,7 +243,10 @@ impl Folder {
         fill: impl FnOnce(&mut dyn Write) -> io::Result<Result<T, E>>,
     ) -> io::Result<Result<T, E>> {
         match &self.place {
-            Place::Disk(path) => durable::write_unless(&path.join(file), |file| fill(file)),
+            Place::Disk(path) => {
+                let path = path.join(file);
+                durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
+            }
             Place::Bucket { bucket, prefix } => {
                 let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
                 let filled = fill(&mut upload)?;

@@ -12,15 +12,19 @@
 //! never told.
 
 mod bucket;
+mod digest;
 mod disk;
 mod download;
 mod error;
 mod folder;
+mod roots;
 mod upload;
 mod url;
 
+pub use digest::{Digest, hexadecimal};
 pub use error::{Fault, Problem, StoreError};
 pub use folder::{Folder, Input};
+pub use roots::{OutsideRoots, Roots};
 
 #[cfg(test)]
 mod tests;

@@ -119,6 +119,7 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             encoding,
             bags: bags.into(),
             staleness: 0,
+            step: 0,
             share: None,
         };
         for good in [server.lookup(lookup), server.push(push)] {

@@ -15,7 +15,7 @@ use crate::start::load_job;
 
 /// How many threads serve requests, which must be known before anything runs on them.
 pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
-    Ok(load_job(&args.config.config, &args.config.sets)?.cluster.server_threads)
+    Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
 }
 
 /// Serves the data path of one shard until told to stop.
@@ -34,6 +34,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
         advertised: role.advertised(args.advertise, &grpc)?,
         data_listener: grpc,
         admin_listener: Some(http),
+        storage_folders: args.storage_folders,
         registry: role.registry.clone(),
     };
     let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;

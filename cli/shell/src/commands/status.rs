@@ -12,18 +12,24 @@ use crate::answer::answer;
 use crate::args::StatusArgs;
 use crate::dashboard::{self, Watched};
 use crate::exit::{Exit, Failure, OrInternal};
-use crate::out;
+use crate::{live, out};
 
 /// Asks once and prints.
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let patience = Duration::from_secs(args.patience);
-    let control = GrpcControlPlane::connect(&args.coordinator, patience);
+    let coordinator = match (args.coordinator, args.run) {
+        (Some(address), _) => address,
+        (None, Some(run)) => live::of_run(&run)?,
+        (None, None) => live::newest(),
+    };
+    let control = GrpcControlPlane::connect(&coordinator, patience);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     if args.watch {
         return watch(control, patience).await;
     }
     let status = control.status(StatusRequest {}).await.map_err(|refusal| {
-        let help = "is the run up? `zagros up` prints the coordinator's address; give it with --coordinator HOST:PORT";
+        let help = "is the run up? name the folder of a run on this machine (zagros status RUN), or where the coordinator \
+                    of any other is (--coordinator HOST:PORT)";
         Failure::with_help(Exit::Cluster, refusal, help)
     })?;
     let report = StatusReport::from(status);

@@ -27,7 +27,7 @@ pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Resul
 fn not_exported(error: ExportError) -> Failure {
     match error {
         ExportError::Snapshot(error) => failed(error),
-        ExportError::Write(_) => Failure::from_error(Exit::Internal, error),
+        ExportError::Write(_) => Failure::from_error(Exit::Storage, error),
         ExportError::Differs { .. } => Failure::from_error(Exit::Data, error),
         ExportError::Format { .. } | ExportError::Exists { .. } => Failure::from_error(Exit::Usage, error),
     }

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_dense_worker::{MANIFEST, Manifest};
-use zagros_shell::{Exit, Failure};
+use zagros_dense_worker::Manifest;
+use zagros_plumbing::regular;
+use zagros_shell::{Failure, err};
 use zagros_snapshot::SavedFile;
 use zagros_store::Folder;
 
+use super::progress;
+use crate::resume::failed;
 use crate::saved::{self, SavedModel};
 
 /// Files of rows, and what the model says of itself.
@@ -16,6 +19,8 @@ pub(super) struct Model {
     /// `None` when a single file was named.
     pub(super) manifest: Option<Manifest>,
     pub(super) files: Vec<SavedFile>,
+    /// Where they are.
+    folder: Folder,
     bytes: u64,
 }
 
@@ -23,29 +28,57 @@ impl Model {
     /// Opens a run folder, a model folder or a file of rows, on a disk or in a store.
     pub(super) fn open(named: &Path, patience: Duration) -> Result<Self, Failure> {
         if named.is_file() {
-            return Ok(Self::of_files(None, vec![SavedFile::disk(named)]));
+            let folder = Folder::disk(named.parent().unwrap_or(Path::new("")));
+            let path = named.to_owned();
+            let open = move || {
+                let file = regular::open(&path)?;
+                let bytes = file.metadata()?.len();
+                Ok((file, bytes))
+            };
+            return Ok(Self::of_files(folder, None, vec![SavedFile::new(named, open)]));
         }
         if let Some((folder, file)) = saved::url(named).and_then(single_file) {
             let folder = saved::open(Path::new(folder), patience)?;
-            return Ok(Self::of_files(None, vec![file_of(&folder, file)]));
+            let file = file_of(&folder, file);
+            return Ok(Self::of_files(folder, None, vec![file]));
         }
-        Self::of_folder(&SavedModel::find(named, patience)?.folder)
+        Self::of_folder(SavedModel::find(named, patience)?.folder)
     }
 
-    fn of_folder(folder: &Folder) -> Result<Self, Failure> {
-        let text = folder.read(MANIFEST).map_err(saved::refused)?;
-        let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| {
-            let help = "name a .zrows file to look at it alone";
-            Failure::with_help(Exit::Data, format!("{folder}/{MANIFEST} is damaged: {error}"), help)
-        })?;
-        let files = manifest.row_files.iter().map(|file| file_of(folder, file)).collect();
-        Ok(Self::of_files(Some(manifest), files))
+    fn of_folder(folder: Folder) -> Result<Self, Failure> {
+        let help = "name a .zrows file to look at it alone";
+        let manifest = Manifest::read(&folder).map_err(|error| failed(error).advise(help))?;
+        if !manifest.is_vouched_for() {
+            let release = &manifest.release;
+            err!("{folder} was saved without hashes (release {release}): files of another save in it go unnoticed");
+        }
+        let files = manifest.row_files.iter().map(|file| file_of(&folder, file)).collect();
+        Ok(Self::of_files(folder, Some(manifest), files))
     }
 
-    fn of_files(manifest: Option<Manifest>, files: Vec<SavedFile>) -> Self {
+    fn of_files(folder: Folder, manifest: Option<Manifest>, files: Vec<SavedFile>) -> Self {
         // Those that are missing are told when they are read.
         let bytes = files.iter().map(|file| file.input().map_or(0, |(_, bytes)| bytes)).sum();
-        Self { manifest, files, bytes }
+        Self { manifest, files, folder, bytes }
+    }
+
+    /// Compares every file with what was saved, as far as the manifest knows; reads all of them.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let Some(manifest) = &self.manifest else { return Ok(()) };
+        let bar = progress(self);
+        let checked = self.check_files(manifest, &|bytes| bar.inc(bytes));
+        bar.finish_and_clear();
+        checked
+    }
+
+    fn check_files(&self, manifest: &Manifest, passed: &dyn Fn(u64)) -> Result<(), Failure> {
+        let mut files = manifest.files.iter();
+        files.try_for_each(|file| manifest.check_file(&self.folder, &file.name, passed)).map_err(failed)
+    }
+
+    /// The folder that the files are in.
+    pub(super) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Size of all files.

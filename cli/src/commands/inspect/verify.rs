@@ -1,11 +1,12 @@
 //! Every checksum of every file, and that the files are those of the manifest.
 
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_dense_worker::Manifest;
+use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Checked, SavedFile, file_crc};
+use zagros_snapshot::{Checked, SavedFile};
+use zagros_store::hexadecimal;
 
 use super::model::Model;
 use super::{file_name, progress};
@@ -20,18 +21,14 @@ struct FileReport {
     problem: Option<String>,
 }
 
-/// Checks all files, also after a damaged one.
+/// Checks all files, also after a damaged one: those of rows block by block, and all by the manifest.
 pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     let bar = progress(model);
-    let check = |(number, saved): (usize, &SavedFile)| {
-        let expected = model.manifest.as_ref().and_then(|manifest| manifest.row_crcs.get(number).copied());
-        let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
-        let checked = checked.and_then(|checked| compare(saved, expected).map(|()| checked));
-        FileReport::of(file_name(saved.path()), checked)
-    };
-    let files: Vec<FileReport> = model.files.iter().enumerate().map(check).collect();
+    let mut files: Vec<FileReport> = model.files.iter().map(|saved| verify_rows(model, saved, &bar)).collect();
     bar.finish_and_clear();
     let problem = model.manifest.as_ref().and_then(|manifest| missing_rows(manifest, &files));
+    let others = model.manifest.iter().flat_map(|manifest| verify_others(model, manifest));
+    files.extend(others);
     if json {
         answer(&serde_json::to_string_pretty(&files).or_internal()?)?;
     } else {
@@ -40,17 +37,33 @@ pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     conclude(&files, problem, json)
 }
 
-/// That the file is the one that the model was saved with.
-fn compare(file: &SavedFile, expected: Option<u32>) -> Result<(), String> {
-    let Some(expected) = expected else { return Ok(()) };
-    let found = file_crc(file).map_err(|error| error.to_string())?;
-    let told = || {
-        format!(
-            "{} is of another save: the manifest says CRC-32 {expected:08x}, it has {found:08x}",
-            file.path().display()
-        )
+fn verify_rows(model: &Model, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
+    let name = file_name(saved.path());
+    let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
+    let record = model.manifest.iter().flat_map(|manifest| &manifest.files).find(|file| file.name == name);
+    let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
+    FileReport::of(name, checked)
+}
+
+/// The files that hold no rows: weights, job, and in a checkpoint what the run remembers.
+fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
+    let others = manifest.files.iter().filter(|file| !manifest.row_files.contains(&file.name));
+    let verify = |file: &FileRecord| {
+        let checked = manifest.check_file(model.folder(), &file.name, &|_| ());
+        let (problem, bytes) = (checked.err().map(|error| error.to_string()), file.bytes);
+        FileReport { file: file.name.clone(), blocks: 0, rows: 0, bytes, problem }
     };
-    if found == expected { Ok(()) } else { Err(told()) }
+    others.map(verify).collect()
+}
+
+/// That the file is the one that the model was saved with.
+fn compare(file: &SavedFile, checked: &Checked, record: Option<&FileRecord>) -> Result<(), String> {
+    let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
+    let found = hexadecimal(&checked.sha256);
+    let told = || {
+        format!("{} is of another save: the manifest says SHA-256 {expected}, it has {found}", file.path().display())
+    };
+    if found == *expected { Ok(()) } else { Err(told()) }
 }
 
 fn missing_rows(manifest: &Manifest, files: &[FileReport]) -> Option<String> {
@@ -85,6 +98,7 @@ fn print(report: &FileReport) {
     let FileReport { file, blocks, rows, bytes, problem } = report;
     match problem {
         Some(problem) => out!("{} {problem}", "✗".red()),
+        None if *blocks == 0 => out!("{} {file}  {}", "✓".green(), HumanBytes(*bytes)),
         None => out!(
             "{} {file}  {} row(s) in {} block(s), {}",
             "✓".green(),

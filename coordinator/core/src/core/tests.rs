@@ -12,6 +12,7 @@ const FINGERPRINT: u64 = 0xfeed;
 
 fn core(servers: u32, workers: u32) -> Core {
     Core::new(CoreConfig {
+        run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
         workers,
@@ -425,6 +426,7 @@ fn what_members_tell_is_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod drain;
 mod lost;
 
 #[test]

@@ -4,6 +4,7 @@
 //! What fails here fails the checkpoint, never training: the last good one stays, and everyone is told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
@@ -18,6 +19,7 @@ use zagros_store::{Folder, StoreError};
 use super::point::{OPTIMIZER, TRAINING, all, complete, folder_of};
 use super::training::{FORMAT, FileSize, Reader, Training};
 use crate::control::blocking::blocking;
+use crate::control::manifest::MANIFEST;
 use crate::control::peers::Peers;
 use crate::control::saved_model::{self, Trained, Written};
 use crate::control::splits::control_error;
@@ -38,9 +40,9 @@ pub(crate) struct Cutter {
     folder: Option<Folder>,
     files: Vec<FileSize>,
     last: Instant,
-    under_way: Option<AbortOnDropHandle<Result<u64, WorkerError>>>,
-    /// Step of the newest that is complete; 0 before the first.
-    complete: u64,
+    under_way: Option<AbortOnDropHandle<Result<(), WorkerError>>>,
+    /// Step of the newest that is complete; 0 before the first. Whoever writes one says so at once.
+    complete: Arc<AtomicU64>,
 }
 
 impl Cutter {
@@ -55,7 +57,7 @@ impl Cutter {
             files,
             last: Instant::now(),
             under_way: None,
-            complete: 0,
+            complete: Arc::default(),
         }
     }
 
@@ -72,18 +74,18 @@ impl Cutter {
 
     /// Step of the newest checkpoint that is complete; 0 before the first.
     pub(crate) fn newest(&self) -> u64 {
-        self.complete
+        self.complete.load(Ordering::Acquire)
     }
 
     /// Training goes on from the checkpoint of this step.
     pub(crate) fn resumed_at(&mut self, step: u64) {
-        self.complete = step;
+        self.complete.store(step, Ordering::Release);
     }
 
     /// Makes the folder of a checkpoint. A disk is looked at for an older manifest; a store, which may take its time while
     /// training stands still, is asked only where one is known to be.
     async fn prepare(&self, folder: Folder, step: u64) -> Result<Folder, WorkerError> {
-        if folder.path().is_none() && step != self.complete {
+        if folder.path().is_none() && step != self.newest() {
             return Ok(folder);
         }
         saved_model::prepare(folder).await
@@ -101,9 +103,9 @@ impl Cutter {
     pub(crate) async fn settle(&mut self) {
         let Some(writing) = self.under_way.take() else { return };
         match writing.await {
-            Ok(Ok(step)) => self.complete = step,
-            Ok(Err(error)) => warn!(%error, newest = self.complete, "no checkpoint was written; training goes on"),
-            Err(error) => warn!(%error, newest = self.complete, "writing a checkpoint ended; training goes on"),
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, newest = self.newest(), "no checkpoint was written; training goes on"),
+            Err(error) => warn!(%error, newest = self.newest(), "writing a checkpoint ended; training goes on"),
         }
     }
 }
@@ -126,7 +128,7 @@ impl Trainer {
         {
             self.metrics.checkpoint_failures.inc();
             let step = self.tracker.steps_of_all();
-            warn!(%error, step, newest = self.cutter.complete, "no checkpoint was cut; training goes on");
+            warn!(%error, step, newest = self.cutter.newest(), "no checkpoint was cut; training goes on");
         }
         // Only now may anyone push again.
         if self.peers.is_some() {
@@ -147,14 +149,20 @@ impl Trainer {
         Ok(())
     }
 
-    /// A run that came to its end needs no checkpoint any more.
-    pub(crate) async fn forget_cuts(&mut self) {
+    /// A run whose model and summary are written needs no checkpoint any more, and where it saves no model no kept
+    /// state either.
+    pub(crate) async fn delete_checkpoints(&mut self) {
         self.cutter.settle().await;
-        let Some(folder) = self.cutter.folder.clone() else { return };
-        let forgotten = blocking("checkpoints", move || retain(&folder, 0)).await;
-        if let Err(error) = forgotten.and_then(|forgotten| Ok(forgotten?)) {
+        if let Err(error) = self.try_delete_checkpoints().await {
             warn!(%error, "old checkpoints are still there");
         }
+    }
+
+    async fn try_delete_checkpoints(&mut self) -> Result<(), WorkerError> {
+        if let Some(folder) = self.cutter.folder.clone() {
+            blocking("checkpoints", move || delete_all(&folder)).await??;
+        }
+        if self.job.output.save_model { Ok(()) } else { self.model.delete_states().await }
     }
 
     /// Where this worker is in its stream.
@@ -167,7 +175,7 @@ impl Trainer {
         self.cutter.last = Instant::now();
         let Some(checkpoints) = self.cutter.folder.clone() else { return Ok(()) };
         if !self.cutter.is_free().await {
-            let newest = self.cutter.complete;
+            let newest = self.cutter.newest();
             warn!(newest, "the checkpoint before is still being written; this one is left out");
             return Ok(());
         }
@@ -199,13 +207,16 @@ impl Trainer {
             keep: self.cutter.keep,
         };
         let (observer, metrics) = (Arc::clone(&self.observer), self.metrics.clone());
+        let (complete, membership) = (Arc::clone(&self.cutter.complete), Arc::clone(&self.membership));
         let written = tokio::spawn(async move {
             match writing.write().await {
                 Ok(rows) => {
                     metrics.checkpoint_written(step);
+                    complete.store(step, Ordering::Release);
+                    membership.update_progress(|progress| progress.checkpoint_step = step);
                     let seconds = started.elapsed().as_secs_f64();
                     observer.on(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
-                    Ok(step)
+                    Ok(())
                 }
                 Err(error) => {
                     metrics.checkpoint_failures.inc();
@@ -272,32 +283,38 @@ impl Writing {
         let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
         let saved = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
-        let own = folder.clone();
-        let write_own = move || {
-            own.write(OPTIMIZER, &optimizer)?;
-            own.write(TRAINING, &to_json(&training))
-        };
-        blocking("checkpoint", write_own).await??;
+        let own = vec![(saved_model::DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;
         let trained = Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None };
-        let manifest = saved_model::conclude(&folder, trained, Written { weights, saved }).await?;
-        blocking("checkpoints", move || retain(&checkpoints, keep)).await??;
+        let manifest = saved_model::conclude(&folder, trained, Written { own, saved }).await?;
+        let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
+        if let Err(error) = retained.and_then(|retained| Ok(retained?)) {
+            // The new one is there all the same.
+            warn!(%error, step, "older checkpoints are still there");
+        }
         Ok(manifest.rows)
     }
 }
 
-/// Deletes all but the newest, each manifest first: half a folder is no checkpoint. Called when none is being written,
-/// so one without a manifest is what an earlier process left.
-fn retain(checkpoints: &Folder, keep: usize) -> Result<(), StoreError> {
-    let complete = complete(checkpoints)?;
+/// Deletes all but those of the last steps up to the `newest`, each manifest first: half a folder is no checkpoint.
+/// Called when none is being written, so one without a manifest is what an earlier process left. One of a later step is
+/// damaged, or of training that was given up: it would be in the way of the newest for good.
+fn retain(checkpoints: &Folder, keep: usize, newest: u64) -> Result<(), StoreError> {
+    let mut complete = complete(checkpoints)?;
+    complete.retain(|(step, _)| *step <= newest);
     let kept = &complete[complete.len().saturating_sub(keep)..];
     for (step, folder) in all(checkpoints)? {
         if kept.iter().all(|(kept, _)| *kept != step) {
-            folder.delete_file(saved_model::MANIFEST)?;
+            folder.delete_file(MANIFEST)?;
             folder.delete()?;
         }
     }
     Ok(())
+}
+
+/// Deletes every checkpoint.
+pub(super) fn delete_all(checkpoints: &Folder) -> Result<(), StoreError> {
+    retain(checkpoints, 0, u64::MAX)
 }
 
 #[cfg(test)]
@@ -338,20 +355,33 @@ mod tests {
         assert_eq!((store.keys(), cutter.newest()), (Vec::new(), 5));
     }
 
+    /// As where the newest was damaged, and training went on from the one before.
+    #[test]
+    fn one_of_a_later_step_takes_no_place_of_the_newest() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Folder::disk(folder.path());
+        for step in [600, 620, 800] {
+            folder_of(&disk, step).make().unwrap().write(MANIFEST, b"{}").unwrap();
+        }
+        retain(&disk, 1, 620).unwrap();
+        let left: Vec<u64> = all(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!(left, [620]);
+    }
+
     #[test]
     fn the_newest_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Folder::disk(folder.path());
         for step in [5, 100, 20] {
             let checkpoint = folder_of(&disk, step).make().unwrap();
-            checkpoint.write(saved_model::MANIFEST, b"{}").unwrap();
+            checkpoint.write(MANIFEST, b"{}").unwrap();
         }
         folder_of(&disk, 7).make().unwrap();
         fs::create_dir(folder.path().join("step-000000007")).unwrap();
         let left = || all(&disk).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
-        retain(&disk, 2).unwrap();
+        retain(&disk, 2, 100).unwrap();
         assert_eq!(left(), [20, 100]);
-        retain(&disk, 0).unwrap();
+        delete_all(&disk).unwrap();
         assert!(left().is_empty());
         assert!(folder.path().join("step-000000007").is_dir());
     }

@@ -12,5 +12,5 @@ mod training;
 
 pub(crate) use cut::Cutter;
 pub(crate) use home::Home;
-pub use point::{LastRun, ResumePoint};
+pub use point::{Earlier, LastRun, ResumePoint};
 pub(crate) use training::{FileSize, Training};

@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 
+use tracing::warn;
 use zagros_ingest::FileInfo;
 use zagros_job::{Change, Job, Overrides};
 use zagros_store::{Folder, StoreError};
 
 use super::Training;
+use super::cut::delete_all;
 use super::home::Home;
 use super::training::FORMAT;
-use crate::control::saved_model::{JOB, MANIFEST};
-use crate::error::WorkerError;
+use crate::control::manifest::{MANIFEST, Manifest};
+use crate::control::saved_model::JOB;
+use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 
 /// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
@@ -39,63 +42,125 @@ pub struct LastRun {
     pub point: ResumePoint,
 }
 
+/// What earlier runs of a job's name have left for it.
+#[derive(Debug)]
+pub enum Earlier {
+    /// Nothing: there is none, or the last one is over.
+    Nothing,
+    /// A run that was interrupted.
+    GoOn(LastRun),
+    /// Runs that were interrupted and learned otherwise; the newest checkpoint of the last of them.
+    Differs(ResumePoint),
+}
+
+/// What is wanted of a checkpoint, besides that it is intact.
+type Wanted<'a> = &'a dyn Fn(&ResumePoint) -> bool;
+
+/// The newest checkpoint of a run.
+enum Newest {
+    Intact(ResumePoint),
+    /// Not what was wanted, and so not read any further.
+    Unwanted(ResumePoint),
+}
+
 impl ResumePoint {
-    /// The newest complete checkpoint of a run of this job.
+    /// The newest intact checkpoint of a run of this job: every file of it was read and compared. Those that are damaged
+    /// are told and passed over.
     ///
     /// # Errors
-    /// When there is one that cannot be read, or the job's `checkpoint.folder` cannot be.
+    /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
     pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
-        Self::newest_in(&Home::of(job)?.of_run(run))
+        let newest = Self::newest_in(&Home::of(job)?.of_run(run), &|_| true)?;
+        Ok(newest.map(|(Newest::Intact(point) | Newest::Unwanted(point))| point))
     }
 
-    fn newest_in(checkpoints: &Folder) -> Result<Option<Self>, WorkerError> {
-        let newest = complete(checkpoints)?.pop();
-        newest.map(|(_, folder)| Self::open(folder)).transpose()
+    fn newest_in(checkpoints: &Folder, wanted: Wanted<'_>) -> Result<Option<Newest>, WorkerError> {
+        let mut damaged: Vec<WorkerError> = Vec::new();
+        for (_, folder) in complete(checkpoints)?.into_iter().rev() {
+            match Self::open(folder).and_then(|point| point.compared(wanted)) {
+                Ok(newest) => {
+                    damaged.iter().for_each(|error| warn!(%error, "a checkpoint is damaged; an earlier one is taken"));
+                    return Ok(Some(newest));
+                }
+                // Of a store that does not answer nothing is known.
+                Err(error) if error.exit_class() != ExitClass::Data => return Err(error),
+                Err(error) => damaged.push(error),
+            }
+        }
+        none_intact(checkpoints, &damaged)
+    }
+
+    /// With every file of it compared with what was saved, where it is wanted.
+    fn compared(self, wanted: Wanted<'_>) -> Result<Newest, WorkerError> {
+        if !wanted(&self) {
+            return Ok(Newest::Unwanted(self));
+        }
+        Manifest::read(&self.folder)?.check_files(&self.folder)?;
+        Ok(Newest::Intact(self))
     }
 
     /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
-    /// another process is at now, and such as ended before their first checkpoint, are passed over. A run of another
-    /// machine, whose checkpoints lie where this one reaches them, gets a folder here.
+    /// another process is at now, such as ended before their first checkpoint, and such as learned otherwise than this
+    /// job does are passed over; the latter not where `changed` runs may go on. A run of another machine, whose
+    /// checkpoints lie where this one reaches them, gets a folder here.
     ///
     /// # Errors
-    /// When folders or the checkpoint cannot be read.
-    pub fn of_last_run(job: &Job) -> Result<Option<LastRun>, WorkerError> {
+    /// When folders cannot be read, or no checkpoint of the run is intact.
+    pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
         let home = Home::of(job)?;
+        let wanted = |point: &Self| changed || !point.changes(job).iter().any(Change::is_learning);
+        let mut earlier = Earlier::Nothing;
         for folder in RunFolder::of_job(job, &home.runs()?)?.into_iter().rev() {
+            let checkpoints = home.of_run(&folder);
             let is_here = folder.path().is_dir();
             if !is_here {
-                if complete(&home.of_run(&folder))?.is_empty() {
+                if complete(&checkpoints)?.is_empty() {
                     continue;
                 }
                 folder.make()?;
             }
             let Some(lock) = folder.lock()? else { continue };
-            if let Some(point) = Self::newest_in(&home.of_run(&folder))? {
-                return Ok(Some(LastRun { folder, lock, point }));
+            if folder.is_complete() {
+                delete_left_over(&checkpoints);
+                if changed || !folder.learned_otherwise(job) {
+                    return Ok(earlier);
+                }
+                continue;
             }
-            if folder.summary_file().is_file() {
-                // It finished; there is nothing to go on with.
-                return Ok(None);
+            match Self::newest_in(&checkpoints, &wanted)? {
+                Some(Newest::Intact(point)) => return Ok(Earlier::GoOn(LastRun { folder, lock, point })),
+                Some(Newest::Unwanted(point)) if matches!(earlier, Earlier::Nothing) => {
+                    earlier = Earlier::Differs(point);
+                }
+                // It ended without one that was to be kept; there is nothing to go on with.
+                None if folder.summary_file().is_file() && !folder.learned_otherwise(job) => return Ok(earlier),
+                Some(Newest::Unwanted(_)) | None => {}
             }
         }
-        Ok(None)
+        Ok(earlier)
+    }
+
+    /// The folder of a run that starts from nothing: the newest of the job's name, also where checkpoints of others lie
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// When it cannot be made, or the job's `checkpoint.folder` cannot be read.
+    pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
+        RunFolder::create_after(job, &Home::of(job)?.runs()?)
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {
-        let help = "delete that folder to go on from an earlier checkpoint, or start over with --fresh";
-        let wrong = |reason: String| WorkerError::SavedModel {
-            folder: folder.to_string(),
-            reason: format!("{reason}; {help}"),
-        };
-        let text = folder.read(TRAINING)?;
+        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_string(), reason };
+        let manifest = Manifest::read(&folder)?;
+        let text = manifest.read_file(&folder, TRAINING)?;
         let training: Training =
             serde_json::from_slice(&text).map_err(|error| wrong(format!("{TRAINING} is damaged ({error})")))?;
         if training.format != FORMAT {
             let found = training.format;
             return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")));
         }
-        let text =
-            String::from_utf8(folder.read(JOB)?).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
+        let text = String::from_utf8(manifest.read_file(&folder, JOB)?)
+            .map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
         let path = PathBuf::from(format!("{folder}/{JOB}"));
         let job = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
         Ok(Self { folder, training, job })
@@ -131,6 +196,24 @@ impl ResumePoint {
         }
         job.features = self.job.features.clone();
         Ok(())
+    }
+}
+
+/// No checkpoint, or an error where there are some and each is damaged.
+fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<Newest>, WorkerError> {
+    let Some(newest) = damaged.first() else { return Ok(None) };
+    let reason = format!(
+        "none of the {} checkpoint(s) here is intact, so this run cannot go on; the newest: {newest}; start over with \
+         --fresh, or put the files there again as they were",
+        damaged.len()
+    );
+    Err(WorkerError::SavedModel { folder: checkpoints.to_string(), reason })
+}
+
+/// Of a run that is over: its process ended before it had deleted them.
+fn delete_left_over(checkpoints: &Folder) {
+    if let Err(error) = delete_all(checkpoints) {
+        warn!(%error, "checkpoints of a run that is over are still there");
     }
 }
 

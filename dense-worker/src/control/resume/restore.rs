@@ -6,7 +6,6 @@ use futures::FutureExt;
 
 use super::point::OPTIMIZER;
 use super::{ResumePoint, Training};
-use crate::control::blocking::blocking;
 use crate::control::peers::Peers;
 use crate::control::saved_model::{Load, SavedModel};
 use crate::control::train::Trainer;
@@ -45,8 +44,9 @@ impl Trainer {
         let Some(point) = point else { return self.pulse(false).await };
         let (dense, servers, folder) = (self.dense.clone(), self.client.servers(), point.folder().clone());
         let load = async move {
-            SavedModel::open(&folder).await?.load(&dense, &servers, Load::Replace).await?;
-            let state = blocking("checkpoint", move || folder.read(OPTIMIZER)).await??;
+            let saved = SavedModel::open(&folder).await?;
+            saved.load(&dense, &servers, Load::Replace).await?;
+            let state = saved.read_file(OPTIMIZER).await?;
             dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)
         };
         let mut load = load.boxed();
@@ -86,7 +86,9 @@ impl Trainer {
         let rank = self.peers.map_or(0, |peers| peers.rank as usize);
         self.next_seq = training.next_seq(rank);
         self.pushes.count_from(self.next_seq);
-        self.cutter.resumed_at(training.tracker.steps);
+        let step = training.tracker.steps;
+        self.cutter.resumed_at(step);
+        self.membership.update_progress(|progress| progress.checkpoint_step = step);
         let pass = training.pass;
         if rank > 0 && self.is_apart() {
             // Steps add up: what was done before is the first worker's.
@@ -102,5 +104,8 @@ impl Trainer {
         self.evaluated = training.evaluated;
         self.of_passes = training.of_passes;
         self.model.take_up(training.choice);
+        // Embedding servers hear by the coordinator how far the run is, before they see a push that is.
+        let (step, batch) = (self.tracker.steps_of_all(), self.next_seq);
+        self.membership.update_progress(|progress| (progress.step, progress.batch) = (step, batch));
     }
 }

@@ -1,10 +1,13 @@
 //! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
 
-use super::{CHUNK, Pass, Share};
+use super::{Pass, Share};
 use crate::model::Final;
 use crate::model::flat::Flat;
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
+
+/// Fewest samples that are worth a thread: waking it takes as long as a few of them.
+const LEAST: usize = 64;
 
 /// Threads that make one step together. There is no wait inside a share, so they meet twice a step and not
 /// in every product. What a step gives depends on how many they are, by rounding (and dropout), and on nothing else.
@@ -64,9 +67,9 @@ impl Team {
         ready: Final<'_>,
     ) -> Result<f32, ModelError> {
         let samples = batch.labels.len();
-        let each = samples.div_ceil(self.others.len() + 1).next_multiple_of(CHUNK.min(samples.max(1)));
+        let mut sizes = share_sizes(samples, self.others.len() + 1);
         let Self { lead, others } = self;
-        let first = batch.split_off(each.min(samples));
+        let first = batch.split_off(sizes.next().unwrap_or(samples));
         let (alone, mut from) = (batch.labels.is_empty(), gradients.values().len());
         let mut finished = |weights: usize| {
             from -= weights;
@@ -76,12 +79,9 @@ impl Team {
         };
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
-            for (member, _) in others.iter_mut() {
-                // A member without samples would bring what it wrote for an earlier batch.
-                if batch.labels.is_empty() {
-                    break;
-                }
-                let share = batch.split_off(each.min(batch.labels.len()));
+            // A member without samples would bring what it wrote for an earlier batch.
+            for ((member, _), size) in others.iter_mut().zip(sizes) {
+                let share = batch.split_off(size);
                 running.push(scope.spawn(move || member.run(share, samples, &mut |_| ())));
             }
             let mut sum = lead.run(first, samples, &mut finished)?;
@@ -105,6 +105,12 @@ impl Member {
     }
 }
 
+/// How many samples each thread has, of as many as are worth it: as even as can be, so that none waits for another.
+fn share_sizes(samples: usize, threads: usize) -> impl Iterator<Item = usize> {
+    let threads = threads.min(samples.div_ceil(LEAST)).max(1);
+    (0..threads).map(move |thread| samples / threads + usize::from(thread < samples % threads))
+}
+
 /// Adds the parts in their order, each thread its piece of all of them.
 fn add_up(sum: &mut [f32], parts: &[&[f32]]) {
     if parts.is_empty() {
@@ -126,6 +132,25 @@ fn add_up(sum: &mut [f32], parts: &[&[f32]]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_is_shared_evenly_by_all_threads() {
+        let sizes = |samples, threads| share_sizes(samples, threads).collect::<Vec<_>>();
+        assert_eq!(sizes(4096, 4), [1024; 4]);
+        assert_eq!(sizes(4096, 8), [512; 8]);
+        assert_eq!(sizes(1025, 2), [513, 512]);
+        assert_eq!(sizes(1025, 1), [1025]);
+        // Not worth a second thread, and just worth it.
+        assert_eq!((sizes(64, 8), sizes(65, 8)), (vec![64], vec![33, 32]));
+        assert_eq!(sizes(0, 8), [0]);
+        for samples in [1, 63, 1000, 4099] {
+            for threads in 1..20 {
+                let sizes = sizes(samples, threads);
+                assert!(sizes.len() <= threads && sizes.iter().sum::<usize>() == samples, "{sizes:?}");
+                assert!(sizes.iter().max() <= sizes.iter().min().map(|least| least + 1).as_ref(), "{sizes:?}");
+            }
+        }
+    }
 
     #[test]
     fn parts_add_up_whatever_the_pieces() {

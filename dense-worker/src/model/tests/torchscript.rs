@@ -7,6 +7,7 @@ use zagros_job::{Job, Model, NonFinite};
 
 use super::Samples;
 use crate::WorkerError;
+use crate::datapath::group::seed_of_rank;
 use crate::error::ExitClass;
 use crate::model::{DenseModel, ModelError};
 use crate::testing::{fixture, job, normed_net};
@@ -16,6 +17,9 @@ use crate::testing::{fixture, job, normed_net};
 const NET: (&str, &str) = ("net.pt", "1c2c8204ed9984ec1e30da1e5d196eacbedb4fcf3da631e7754d04a023943741");
 /// As `net.pt`, with logits of `[batch, 2]`.
 const WIDE: (&str, &str) = ("wide_net.pt", "4851ef3ce63d1d5d9f43fca562f3f76f66e12ac860c1ac94bb87806fe88925e0");
+
+/// As `net.pt`, with dropout of half of the logits.
+const DROPOUT: (&str, &str) = ("dropout_net.pt", "ac89b3fb55c8944216fde9683bd470f8c7ddd45c762e778f3eb389c6cf2ef8cd");
 
 fn with(file: PathBuf, sha256: &str) -> Job {
     job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned() })
@@ -73,6 +77,31 @@ fn a_module_trains_as_the_network_that_it_is() {
     assert_ne!(predict(&fresh), predict(&module), "five steps changed something");
     fresh.load_safetensors(&module.to_safetensors().unwrap()).unwrap();
     assert_eq!(predict(&fresh), predict(&module));
+}
+
+/// Which of 64 logits are dropped in each of three steps.
+fn dropped(model: &mut DenseModel, samples: &Samples) -> Vec<Vec<bool>> {
+    let mut step = || model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap().logits;
+    (0..3).map(|_| step().into_iter().map(|logit| logit == 0.0).collect()).collect()
+}
+
+#[test]
+fn each_rank_drops_units_of_its_own_and_the_same_in_every_run() {
+    let job = with(fixture(DROPOUT.0), DROPOUT.1);
+    let samples = Samples::random(&job, 64);
+    let of_rank = |rank| {
+        let mut model = DenseModel::new(&job).unwrap();
+        model.drop_by(seed_of_rank(job.train.seed, rank));
+        dropped(&mut model, &samples)
+    };
+    let ranks = [0, 1, 2].map(of_rank);
+    assert_eq!(dropped(&mut DenseModel::new(&job).unwrap(), &samples), ranks[0], "a lone worker draws as rank 0 does");
+    assert_eq!(of_rank(1), ranks[1]);
+    let all: std::collections::HashSet<_> = ranks.iter().flatten().collect();
+    assert_eq!(all.len(), 9, "two ranks or steps drop the same units");
+    // Where half of each is dropped, two that are independent differ in half of the places.
+    let differ = |one: &[bool], other: &[bool]| one.iter().zip(other).filter(|(one, other)| one != other).count();
+    assert!((12..=52).contains(&differ(&ranks[0][0], &ranks[1][0])), "{ranks:?}");
 }
 
 #[test]

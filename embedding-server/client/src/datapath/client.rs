@@ -14,12 +14,14 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 use super::dedup::UniqueIds;
 use super::route::{Part, split};
 use super::rows::Rows;
+use super::unacknowledged::Unacknowledged;
 use super::waiting::{Requests, Waiting};
 use crate::Shard;
 use crate::directory::Directory;
 use crate::errors::ClientError;
 use crate::metrics::{CallMetrics, ClientMetrics};
 use crate::placement::Connect;
+use crate::storage::PatientShard;
 
 /// Who calls, and how.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub struct ClientConfig {
 pub struct Batch {
     /// New for each batch of a writer and epoch.
     pub seq: u64,
+    /// Steps of training before the batch's own: what schedules, rounding and the age of rows go by.
+    pub step: u64,
     /// Earlier batches whose gradients were not acknowledged when this one was looked up.
     pub staleness: u32,
     /// The part of its step's samples that are in it, by which its gradients were weighed. Penalties on weights are
@@ -65,12 +69,13 @@ pub struct EmbeddingClient {
     /// Memory for gradients on their way.
     buffers: Arc<Buffers>,
     requests: Requests,
+    unacknowledged: Unacknowledged,
 }
 
 impl From<u64> for Batch {
-    /// Nothing before it was under way, and it is all of its step.
+    /// One whose every batch is a step, and all of it, with nothing under way before it.
     fn from(seq: u64) -> Self {
-        Self { seq, staleness: 0, share: 1.0 }
+        Self { seq, step: seq, staleness: 0, share: 1.0 }
     }
 }
 
@@ -84,6 +89,7 @@ impl EmbeddingClient {
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
             requests: Requests::default(),
+            unacknowledged: Unacknowledged::default(),
         }
     }
 
@@ -135,6 +141,7 @@ impl EmbeddingClient {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
         check_shape(unique, gradients)?;
+        let _begun = self.unacknowledged.begin(batch.seq).await;
         let parts = self.split(unique).await?;
         self.metrics.push.pooled(unique, &parts, self.config.wire);
         let answers = try_join_all(parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
@@ -147,10 +154,12 @@ impl EmbeddingClient {
         Ok(report)
     }
 
-    /// The servers in the order of their indices; empty before the first placement.
+    /// The servers in the order of their indices, for storage: a save, and what they tell, outlast a broken connection.
+    /// Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        self.directory.servers()
+        let patient = |shard| Arc::new(PatientShard::new(shard, self.config.patience)) as Arc<dyn Shard>;
+        self.directory.servers().into_iter().map(patient).collect()
     }
 
     /// The servers that have not answered something yet, by index.
@@ -182,6 +191,7 @@ impl EmbeddingClient {
             writer: self.config.writer,
             epoch: self.config.epoch,
             seq: batch.seq,
+            step: batch.step,
             staleness: batch.staleness,
             segments: part.segments.clone(),
             ids: part.ids.clone(),

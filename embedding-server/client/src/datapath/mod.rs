@@ -6,6 +6,7 @@ mod client;
 mod dedup;
 mod route;
 mod rows;
+mod unacknowledged;
 mod waiting;
 mod window;
 

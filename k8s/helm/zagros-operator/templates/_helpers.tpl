@@ -79,10 +79,10 @@ capabilities:
   verbs: [get, create, patch, deletecollection]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch]
+  verbs: [get, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch]
+  verbs: [get, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -92,7 +92,7 @@ capabilities:
   verbs: [get, create, patch, deletecollection]
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
-  verbs: [get, create, patch]
+  verbs: [get, create, patch, delete]
 {{- end }}
 
 {{/* Rights on the lease that decides who leads. */}}

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use kube_cel::Validator;
 use serde_json::{Value, json};
 
 use super::{merge, selector};
@@ -62,6 +61,8 @@ pub(crate) struct Store {
     pub(crate) installed: BTreeSet<String>,
     /// Kinds that are not.
     pub(crate) missing: BTreeSet<String>,
+    /// Whether the definition that is installed is an older one, which has no rules.
+    pub(crate) has_old_definition: bool,
     /// Kinds of which the namespace may have no more.
     pub(crate) exceeded: BTreeSet<String>,
 }
@@ -100,7 +101,9 @@ impl Store {
             return Err(refusal(403, "Forbidden", message));
         }
         object = keep_part(object, old.as_ref(), part);
-        admit(key, &mut object, old.as_ref())?;
+        if !self.has_old_definition {
+            admit(key, &mut object, old.as_ref())?;
+        }
         self.stamp(&mut object, old.as_ref(), key);
         if old.as_ref().is_some_and(|old| same(old, &object)) {
             return Ok(old.unwrap_or_default());
@@ -237,10 +240,10 @@ fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refus
     if key.plural == "hybridjobs" {
         let schema: &Value = &SCHEMA;
         *object = kube_cel::apply_defaults(schema, object);
-        let is_same = old.is_some_and(|old| old["spec"] == object["spec"]);
-        let checked = if is_same { Ok(()) } else { Validator::new().validate(schema, object, old) };
-        return checked
-            .map_err(|errors| invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")));
+        let is_same = old.is_some_and(|old| kube_cel::apply_defaults(schema, old)["spec"] == object["spec"]);
+        let refusals = if is_same { Vec::new() } else { zagros_operator::crd::refusals(object, old) };
+        let told: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+        return if told.is_empty() { Ok(()) } else { Err(invalid(told.join("; "))) };
     }
     let Some(old) = old else { return Ok(()) };
     if key.plural == "jobs" && old["spec"]["template"] != object["spec"]["template"] {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use zagros_coordinator_client::Membership;
 use zagros_embedding_client::{ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, Rows, UniqueIds};
 use zagros_ingest::Batch;
-use zagros_protocol::TableId;
-use zagros_protocol::control::DescribeRequest;
+use zagros_plumbing::Shutdown;
+use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
+use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_shell::{Exit, Failure, OrInternal};
 
 use super::side::{Cpu, Side};
@@ -58,6 +60,8 @@ pub(super) struct Drivers(Vec<Driver>);
 /// A client and its batches.
 struct Driver {
     client: EmbeddingClient,
+    /// Servers take updates from members alone.
+    _membership: Membership,
     dim: u32,
     deduplicator: Deduplicator,
     seq: u64,
@@ -93,9 +97,13 @@ impl Measured {
 }
 
 impl Drivers {
-    /// `clients` of them, each with connections of its own.
-    pub(super) fn new(side: &Side, wire: Encoding, clients: usize, dim: u32) -> Self {
-        Self((0..clients).map(|writer| Driver::new(side, wire, writer, dim)).collect())
+    /// `clients` of them, each a worker of the run, with connections of its own.
+    pub(super) async fn join(side: &Side, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
+        let mut drivers = Vec::new();
+        for index in 0..clients {
+            drivers.push(Driver::join(side, wire, index as u32, dim).await?);
+        }
+        Ok(Self(drivers))
     }
 
     /// Trains on all batches, dealt out one by one.
@@ -151,16 +159,31 @@ impl Drivers {
 }
 
 impl Driver {
-    fn new(side: &Side, wire: Encoding, writer: usize, dim: u32) -> Self {
-        let config = ClientConfig { writer: writer as u64, epoch: 1, wire, patience: side.patience };
-        Self {
+    async fn join(side: &Side, wire: Encoding, index: u32, dim: u32) -> Result<Self, Failure> {
+        let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false };
+        let request = JoinRequest {
+            role: Role::DenseWorker.into(),
+            index,
+            incarnation: u64::from(index),
+            job_fingerprint: side.fingerprint,
+            protocol_version: PROTOCOL_VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            files: vec![memory],
+            ..JoinRequest::default()
+        };
+        let joined = Membership::join(Arc::clone(&side.control), request, side.patience, &Shutdown::new()).await;
+        let membership = joined.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+        let (writer, epoch) = (membership.member(), membership.epoch());
+        let config = ClientConfig { writer, epoch, wire, patience: side.patience };
+        Ok(Self {
             client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),
+            _membership: membership,
             dim,
             deduplicator: Deduplicator::new(),
             seq: 0,
             kept: Vec::new(),
             tally: Tally::default(),
-        }
+        })
     }
 
     /// This client's share of the work: each `clients`-th piece, from the `index`-th on.
@@ -261,10 +284,10 @@ mod tests {
 
     #[tokio::test]
     async fn clients_share_the_work_and_what_they_did_is_counted_once() {
-        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2")).unwrap();
+        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
         let side = Side::embedded(&job).await.unwrap();
         let batches = workload::batches(None, 3).unwrap();
-        let mut drivers = Drivers::new(&side, Encoding::F32, 2, 4);
+        let mut drivers = Drivers::join(&side, Encoding::F32, 2, 4).await.unwrap();
         let trained = drivers.train(&side, &batches).await.unwrap().tally;
         assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));
         assert!(trained.rows as u64 >= drivers.held().await.unwrap());

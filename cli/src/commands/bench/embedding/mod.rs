@@ -50,7 +50,9 @@ struct Bench {
 impl Bench {
     fn new(args: BenchEmbeddingArgs) -> Result<Self, Failure> {
         let (warm_up, counted) = if args.quick { (2, 4) } else { (WARM_UP, args.batches) };
-        let cluster = format!("servers = {}", args.servers);
+        // Whoever pushes is a worker of the run.
+        let workers = args.clients.iter().copied().max().unwrap_or(1);
+        let cluster = format!("servers = {}\nworkers = {workers}", args.servers);
         let job_text = workload::job_text(args.dim, "kind = \"dlrm\"", "", &cluster);
         let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
         Ok(Self { args, job_text, batches, warm_up: warm_up as usize })
@@ -72,7 +74,7 @@ impl Bench {
     }
 
     async fn measure(&self, side: Side, wire: Encoding, clients: usize) -> Result<Measured, Failure> {
-        let mut drivers = Drivers::new(&side, wire, clients, self.args.dim as u32);
+        let mut drivers = Drivers::join(&side, wire, clients, self.args.dim as u32).await?;
         drivers.train(&side, &self.batches[..self.warm_up]).await?;
         let trained = drivers.train(&side, &self.batches[self.warm_up..]).await?;
         let (rows, held) = (drivers.read_last().await?, drivers.held().await?);

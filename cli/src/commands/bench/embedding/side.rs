@@ -11,16 +11,18 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
 
 use crate::embedded::Embedded;
-use crate::up::{Outlet, Plan, Supervisor};
+use crate::up::{Addresses, Outlet, Plan, Supervisor};
 
 /// Embedding servers, and how a client reaches them.
 pub(super) struct Side {
     pub(super) control: Arc<dyn ControlPlane>,
     pub(super) connect: Connect,
     pub(super) patience: Duration,
+    /// Of its job, as coordinators want it.
+    pub(super) fingerprint: u64,
     servers: Vec<Pid>,
     children: Option<Children>,
 }
@@ -46,7 +48,8 @@ impl Side {
         let registry = Registry::new();
         let control = LocalCoordinator::new(job, &registry);
         let connect = Embedded::start(job, control.clone(), &registry).await?.connect();
-        Ok(Self { control, connect, patience: job.cluster.patience, servers: Vec::new(), children: None })
+        let (patience, fingerprint) = (job.cluster.patience, job.fingerprint());
+        Ok(Self { control, connect, patience, fingerprint, servers: Vec::new(), children: None })
     }
 
     /// Servers and their coordinator as `zagros up` starts them. `text` is the job's file.
@@ -60,8 +63,10 @@ impl Side {
             sets: &[],
             folder: folder.path(),
             patience,
-            quiet: true,
+            logging: Logging::quiet(),
+            resume: false,
             outlet: Outlet::default(),
+            addresses: Addresses::any(),
         };
         let mut supervisor = Supervisor::new(patience);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;
@@ -70,6 +75,7 @@ impl Side {
             control: Arc::new(control),
             connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
             patience,
+            fingerprint: job.fingerprint(),
             servers: supervisor.servers(),
             children: Some(Children { supervisor, _folder: folder }),
         })

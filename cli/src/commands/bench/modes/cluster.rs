@@ -6,13 +6,12 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::{RunFolder, Summary};
 use zagros_job::Job;
-use zagros_plumbing::Shutdown;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
 
 use super::link::Line;
 use super::proxy::{Proxy, Running};
-use crate::up::{Outlet, Plan, RoleName, Supervisor};
+use crate::up::{Addresses, Outlet, Plan, RoleName, Supervisor};
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -37,7 +36,16 @@ pub(super) async fn run(job: &Job, line: Line) -> Result<Ran, Failure> {
     let run = RunFolder::create(&job).or_internal()?;
     let patience = job.cluster.patience;
     let outlet = Outlet { silent: true, ..Outlet::default() };
-    let plan = Plan { job_file: &job_file, sets: &[], folder: run.path(), patience, quiet: true, outlet };
+    let plan = Plan {
+        job_file: &job_file,
+        sets: &[],
+        folder: run.path(),
+        patience,
+        resume: false,
+        logging: Logging::quiet(),
+        outlet,
+        addresses: Addresses::any(),
+    };
     let before = cpu_time_of_children();
     let mut supervisor = Supervisor::new(patience);
     let ended = train(&plan, &job, line, &mut supervisor).await;
@@ -65,7 +73,7 @@ async fn train(plan: &Plan<'_>, job: &Job, line: Line, supervisor: &mut Supervis
         lines.push(proxy.run(told?.address).or_internal()?);
     }
     plan.start_workers(job, &coordinator, supervisor)?;
-    supervisor.watch(&Shutdown::new()).await
+    supervisor.watch().await
 }
 
 impl Ran {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zagros_plumbing::durable;
+use zagros_plumbing::{disk, durable};
 
 use self::figures::{Case, Figures};
 use self::link::Line;
@@ -59,6 +59,6 @@ pub(crate) async fn modes(args: BenchModesArgs) -> Result<Exit, Failure> {
 fn write_page(path: &Path, figures: &Figures) -> Result<(), Failure> {
     durable::write(path, page::page(figures).as_bytes()).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Internal, what, "check the disk and who may write there")
+        Failure::with_help(Exit::Storage, what, disk::advice(&error))
     })
 }

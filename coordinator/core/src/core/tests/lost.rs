@@ -129,3 +129,20 @@ fn a_worker_that_is_lost_after_training_is_missed_by_nobody() {
         assert!(core.join(at(62), &reachable(1, 3)).unwrap().over);
     }
 }
+
+#[test]
+fn a_lost_worker_breaks_its_group_and_not_the_next_one() {
+    let (mut core, workers) = met(2, 2);
+    let first = &workers[0];
+    hear(&mut core, 2..=10, &[first]);
+    assert_eq!(beat(&mut core, 10, first).unwrap().broken_group, 0);
+    // Its lease runs out: whoever waits for it in a sum hears so with the next heartbeat.
+    assert_eq!(beat(&mut core, 11, first).unwrap().broken_group, 1);
+    let back = core.join(at(12), &reachable(1, 2)).unwrap();
+    let group = core.group(at(12), &ask_after(first, 1)).unwrap();
+    assert_eq!((group.generation, beat(&mut core, 12, first).unwrap().broken_group), (2, 1));
+    // A process that is known to be gone need not be silent for a lease.
+    core.join(at(13), &JoinRequest { supersede: true, ..reachable(1, 3) }).unwrap();
+    assert_eq!(beat(&mut core, 13, first).unwrap().broken_group, 2);
+    assert!(beat(&mut core, 13, &back).is_err());
+}

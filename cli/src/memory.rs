@@ -1,0 +1,193 @@
+//! What a job needs of a machine's memory, beside what the machine has: told before anything is allocated.
+
+use indicatif::{HumanBytes, HumanCount};
+use zagros_job::threads::Machine;
+use zagros_job::{Job, Model, Table};
+use zagros_plumbing::memory::MemoryLimit;
+use zagros_shell::{Exit, Failure};
+
+/// Of the index, per row: twelve bytes an entry, at 64 to 80 % of its places taken, and room left in the last block.
+const INDEX_BYTES: usize = 24;
+/// Value, gradient and two moments of Adam.
+const DENSE_BYTES_PER_WEIGHT: u64 = 16;
+/// Of the memory there is, what the rest of a process and the system leave to it, at most.
+const USABLE: f64 = 0.9;
+
+/// Refuses a job that cannot fit into this process's memory, or this machine's; warns of one that may not.
+///
+/// # Errors
+/// With the key to change.
+pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
+    let (need, limit) = (Need::of(job, machine), MemoryLimit::of_this_process());
+    need.check(limit)?;
+    if let Some(warning) = need.warning(limit) {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
+/// As [`check`], of one dense worker whose servers are other processes.
+///
+/// # Errors
+/// With the key to change.
+pub(crate) fn check_worker(job: &Job) -> Result<(), Failure> {
+    Need::of(job, &Machine::this()).check(MemoryLimit::of_this_process())
+}
+
+/// Bytes that the processes of one machine need for a job, as far as they are known before its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Dense networks of all workers.
+    pub(crate) dense: u64,
+    /// Rows and gradients of all workers' batches between lookup and acknowledgement.
+    pub(crate) batches: u64,
+    /// What embedding servers may fill; `None` without `cluster.memory`.
+    pub(crate) rows: Option<u64>,
+    /// Of one row of each table, the mean.
+    row: u64,
+}
+
+impl Need {
+    /// Of the workers and servers that `machine` has.
+    pub(crate) fn of(job: &Job, machine: &Machine) -> Self {
+        let workers = machine.workers.max(1) as u64;
+        let servers = u64::from(job.cluster.servers);
+        let tables = job.tables.len().max(1) as u64;
+        Self {
+            dense: weights_bytes(job).saturating_mul(workers),
+            batches: in_flight_bytes(job).saturating_mul(workers),
+            rows: job.cluster.memory.map(|memory| memory.saturating_mul(servers)),
+            row: (job.tables.iter().map(|table| row_bytes(table) as u64).sum::<u64>() / tables).max(1),
+        }
+    }
+
+    /// Without a single row.
+    fn at_least(&self) -> u64 {
+        self.dense.saturating_add(self.batches)
+    }
+
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// With the key of what takes most.
+    pub(crate) fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
+        let Some(limit) = limit.filter(|limit| self.at_least() > limit.bytes) else { return Ok(()) };
+        let what = format!(
+            "this job needs {} of memory before its first row ({} for the dense network, {} for batches in flight), and {} \
+             {}",
+            HumanBytes(self.at_least()),
+            HumanBytes(self.dense),
+            HumanBytes(self.batches),
+            limit.bound,
+            HumanBytes(limit.bytes)
+        );
+        let help = if self.dense > self.batches {
+            "make the layers in [model] narrower, or give it more memory"
+        } else {
+            "lower train.batch_size or train.staleness, or give it more memory"
+        };
+        Err(Failure::with_help(Exit::Usage, what, help))
+    }
+
+    /// What a person should know who starts it all the same: nothing where it fits.
+    pub(crate) fn warning(&self, limit: Option<MemoryLimit>) -> Option<String> {
+        let limit = limit?;
+        let (rows, usable) = (self.rows?, (limit.bytes as f64 * USABLE) as u64);
+        let all = self.at_least().saturating_add(rows);
+        (all > usable).then(|| {
+            format!(
+                "rows may fill {} (cluster.memory, over all servers), the rest needs {}, and {} {}: lower cluster.memory, so \
+                 that more rows go to disk, or the kernel may kill the process",
+                HumanBytes(rows),
+                HumanBytes(self.at_least()),
+                limit.bound,
+                HumanBytes(limit.bytes)
+            )
+        })
+    }
+
+    /// How many rows fit, in words.
+    pub(crate) fn room(&self, limit: Option<MemoryLimit>) -> Option<String> {
+        let limit = limit?;
+        let left = ((limit.bytes as f64 * USABLE) as u64).saturating_sub(self.at_least());
+        let (bytes, which) = match self.rows {
+            Some(rows) => (rows.min(left), "in memory; more go to disk (cluster.memory)"),
+            None => (left, "of them; beyond, the kernel kills the process unless cluster.memory sends rows to disk"),
+        };
+        let (rows, bound, limit) = (HumanCount(bytes / self.row), limit.bound, HumanBytes(limit.bytes));
+        Some(format!("about {rows} {which} ({bound} {limit})"))
+    }
+}
+
+/// Of one dense network; 0 for a module that is not loaded.
+pub(crate) fn weights_bytes(job: &Job) -> u64 {
+    if matches!(job.model, Model::TorchScript { .. }) {
+        return 0;
+    }
+    crate::plan::weights(job).saturating_mul(DENSE_BYTES_PER_WEIGHT)
+}
+
+/// Rows and gradients of one worker's batches between lookup and acknowledgement.
+pub(crate) fn in_flight_bytes(job: &Job) -> u64 {
+    let values: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
+    let batches = (job.train.batch_size as u64).saturating_mul(job.train.staleness as u64 + 1);
+    batches.saturating_mul(2 * 4 * values as u64)
+}
+
+/// Of one row.
+pub(crate) fn row_bytes(table: &Table) -> usize {
+    4 * zagros_embedding_server::table_config(table).stride() + INDEX_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+    use zagros_plumbing::memory::Bound;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn need(sets: &[&str], workers: usize) -> Need {
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\ncold_folder = 'cold'\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
+        Need::of(&job, &Machine { cores: 4, workers, servers: 1 })
+    }
+
+    fn limit(bytes: u64) -> Option<MemoryLimit> {
+        Some(MemoryLimit { bytes, bound: Bound::Machine })
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused_with_the_key_that_takes_most() {
+        let batches = need(&["train.batch_size=1000000", "train.staleness=15"], 1);
+        assert_eq!(batches.batches, 16 * 1_000_000 * 26 * 16 * 8);
+        assert!(batches.check(limit(64 * GIB)).is_ok() && batches.check(None).is_ok());
+        let told = format!("{:?}", batches.check(limit(23 * GIB)).unwrap_err());
+        assert!(told.contains("23.00 GiB") && told.contains("lower train.batch_size"), "{told}");
+        let network = need(&["model.top=[40000,40000]"], 1);
+        let told = format!("{:?}", network.check(limit(23 * GIB)).unwrap_err());
+        assert!(told.contains("24.") && told.contains("narrower"), "{told}");
+    }
+
+    #[test]
+    fn every_worker_of_the_machine_counts() {
+        assert_eq!(need(&[], 3).dense, 3 * need(&[], 1).dense);
+        assert_eq!(need(&[], 3).batches, 3 * need(&[], 1).batches);
+    }
+
+    #[test]
+    fn rows_beyond_memory_are_warned_of_and_room_is_told() {
+        let limited = need(&["cluster.memory=20GiB", "cluster.servers=2"], 1);
+        assert_eq!(limited.rows, Some(40 * GIB));
+        let told = limited.warning(limit(23 * GIB)).unwrap();
+        assert!(told.contains("40.00 GiB") && told.contains("lower cluster.memory"), "{told}");
+        assert_eq!(limited.warning(limit(64 * GIB)), None);
+        let open = need(&[], 1);
+        assert_eq!(open.warning(limit(GIB)), None);
+        let room = open.room(limit(23 * GIB)).unwrap();
+        assert!(room.contains("unless cluster.memory") && room.contains("this machine has 23.00 GiB"), "{room}");
+    }
+}

@@ -1,0 +1,62 @@
+//! How much a run has to save when it is stopped, and how long that may take.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use zagros_plumbing::ask::ask;
+use zagros_shell::Announcement;
+
+use super::child::RoleName;
+
+/// A server that does not answer its metrics at once is not waited for.
+const ANSWER: Duration = Duration::from_secs(2);
+/// What a slow disk, or a store far away, takes a second.
+const SLOW: u64 = 20 << 20;
+/// A checkpoint and a model may have to be written.
+const TIMES: u64 = 2;
+/// Rows in memory, and those on disk.
+const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_cold_bytes{"];
+
+/// Bytes that the embedding servers hold, by their own metrics; those that do not answer are left out.
+pub(super) async fn held(run: &Path, servers: u32) -> u64 {
+    let told = (0..servers).map(async |index| {
+        let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
+        let (_, metrics) = ask(&server.admin, "/metrics", ANSWER).await.ok()?;
+        Some(bytes_in(&String::from_utf8_lossy(&metrics)))
+    });
+    join_all(told).await.into_iter().flatten().sum()
+}
+
+/// How long workers may take to save so much: a slow disk's time, and on top what any answer may take.
+pub(super) fn grace(bytes: u64, patience: Duration) -> Duration {
+    patience + Duration::from_secs(bytes.saturating_mul(TIMES).div_ceil(SLOW))
+}
+
+fn bytes_in(metrics: &str) -> u64 {
+    let ours = metrics.lines().filter(|line| METRICS.iter().any(|metric| line.starts_with(metric)));
+    ours.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).map(|bytes| bytes as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_in_memory_and_on_disk_count() {
+        let metrics = "# HELP zagros_embedding_table_bytes Bytes\n\
+                       zagros_embedding_table_bytes{server=\"0\",table=\"C1\"} 1048576\n\
+                       zagros_embedding_table_bytes{server=\"0\",table=\"C2\"} 1.5e6\n\
+                       zagros_embedding_table_rows{server=\"0\",table=\"C2\"} 77\n\
+                       zagros_embedding_cold_bytes{server=\"0\"} 4\n";
+        assert_eq!(bytes_in(metrics), 1_048_576 + 1_500_000 + 4);
+    }
+
+    #[test]
+    fn more_rows_have_more_time() {
+        let patience = Duration::from_secs(30);
+        assert_eq!(grace(0, patience), patience);
+        assert_eq!(grace(10 << 30, patience), patience + Duration::from_secs(1024));
+        assert!(grace(u64::MAX, patience) > patience);
+    }
+}

@@ -1,0 +1,25 @@
+//! Ends a group's call from outside, when another rank is known to be gone.
+//!
+//! A call waits for the other ranks for as long as the group's timeout. Who learns earlier that one of them will not come
+//! (its lease ran out, the run is over) ends the wait by this.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Ends the calls of one group on this rank: the one that waits now, within a fraction of a second, and each later one.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// What the error of an interrupted call says.
+    pub(crate) const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
+
+    /// Ends the calls. A second call changes nothing.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,187 @@
+//! Whether training still makes sense, by its loss.
+//!
+//! A network that knows nothing but the share of clicks has the entropy of that share as its logloss, and one that
+//! says one half to everything has ln 2 = 0.69: never less. So a loss far above ln 2 is worse than knowing nothing, whatever
+//! the data. How healthy runs start has to be allowed for: first weights, warm-up and a few bad batches may cost more.
+//! So not one loss counts, but most of the last [`WINDOW`] steps, and the first [`WINDOW`] steps of a process not at all:
+//!
+//! | most of the last steps are above | then |
+//! |---|---|
+//! | 2 ln 2 = 1.4 | a warning, once |
+//! | 10 ln 2 = 6.9 | training has diverged: it ends |
+//!
+//! A loss of 6.9 says that the network gives what happened a chance of one in a thousand, on average.
+
+use std::collections::VecDeque;
+use std::f64::consts::LN_2;
+
+use tracing::warn;
+
+use super::train::Trainer;
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+
+/// Steps that are looked at together.
+const WINDOW: usize = 100;
+/// Fewest steps that say something about a run that ends early.
+const FEWEST: usize = 10;
+/// A loss from which on training gets worse than knowing nothing.
+const HIGH: f64 = 2.0 * LN_2;
+/// A loss from which on nothing is left to train.
+const SENSELESS: f64 = 10.0 * LN_2;
+
+/// What the loss says of training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sense {
+    /// It trains, or it is too early to tell.
+    Fine,
+    /// Its loss is above that of a network that knows nothing.
+    Doubtful,
+    /// It has diverged.
+    None,
+}
+
+impl Sense {
+    fn of(loss: f64) -> Self {
+        match loss {
+            // The step that makes such a loss ends the run itself.
+            loss if !loss.is_finite() => Self::None,
+            loss if loss > SENSELESS => Self::None,
+            loss if loss > HIGH => Self::Doubtful,
+            _ => Self::Fine,
+        }
+    }
+}
+
+/// Follows the losses of the steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Divergence {
+    steps: usize,
+    recent: VecDeque<Sense>,
+    warned: bool,
+}
+
+impl Divergence {
+    /// Takes the loss of a step into account; answers what most of the last steps say.
+    pub(crate) fn note(&mut self, loss: f64) -> Sense {
+        self.steps += 1;
+        self.recent.push_back(Sense::of(loss));
+        if self.recent.len() > WINDOW {
+            self.recent.pop_front();
+        }
+        if self.steps < 2 * WINDOW { Sense::Fine } else { self.of_most() }
+    }
+
+    /// What most of the last steps of a run that is over say, however few they are.
+    fn at_end(&self) -> Sense {
+        if self.recent.len() < FEWEST { Sense::Fine } else { self.of_most() }
+    }
+
+    fn of_most(&self) -> Sense {
+        let are_most = |least| 2 * self.recent.iter().filter(|sense| **sense >= least).count() > self.recent.len();
+        [Sense::None, Sense::Doubtful].into_iter().find(|sense| are_most(*sense)).unwrap_or(Sense::Fine)
+    }
+}
+
+impl Trainer {
+    /// After a step.
+    ///
+    /// # Errors
+    /// [`WorkerError::LossWithoutSense`]: on all workers that step together, whose loss is one.
+    pub(super) fn check_divergence(&mut self, loss: f64) -> Result<(), WorkerError> {
+        match self.divergence.note(loss) {
+            Sense::Fine => Ok(()),
+            Sense::None => Err(self.diverged("the training loss", self.tracker.loss())),
+            Sense::Doubtful => {
+                if !std::mem::replace(&mut self.divergence.warned, true) {
+                    self.warn_of_loss("the training loss", self.tracker.loss());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// After the last step: by the evaluation of the model where there is one, else by the last steps.
+    ///
+    /// # Errors
+    /// As [`Self::check_divergence`]: there is nothing worth saving.
+    pub(super) fn check_sense(&self, evaluation: Option<Evaluation>) -> Result<(), WorkerError> {
+        let held_out = evaluation.and_then(|evaluation| evaluation.logloss);
+        let (what, loss) = match held_out {
+            Some(loss) => ("the logloss of the held-out part", loss),
+            None => ("the training loss", self.tracker.loss()),
+        };
+        match held_out.map_or_else(|| self.divergence.at_end(), Sense::of) {
+            Sense::Fine => Ok(()),
+            Sense::None => Err(self.diverged(what, loss)),
+            Sense::Doubtful => {
+                self.warn_of_loss(what, loss);
+                Ok(())
+            }
+        }
+    }
+
+    fn warn_of_loss(&self, what: &str, loss: f64) {
+        warn!(
+            step = self.tracker.steps,
+            "{what} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; lower the \
+             learning rates, or look at the numeric columns with `zagros data inspect JOB`"
+        );
+    }
+
+    fn diverged(&self, what: &'static str, loss: f64) -> WorkerError {
+        WorkerError::LossWithoutSense { step: self.tracker.steps, what, loss }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What it says last, and the first step at which it says anything but fine.
+    fn follow(losses: impl IntoIterator<Item = f64>) -> (Sense, Option<usize>) {
+        let mut divergence = Divergence::default();
+        let mut first = None;
+        let mut last = Sense::Fine;
+        for (step, loss) in (1..).zip(losses) {
+            last = divergence.note(loss);
+            first = first.or((last != Sense::Fine).then_some(step));
+        }
+        (last, first)
+    }
+
+    #[test]
+    fn a_loss_that_stays_far_above_ignorance_is_told_and_then_ends_training() {
+        assert_eq!(follow([251.0; 300]), (Sense::None, Some(200)));
+        assert_eq!(follow([3.0; 300]), (Sense::Doubtful, Some(200)));
+        assert_eq!(follow([f64::INFINITY; 300]).0, Sense::None);
+        // It trained well for a while.
+        let late = (0..1000).map(|step| if step < 700 { 0.4 } else { 50.0 });
+        assert_eq!(follow(late), (Sense::None, Some(751)));
+    }
+
+    #[test]
+    fn healthy_runs_give_no_alarm() {
+        // Few clicks: the base rate alone has a logloss of 0.008, and the first weights 0.69.
+        let rare = (0..5000).map(|step| 0.008 + 0.69 * (-f64::from(step) / 2000.0).exp());
+        assert_eq!(follow(rare), (Sense::Fine, None));
+        // An overshoot in the first steps.
+        let overshoot = (0..500).map(|step| if step < 90 { 40.0 } else { 0.5 });
+        assert_eq!(follow(overshoot), (Sense::Fine, None));
+        // Single bad batches, however bad.
+        let spikes = (0..2000).map(|step| if step % 10 == 0 { 1e6 } else { 0.5 });
+        assert_eq!(follow(spikes), (Sense::Fine, None));
+        assert_eq!(follow([LN_2 * 1.5; 1000]), (Sense::Fine, None));
+    }
+
+    #[test]
+    fn a_short_run_is_judged_at_its_end() {
+        let at_end = |losses: &[f64]| {
+            let mut divergence = Divergence::default();
+            losses.iter().for_each(|loss| assert_eq!(divergence.note(*loss), Sense::Fine));
+            divergence.at_end()
+        };
+        assert_eq!(at_end(&[251.0; 30]), Sense::None);
+        assert_eq!((at_end(&[251.0; 9]), at_end(&[0.5; 30])), (Sense::Fine, Sense::Fine));
+    }
+}

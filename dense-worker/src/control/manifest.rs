@@ -1,0 +1,418 @@
+//! `manifest.json`: which files a model or checkpoint consists of, and by which bytes each of them is known.
+//!
+//! ```text
+//! save    servers and worker write their files ─► each one's size and SHA-256 ─► manifest.json, last
+//! read    manifest.json: bounded, itself hashed ─► names of this folder alone ─► each file compared before it is used
+//! ```
+//!
+//! A folder without it holds nothing: it is written last and deleted first (invariant CK-1). A file that was damaged, or
+//! is whole and of another save, has another SHA-256 (invariant CK-4).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde::{Deserialize, Serialize};
+use zagros_protocol::control::FileDigest;
+use zagros_store::{Digest, Folder, StoreError, hexadecimal};
+
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+use crate::report::files::to_json;
+use crate::summary::Outcome;
+
+/// Layout of the folder; counts up when an older release could not read it.
+const FORMAT: u32 = 1;
+/// Written last: a folder without it holds no model.
+pub const MANIFEST: &str = "manifest.json";
+/// One of [`MOST_ROW_FILES`] has 400 kB.
+const MOST_BYTES: u64 = 4 << 20;
+/// As many as a job may have embedding servers.
+const MOST_ROW_FILES: usize = 1024;
+/// Stands for the manifest's own hash while that is computed.
+const NO_SEAL: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// Files that are read at a time to compare them.
+const AT_A_TIME: usize = 8;
+
+/// What is in a model's folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// SHA-256 of this very file, with zeros in this place; empty in those of earlier releases. The first key, where no
+    /// text of a user's comes before it.
+    #[serde(default)]
+    pub manifest_sha256: String,
+    /// Layout of the folder.
+    pub format: u32,
+    /// Name of the job.
+    pub job: String,
+    /// Fingerprint of the resolved job, hexadecimal.
+    pub fingerprint: String,
+    /// Release that wrote it.
+    pub release: String,
+    /// How training ended.
+    pub outcome: Outcome,
+    /// Steps trained.
+    pub steps: u64,
+    /// Samples trained on.
+    pub samples: u64,
+    /// File of the dense weights, relative to the folder.
+    pub dense: String,
+    /// Files of rows, relative to the folder.
+    pub row_files: Vec<String>,
+    /// Rows in them.
+    pub rows: u64,
+    /// Every file but this one; none in manifests of earlier releases, whose files nobody can vouch for.
+    #[serde(default)]
+    pub files: Vec<FileRecord>,
+    /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
+    pub evaluation: Option<Evaluation>,
+    /// Evaluation of the validation part.
+    #[serde(default)]
+    pub validation: Option<Evaluation>,
+}
+
+/// A file by what it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// Its name, without a path.
+    pub name: String,
+    /// How many bytes.
+    pub bytes: u64,
+    /// SHA-256 of them, hexadecimal.
+    pub sha256: String,
+}
+
+impl FileRecord {
+    /// Of a content that is written under this name.
+    pub(crate) fn of(name: &str, content: &[u8]) -> Self {
+        Self::known_by(name, Digest::of(content))
+    }
+
+    fn known_by(name: &str, Digest { bytes, sha256 }: Digest) -> Self {
+        Self { name: name.to_owned(), bytes, sha256: hexadecimal(&sha256) }
+    }
+
+    /// As a server answered.
+    pub(crate) fn of_server(file: &FileDigest) -> Self {
+        Self { name: file.name.clone(), bytes: file.bytes, sha256: hexadecimal(&file.sha256) }
+    }
+}
+
+impl Manifest {
+    /// The layout that this release writes.
+    pub(crate) const FORMAT: u32 = FORMAT;
+
+    /// Reads and checks that of a folder.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged, of another format, or names files elsewhere.
+    pub fn read(folder: &Folder) -> Result<Self, WorkerError> {
+        let hint = "give the model folder of a finished run, such as runs/<name>/model";
+        let text = folder.read_at_most(MANIFEST, MOST_BYTES).map_err(|error| match error.is_missing() {
+            true => damaged(folder, format!("no model here ({error}); {hint}")),
+            false => refused(folder, MANIFEST, error),
+        })?;
+        let manifest: Self = serde_json::from_slice(&text)
+            .map_err(|error| damaged(folder, format!("{MANIFEST} is damaged ({error}); use another save")))?;
+        manifest.check_text(&text).map_err(|reason| damaged(folder, reason))?;
+        Ok(manifest)
+    }
+
+    fn check_text(&self, text: &[u8]) -> Result<(), String> {
+        let Self { format, release, .. } = self;
+        if *format != FORMAT {
+            return Err(format!("format {format}, written by release {release}; this release reads format {FORMAT}"));
+        }
+        let is_sealed = self.is_vouched_for() || !self.manifest_sha256.is_empty();
+        if is_sealed && seal(text, &self.manifest_sha256) != self.manifest_sha256 {
+            return Err(format!("{MANIFEST} is damaged (it is not the one that was written); use another save"));
+        }
+        self.check_names()
+    }
+
+    /// Few enough names, all of files of this folder, none twice, each with what it is known by.
+    fn check_names(&self) -> Result<(), String> {
+        let named = self.row_files.iter().chain([&self.dense]);
+        if self.row_files.len() > MOST_ROW_FILES || self.files.len() > 2 * MOST_ROW_FILES {
+            let found = self.row_files.len().max(self.files.len());
+            return Err(format!("{MANIFEST} names {found} files; a model has {MOST_ROW_FILES} of rows at most"));
+        }
+        let mut seen = BTreeSet::new();
+        for name in named.clone() {
+            if !seen.insert(name) {
+                return Err(format!("{MANIFEST} names {name:?} twice"));
+            }
+            if self.is_vouched_for() && self.record(name).is_none() {
+                return Err(format!("{MANIFEST} does not say what {name:?} is known by"));
+            }
+        }
+        let is_elsewhere = |name: &&String| Path::new(name).file_name().is_none_or(|own| own != name.as_str());
+        match named.chain(self.files.iter().map(|file| &file.name)).find(is_elsewhere) {
+            Some(name) => Err(format!("{MANIFEST} names {name:?}, which is no file of the folder itself")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it says by what its files are known. Those of earlier releases do not.
+    #[must_use]
+    pub fn is_vouched_for(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// The text to write: this, with its own hash in it.
+    pub(crate) fn sealed(mut self) -> (Self, Vec<u8>) {
+        NO_SEAL.clone_into(&mut self.manifest_sha256);
+        self.manifest_sha256 = seal(&to_json(&self), NO_SEAL);
+        let text = to_json(&self);
+        (self, text)
+    }
+
+    fn record(&self, name: &str) -> Option<&FileRecord> {
+        self.files.iter().find(|file| file.name == name)
+    }
+
+    /// The files of rows as servers are asked for them.
+    pub(crate) fn row_digests(&self) -> Vec<FileDigest> {
+        let digest = |name: &String| {
+            let record = self.record(name);
+            let sha256 = record.map(|record| from_hexadecimal(&record.sha256)).unwrap_or_default();
+            FileDigest { name: name.clone(), bytes: record.map_or(0, |record| record.bytes), sha256: sha256.into() }
+        };
+        self.row_files.iter().map(digest).collect()
+    }
+
+    /// Reads one of its files whole.
+    ///
+    /// # Errors
+    /// When it is missing, or is not the one that was saved.
+    pub fn read_file(&self, folder: &Folder, name: &str) -> Result<Vec<u8>, WorkerError> {
+        let Some(record) = self.record(name) else {
+            if self.is_vouched_for() {
+                return Err(damaged(folder, format!("{MANIFEST} does not name {name}; it is of another save")));
+            }
+            return folder.read(name).map_err(|error| refused(folder, name, error));
+        };
+        let content = match folder.read_at_most(name, record.bytes) {
+            Err(StoreError::Disk { source, .. }) if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                return Err(damaged(folder, format!("{name} is not the file that was saved ({source}); {HELP}")));
+            }
+            content => content.map_err(|error| refused(folder, name, error))?,
+        };
+        compare(folder, record, Digest::of(&content))?;
+        Ok(content)
+    }
+
+    /// Compares one of its files with what was saved; reads all of it.
+    ///
+    /// # Errors
+    /// As [`Self::read_file`].
+    pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
+        let Some(record) = self.record(name) else { return Ok(()) };
+        let digest = folder.digest(name, passed).map_err(|error| refused(folder, name, error))?;
+        compare(folder, record, digest)
+    }
+
+    /// Compares all its files with what was saved, several at a time; reads all of them. Nothing can be said of those of
+    /// earlier releases.
+    ///
+    /// # Errors
+    /// Of the first by name that is missing, or is not the one that was saved.
+    pub fn check_files(&self, folder: &Folder) -> Result<(), WorkerError> {
+        let next = AtomicUsize::new(0);
+        let check = || {
+            let mut found = Vec::new();
+            while let Some((number, file)) = take(&next, &self.files) {
+                if let Err(error) = self.check_file(folder, &file.name, &|_| ()) {
+                    found.push((number, error));
+                }
+            }
+            found
+        };
+        let mut found = std::thread::scope(|threads| {
+            let checks: Vec<_> = (0..AT_A_TIME.min(self.files.len())).map(|_| threads.spawn(check)).collect();
+            let joined = checks.into_iter().map(std::thread::ScopedJoinHandle::join);
+            joined.flat_map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
+        });
+        found.sort_by_key(|(number, _)| *number);
+        found.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+/// The next that nobody has taken.
+fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a FileRecord)> {
+    let number = next.fetch_add(1, Ordering::AcqRel);
+    files.get(number).map(|file| (number, file))
+}
+
+const HELP: &str = "it is damaged or of another save, use another one";
+
+fn compare(folder: &Folder, record: &FileRecord, found: Digest) -> Result<(), WorkerError> {
+    let FileRecord { name, bytes, sha256 } = record;
+    let found = FileRecord::known_by(name, found);
+    if found == *record {
+        return Ok(());
+    }
+    let differs = match found.bytes == *bytes {
+        true => format!("its SHA-256 is {}, the manifest says {sha256}", found.sha256),
+        false => format!("it has {} bytes, the manifest says {bytes}", found.bytes),
+    };
+    Err(damaged(folder, format!("{name} is not the file that was saved: {differs}; {HELP}")))
+}
+
+fn damaged(folder: &Folder, reason: String) -> WorkerError {
+    WorkerError::SavedModel { folder: folder.to_string(), reason }
+}
+
+/// A file that is missing, or is none, is damage; a disk or store that cannot be asked is not.
+fn refused(folder: &Folder, name: &str, error: StoreError) -> WorkerError {
+    use std::io::ErrorKind;
+    match &error {
+        error if error.is_missing() => damaged(folder, format!("{name} is missing ({error}); use another save")),
+        StoreError::Disk { source, .. }
+            if matches!(
+                source.kind(),
+                ErrorKind::InvalidInput | ErrorKind::FileTooLarge | ErrorKind::NotADirectory
+            ) =>
+        {
+            damaged(folder, format!("{name}: {source}; use another save"))
+        }
+        _ => WorkerError::from(error),
+    }
+}
+
+/// SHA-256 of the text with zeros in place of `now`, where that stands first.
+fn seal(text: &[u8], now: &str) -> String {
+    let zeroed = String::from_utf8_lossy(text).replacen(now, NO_SEAL, 1);
+    hexadecimal(&Digest::of(zeroed.as_bytes()).sha256)
+}
+
+/// The bytes of a text of hexadecimal digits; what is none is a hash that no file has.
+fn from_hexadecimal(text: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(|pair| byte(pair).unwrap_or_default()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn saved(folder: &Path) -> (Folder, Manifest) {
+        let disk = Folder::disk(folder);
+        let contents = [("dense.safetensors", "weights"), ("rows-0-of-1.zrows", "rows"), ("job.toml", "name = 'ads'")];
+        for (name, content) in contents {
+            disk.write(name, content.as_bytes()).unwrap();
+        }
+        let manifest = Manifest {
+            format: FORMAT,
+            job: format!("ads {NO_SEAL}"),
+            dense: "dense.safetensors".to_owned(),
+            row_files: vec!["rows-0-of-1.zrows".to_owned()],
+            files: contents.map(|(name, content)| FileRecord::of(name, content.as_bytes())).to_vec(),
+            evaluation: Some(Evaluation { logloss: Some(0.1 + 0.2), ..Evaluation::default() }),
+            manifest_sha256: String::new(),
+            fingerprint: "0123456789abcdef".to_owned(),
+            release: "0.1.0".to_owned(),
+            outcome: Outcome::Finished,
+            steps: 5,
+            samples: 40,
+            rows: 1,
+            validation: None,
+        };
+        let (manifest, text) = manifest.sealed();
+        disk.write(MANIFEST, &text).unwrap();
+        (disk, manifest)
+    }
+
+    fn told<T: std::fmt::Debug>(result: Result<T, WorkerError>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    /// Invariant CK-4, for every byte of every file.
+    #[test]
+    fn no_flipped_byte_of_any_file_goes_unnoticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, manifest) = saved(folder.path());
+        assert_eq!(Manifest::read(&disk).unwrap(), manifest);
+        manifest.check_files(&disk).unwrap();
+        let names = manifest.files.iter().map(|file| file.name.clone()).chain([MANIFEST.to_owned()]);
+        for name in names {
+            let path = folder.path().join(&name);
+            let good = fs::read(&path).unwrap();
+            for place in 0..good.len() {
+                let mut bytes = good.clone();
+                bytes[place] ^= 1;
+                fs::write(&path, &bytes).unwrap();
+                let found = Manifest::read(&disk).and_then(|manifest| manifest.check_files(&disk));
+                assert!(found.is_err(), "byte {place} of {name}");
+                if name != MANIFEST {
+                    let read = told(manifest.read_file(&disk, &name));
+                    assert!(read.contains(&format!("{name} is not the file that was saved: its SHA-256 is")), "{read}");
+                }
+            }
+            fs::write(&path, &good).unwrap();
+        }
+        assert_eq!(manifest.read_file(&disk, "job.toml").unwrap(), b"name = 'ads'");
+    }
+
+    #[test]
+    fn what_is_missing_longer_or_shorter_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, manifest) = saved(folder.path());
+        for content in ["row", "rows and more"] {
+            disk.write("rows-0-of-1.zrows", content.as_bytes()).unwrap();
+            for told in [told(manifest.check_files(&disk)), told(manifest.read_file(&disk, "rows-0-of-1.zrows"))] {
+                assert!(told.contains("is not the file that was saved") && told.contains("bytes"), "{told}");
+            }
+        }
+        disk.delete_file("rows-0-of-1.zrows").unwrap();
+        assert!(told(manifest.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));
+        let unnamed = told(manifest.read_file(&disk, "training.json"));
+        assert!(unnamed.contains("does not name training.json"), "{unnamed}");
+    }
+
+    /// Nothing is read, and nothing waited for, because a manifest says so.
+    #[test]
+    fn a_manifest_names_few_files_of_its_own_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, good) = saved(folder.path());
+        let refused = |manifest: Manifest| {
+            disk.write(MANIFEST, &manifest.sealed().1).unwrap();
+            told(Manifest::read(&disk))
+        };
+        let old = Manifest { files: Vec::new(), ..good.clone() };
+        let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
+        assert!(refused(Manifest { row_files: many, ..old.clone() }).contains("names 1025 files"));
+        for elsewhere in ["../rows.zrows", "/dev/zero", "", ".."] {
+            let told = refused(Manifest { row_files: vec![elsewhere.to_owned()], ..old.clone() });
+            assert!(told.contains("which is no file of the folder itself"), "{told}");
+        }
+        let twice = vec!["a.zrows".to_owned(), "a.zrows".to_owned()];
+        assert!(refused(Manifest { row_files: twice, ..old.clone() }).contains("\"a.zrows\" twice"));
+        let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
+        assert!(unknown.contains("does not say what \"rows-0-of-1.zrows\" is known by"), "{unknown}");
+        disk.write(MANIFEST, &vec![b' '; 5 << 20]).unwrap();
+        assert!(told(Manifest::read(&disk)).contains("and should have 4194304 at most"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert!(
+            told(good.check_file(&disk, "pipe", &|_| ()).and_then(|()| old.read_file(&disk, "pipe")))
+                .contains("pipe or a device")
+        );
+    }
+
+    #[test]
+    fn one_of_an_earlier_release_is_read_and_vouches_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk, good) = saved(folder.path());
+        let mut old = serde_json::to_value(Manifest { files: Vec::new(), ..good }).unwrap();
+        old.as_object_mut().unwrap().retain(|key, _| key != "manifest_sha256" && key != "files");
+        old["row_crcs"] = serde_json::json!([3_777_525_840_u32]);
+        disk.write(MANIFEST, old.to_string().as_bytes()).unwrap();
+        let old = Manifest::read(&disk).unwrap();
+        assert!(!old.is_vouched_for() && old.row_digests()[0].sha256.is_empty());
+        disk.write("job.toml", b"anything").unwrap();
+        old.check_files(&disk).unwrap();
+        assert_eq!(old.read_file(&disk, "job.toml").unwrap(), b"anything");
+    }
+}

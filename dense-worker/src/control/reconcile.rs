@@ -1,0 +1,75 @@
+//! What the coordinator has booked in this worker's name, against what this worker has read.
+//!
+//! The two differ where an answer was lost on its way, or another process speaks in this worker's name:
+//!
+//! | booked | this worker | then |
+//! |---|---|---|
+//! | to be read | never got it | it reads it now: no row of the data is left out |
+//! | complete | never read it | the run ends: rows were not trained on that nobody would miss |
+
+use zagros_ingest::{SplitTask, StreamStart};
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{PositionRequest, PositionResponse};
+
+use super::peers::Peers;
+use super::splits::{Begun, control_error};
+use super::train::Trainer;
+use crate::error::WorkerError;
+
+impl Trainer {
+    /// Splits of a pass that are this worker's to read and that it was never given. It is in no stream now, and has told all
+    /// that it has read: what the coordinator still counts as its own it does not know.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer in time.
+    pub(super) async fn never_given(&mut self, pass: u32) -> Result<Option<Begun>, WorkerError> {
+        let PositionResponse { position, held, .. } = self.books(pass).await?;
+        if held.is_empty() {
+            return Ok(None);
+        }
+        tracing::warn!(
+            pass,
+            splits = held.len(),
+            "splits were assigned to this worker and never arrived: reading them now"
+        );
+        let plan = position.unwrap_or_default().plan;
+        let mine = plan.into_iter().filter(|split| held.contains(&split.id));
+        let tasks: Vec<SplitTask> = mine.map(|split| self.splits.task(split)).collect::<Result<_, _>>()?;
+        Ok(Some(Begun { order: self.order(), tasks, start: StreamStart::default() }))
+    }
+
+    /// At the end of a pass over the data: every split is complete, and what is so in this worker's name it has read.
+    ///
+    /// # Errors
+    /// [`WorkerError::Books`] where that is not so; as [`Self::never_given`].
+    pub(super) async fn check_books(&mut self, pass: u32) -> Result<(), WorkerError> {
+        let PositionResponse { position, completed, .. } = self.books(pass).await?;
+        let foreign = completed.iter().filter(|split| !self.read.contains(split)).count();
+        self.read.clear();
+        let (index, epoch) = (self.splits.member as u32, pass + 1);
+        if foreign > 0 {
+            let reason = format!(
+                "{foreign} splits were reported complete in the name of dense worker {index}, which never read them"
+            );
+            return Err(WorkerError::Books { epoch, reason });
+        }
+        let position = position.unwrap_or_default();
+        let (splits, done) = (position.plan.len(), position.done.len());
+        if done < splits && self.peers.is_none_or(Peers::leads) {
+            let reason = format!("{} of {splits} splits were read by no worker", splits - done);
+            return Err(WorkerError::Books { epoch, reason });
+        }
+        Ok(())
+    }
+
+    async fn books(&self, pass: u32) -> Result<PositionResponse, WorkerError> {
+        let (member, epoch) = (self.splits.member, self.splits.epoch);
+        let deadline = Deadline::after(self.job.cluster.patience);
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let ask = || self.splits.control.position(PositionRequest { member, epoch, pass });
+        // Not ended by a request to stop: workers who step together go on to their next call together.
+        let answer = Backoff::default().retry(deadline, is_away, ask).await;
+        answer.map_err(|refusal| control_error(&*self.splits.control, "tell the position", deadline, refusal))
+    }
+}

@@ -1,0 +1,124 @@
+//! Every row of every pass is trained on by someone of the run: what the coordinator has booked is compared with what
+//! workers have read.
+
+use std::sync::atomic::AtomicU32;
+
+use zagros_coordinator_client::control_plane::Answer;
+use zagros_protocol::control::*;
+
+use super::rejoin::{Run, job_with, within};
+use super::*;
+
+/// What goes wrong with the first split that the worker asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mishap {
+    None,
+    /// The coordinator's answer is lost on its way, and the worker asks again.
+    AnswerLost,
+    /// Another process speaks in the worker's name: it takes a split and says that it has read it.
+    Forged,
+}
+
+/// A coordinator between which and the worker something goes wrong.
+struct Between {
+    control: Arc<LocalCoordinator>,
+    mishap: Mishap,
+    asked: AtomicU32,
+}
+
+impl Between {
+    async fn first_split_is_taken(&self, request: AssignRequest) {
+        let Some(assign_response::Work::Split(split)) = self.control.assign(request).await.unwrap().work else {
+            return;
+        };
+        if self.mishap == Mishap::Forged {
+            let AssignRequest { member, epoch, pass, .. } = request;
+            self.control.complete(CompleteRequest { member, epoch, pass, splits: vec![split.id] }).await.unwrap();
+        }
+    }
+}
+
+macro_rules! pass_on {
+    ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
+        fn $method(&self, request: $request) -> Answer<'_, $response> {
+            self.control.$method(request)
+        }
+    )*};
+}
+
+impl ControlPlane for Between {
+    fn name(&self) -> &str {
+        self.control.name()
+    }
+
+    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {
+        Box::pin(async move {
+            if self.mishap != Mishap::None && self.asked.fetch_add(1, Ordering::AcqRel) == 0 {
+                self.first_split_is_taken(request).await;
+            }
+            self.control.assign(request).await
+        })
+    }
+
+    pass_on! {
+        join(JoinRequest) -> JoinResponse,
+        heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+        leave(LeaveRequest) -> LeaveResponse,
+        placement(PlacementRequest) -> PlacementResponse,
+        group(GroupRequest) -> GroupResponse,
+        position(PositionRequest) -> PositionResponse,
+        complete(CompleteRequest) -> CompleteResponse,
+        report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+        status(StatusRequest) -> StatusResponse,
+    }
+}
+
+async fn train_with(mishap: Mishap) -> Result<Summary, WorkerError> {
+    let folder = tempfile::tempdir().unwrap();
+    // Several splits of a mebibyte.
+    let job = job_over(rows(100_000), folder.path(), &["train.batch_size=1000", "train.staleness=2"]);
+    let cluster = Cluster::start(&job).await;
+    let control = Arc::new(Between { control: cluster.control.clone(), mishap, asked: AtomicU32::new(0) });
+    let worker = Worker { control, ..cluster.worker(job, Arc::new(Silent), Shutdown::new()) };
+    tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
+    let whole = train_with(Mishap::None).await.unwrap();
+    let healed = train_with(Mishap::AnswerLost).await.unwrap();
+    assert_eq!(healed.samples, whole.samples);
+    assert_eq!(healed.passes.iter().map(|pass| pass.samples).sum::<u64>(), whole.samples);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_which_another_process_took_a_split_does_not_finish() {
+    let error = train_with(Mishap::Forged).await.unwrap_err();
+    assert_eq!(error.exit_class(), ExitClass::Cluster);
+    let told = "epoch 1: 1 splits were reported complete in the name of dense worker 0, which never read them";
+    assert!(error.to_string().starts_with(told), "{error}");
+}
+
+/// Two workers have read the rows of a pass; its measures are of both.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_measures_of_an_epoch_are_of_the_rows_of_all_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = Run::new(job_with(folder.path(), 2, &[])).await;
+    let workers = [0, 1].map(|index| run.start(index, Vec::new()));
+    let mut summaries = Vec::new();
+    for mut worker in workers {
+        summaries.push(within(&mut worker).await.unwrap().unwrap());
+    }
+    let [first, second] = &summaries[..] else { unreachable!() };
+    assert_eq!(first.passes, second.passes);
+    assert_eq!(first.passes.iter().map(|pass| pass.samples).sum::<u64>(), first.samples);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_loss_makes_no_sense_has_diverged_and_saves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ended, _, run) = train(job(folder.path(), &["optimizer.lr=1000.0"])).await;
+    let error = ended.unwrap_err();
+    assert_eq!(error.exit_class(), ExitClass::Diverged, "{error}");
+    assert!(!run.model().join("manifest.json").exists());
+}

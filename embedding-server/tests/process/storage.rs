@@ -1,0 +1,150 @@
+//! Saving and loading, for those who may ask for it and for strangers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::copy;
+use tokio::net::{TcpListener, TcpStream};
+use zagros_embedding_client::{ClientConfig, EmbeddingClient, GrpcShard};
+use zagros_protocol::control::storage_client::StorageClient;
+use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest};
+use zagros_protocol::datapath::Encoding;
+use zagros_protocol::run::stamp_server;
+use zagros_protocol::{Refusal, RefusalKind};
+
+use crate::datapath::lookup;
+use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER};
+
+fn storage(process: &Process) -> StorageClient<MemberChannel> {
+    StorageClient::new(process.channel(Some(RUN)))
+}
+
+async fn rows(process: &Process) -> u64 {
+    storage(process).describe(DescribeRequest {}).await.unwrap().into_inner().tables[0].rows
+}
+
+fn save_to(folder: impl ToString) -> SaveRequest {
+    SaveRequest { folder: folder.to_string(), ..SaveRequest::default() }
+}
+
+fn file(name: &str) -> FileDigest {
+    FileDigest { name: name.to_owned(), ..FileDigest::default() }
+}
+
+#[tokio::test]
+async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    process.client().lookup(lookup()).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = process.runs.path().join("link");
+    std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+    let up = format!("{}/a/../../b", process.runs.path().display());
+    let folders = [elsewhere.path().join("made").display().to_string(), link.join("made").display().to_string(), up];
+    for folder in folders.into_iter().chain(["s3://bucket/model".to_owned(), "relative".to_owned()]) {
+        let load = LoadRequest { folder: folder.clone(), files: vec![file("rows-0-of-1.zrows")], replace: true };
+        let refusals =
+            [storage(&process).save(save_to(&folder)).await.map(drop), storage(&process).load(load).await.map(drop)];
+        for refused in refusals {
+            let refusal = Refusal::from(refused.unwrap_err());
+            assert_eq!(refusal.kind, RefusalKind::Invalid);
+            assert!(refusal.message.contains("lies in none of the folders that are allowed here"), "{refusal}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "something was made");
+
+    let folder = process.runs.path().join("run/model").display().to_string();
+    let saved = storage(&process).save(save_to(&folder)).await.unwrap().into_inner();
+    assert_eq!(saved.rows, 3);
+    let load = LoadRequest { folder, files: saved.files, replace: true };
+    assert_eq!(storage(&process).load(load).await.unwrap().into_inner().rows, 3);
+}
+
+#[tokio::test]
+async fn nobody_empties_the_tables_with_a_load_of_nothing() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    process.client().lookup(lookup()).await.unwrap();
+    let folder = process.runs.path().display().to_string();
+    let nothing = LoadRequest { folder, files: Vec::new(), replace: true };
+    let refusal = Refusal::from(storage(&process).load(nothing).await.unwrap_err());
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.message.contains("names no file, which would only forget them"), "{refusal}");
+    assert_eq!(rows(&process).await, 3);
+}
+
+#[tokio::test]
+async fn an_error_tells_nothing_of_what_is_in_a_file() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let secret = b"SECRET-KEY=0123456789";
+    std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
+    let folder = process.runs.path().display().to_string();
+    let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true };
+    let refusal = Refusal::from(storage(&process).load(load).await.unwrap_err());
+    assert!(refusal.message.contains("secret.txt is not a file of rows"), "{refusal}");
+    for told in ["SECRET", "53", "0x53", "83"] {
+        let path = process.runs.path().display().to_string();
+        assert!(!refusal.message.replace(&path, "").contains(told), "{refusal}");
+    }
+}
+
+/// A proxy that passes the first connection's requests on and none of the answers, and breaks it once `file` is written.
+/// Later ones work.
+async fn proxy(server: String, file: PathBuf) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut upstream = TcpStream::connect(&server).await.unwrap();
+        let written = async {
+            while !file.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            _ = copy(&mut client, &mut upstream) => panic!("the client gave up"),
+            () = written => drop((client, upstream)),
+        }
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut upstream = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut upstream).await });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    process.client().lookup(lookup()).await.unwrap();
+    let folder = process.runs.path().join("run/model");
+    let file = folder.join("rows-0-of-1.zrows");
+    let through = proxy(process.address.clone(), file.clone()).await;
+    process.coordinator.change(|state| state.proxy = Some(through));
+    let patience = Duration::from_secs(30);
+    let config = ClientConfig { writer: WRITER.member, epoch: WRITER.epoch, wire: Encoding::F32, patience };
+    let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, patience));
+    let client = EmbeddingClient::new(config, Arc::new(process.coordinator.clone()), connect);
+    client.refresh().await.unwrap();
+    let server = client.servers().remove(0);
+    let saved = tokio::time::timeout(patience, server.save(save_to(folder.display()))).await;
+    let saved = saved.expect("the save hangs").unwrap();
+    assert_eq!((saved.rows, saved.files.len()), (3, 1));
+    let saves = r#"zagros_embedding_request_seconds_count{call="save",server="0"} 1"#;
+    let text = process.get("/metrics").await;
+    assert!(text.contains(saves), "the rows were saved twice: {text}");
+}
+
+/// Another process at the same address has none of the rows: what it saved would be an empty model.
+#[tokio::test]
+async fn a_request_for_a_process_that_is_gone_is_not_served_by_the_next_one() {
+    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let incarnation = process.coordinator.change(|state| state.joined.clone()).unwrap().incarnation;
+    let folder = process.runs.path().join("model");
+    for (meant, expected) in [(incarnation, None), (incarnation ^ 1, Some(RefusalKind::Moved))] {
+        let mut request = tonic::Request::new(save_to(folder.display()));
+        stamp_server(meant, request.metadata_mut().as_mut());
+        let refused = storage(&process).save(request).await.err().map(|status| Refusal::from(status).kind);
+        assert_eq!(refused, expected);
+    }
+}

@@ -1,0 +1,44 @@
+//! What pods and containers may do: as the restricted profile of Pod Security has it, unless the user says otherwise.
+
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+
+/// Neither root nor anyone of the node.
+const USER: i64 = 65532;
+
+/// Of a pod. What the user gives says who it runs as; the rest of the profile stays.
+pub(super) fn of_pod(given: Option<&PodSecurityContext>) -> PodSecurityContext {
+    let ours = || PodSecurityContext {
+        run_as_user: Some(USER),
+        run_as_group: Some(USER),
+        fs_group: Some(USER),
+        ..PodSecurityContext::default()
+    };
+    let who = given.cloned().unwrap_or_else(ours);
+    let profile = || SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
+    PodSecurityContext {
+        run_as_non_root: who.run_as_non_root.or(Some(true)),
+        seccomp_profile: who.seccomp_profile.clone().or_else(|| Some(profile())),
+        fs_group_change_policy: who.fs_group_change_policy.clone().or_else(|| Some("OnRootMismatch".to_owned())),
+        ..who
+    }
+}
+
+/// Of a container in a pod of the job.
+pub(super) fn of_container(given: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> SecurityContext {
+    let given = given.cloned().unwrap_or_default();
+    let none = || Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None };
+    let capabilities = given
+        .capabilities
+        .clone()
+        .map_or_else(none, |one| Capabilities { drop: one.drop.or_else(|| none().drop), add: one.add });
+    // Kubernetes refuses one that has all rights and may not gain any.
+    let adds = |name: &str| capabilities.add.iter().flatten().any(|one| one == name);
+    let has_all = given.privileged == Some(true) || adds("SYS_ADMIN") || adds("CAP_SYS_ADMIN");
+    SecurityContext {
+        allow_privilege_escalation: given.allow_privilege_escalation.or(Some(has_all)),
+        run_as_non_root: given.run_as_non_root.or_else(|| pod?.run_as_non_root).or(Some(true)),
+        read_only_root_filesystem: given.read_only_root_filesystem.or(Some(true)),
+        capabilities: Some(capabilities),
+        ..given
+    }
+}

@@ -1,0 +1,69 @@
+//! What all attempts of a job share, and a job may do without: an edit turns each of them on and off while it runs.
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::ApiResource;
+
+use super::{Manifest, Plan, gang, jobs, network};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// Who may reach the pods.
+    NetworkPolicy,
+    /// Keeps evictions away from pods whose loss starts the whole group anew.
+    Budget,
+    /// Lets evictions have one worker at a time.
+    WorkerBudget,
+    /// Where Prometheus finds the pods.
+    PodMonitor,
+}
+
+impl Shared {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NetworkPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
+    /// Those that keep pods from being evicted.
+    pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
+
+    /// Its kind.
+    #[must_use]
+    pub fn resource(self) -> ApiResource {
+        match self {
+            Self::NetworkPolicy => ApiResource::erase::<NetworkPolicy>(&()),
+            Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
+            Self::PodMonitor => gang::monitor_resource(),
+        }
+    }
+
+    /// Its name. No HybridJob has a dot in its own, so none has another's worker budget.
+    #[must_use]
+    pub fn name(self, job: &str) -> String {
+        match self {
+            Self::NetworkPolicy | Self::Budget | Self::PodMonitor => job.to_owned(),
+            Self::WorkerBudget => format!("{job}.workers"),
+        }
+    }
+
+    /// Whether the spec asks for it.
+    #[must_use]
+    pub fn is_wanted(self, plan: &Plan<'_>) -> bool {
+        let spec = &plan.job.spec;
+        match self {
+            Self::NetworkPolicy => spec.network_policy,
+            Self::Budget => spec.disruption_budget,
+            Self::WorkerBudget => spec.disruption_budget && jobs::replaces_workers(plan),
+            Self::PodMonitor => spec.monitoring.pod_monitor,
+        }
+    }
+
+    /// The object.
+    pub(super) fn manifest(self, plan: &Plan<'_>) -> Manifest {
+        let metadata = plan.job_metadata(self.name(&plan.attempt.job));
+        match self {
+            Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
+            Self::Budget => plan.manifest(network::disruption_budget(plan, metadata)),
+            Self::WorkerBudget => plan.manifest(network::worker_budget(plan, metadata)),
+            Self::PodMonitor => plan.dynamic(gang::pod_monitor(plan, metadata)),
+        }
+    }
+}

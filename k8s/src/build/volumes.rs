@@ -1,0 +1,123 @@
+//! What the containers of a pod see.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, EmptyDirVolumeSource, EphemeralVolumeSource, KeyToPath, PersistentVolumeClaimSpec,
+    PersistentVolumeClaimTemplate, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
+    VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::{JOB_FOLDER, JOB_KEY, OUTPUT_PATH, Plan, SHARED_MEMORY_PATH, STATE_PATH};
+use crate::crd::{EmptyDir, EphemeralClaim, Medium, MountedVolume};
+use crate::names::Role;
+
+/// Name of the volume that a server keeps rows on.
+pub(super) const STATE: &str = "state";
+/// Name of the volume that is memory shared by the pod's processes.
+const SHARED_MEMORY: &str = "shared-memory";
+
+/// Where the volumes of a role's pod are mounted.
+pub(super) fn mounts(plan: &Plan<'_>, role: Role) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(read_only),
+        ..VolumeMount::default()
+    };
+    let spec = &plan.job.spec;
+    let mut output = mount("output", OUTPUT_PATH, false);
+    output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
+    let mut mounts = vec![mount("job", JOB_FOLDER, true), mount("tmp", "/tmp", false)];
+    mounts.extend([output, mount(STATE, STATE_PATH, false)]);
+    if plan.job.pod(role).shared_memory.is_some() {
+        mounts.push(mount(SHARED_MEMORY, SHARED_MEMORY_PATH, false));
+    }
+    for (index, volume) in spec.volumes.iter().enumerate() {
+        let mut data = mount(&user_volume(index), &volume.mount_path, volume.read_only);
+        data.sub_path.clone_from(&volume.sub_path);
+        mounts.push(data);
+    }
+    mounts
+}
+
+/// The volumes of a role's pod.
+pub(super) fn volumes(plan: &Plan<'_>, role: Role) -> Vec<Volume> {
+    let spec = &plan.job.spec;
+    let job = ConfigMapVolumeSource {
+        name: plan.attempt.config(),
+        items: Some(vec![KeyToPath { key: JOB_KEY.to_owned(), path: JOB_KEY.to_owned(), mode: None }]),
+        ..ConfigMapVolumeSource::default()
+    };
+    let output = spec.output.as_ref().map_or_else(
+        || empty("output"),
+        |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name, false)), ..named("output") },
+    );
+    let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
+    // A claim template makes the servers' volume of that name.
+    if role != Role::Server || spec.embedding_servers.storage.is_none() {
+        volumes.push(empty(STATE));
+    }
+    if let Some(size) = &plan.job.pod(role).shared_memory {
+        let memory = EmptyDir { medium: Some(Medium::Memory), size_limit: Some(size.clone()) };
+        volumes.push(Volume { empty_dir: Some(empty_dir(&memory)), ..named(SHARED_MEMORY) });
+    }
+    volumes.extend(spec.volumes.iter().enumerate().map(|(index, volume)| mounted(index, volume)));
+    volumes
+}
+
+fn user_volume(index: usize) -> String {
+    format!("volume-{index}")
+}
+
+/// A volume of the user's.
+fn mounted(index: usize, volume: &MountedVolume) -> Volume {
+    let source = &volume.source;
+    Volume {
+        persistent_volume_claim: source.claim_name.as_ref().map(|name| claim(name, volume.read_only)),
+        config_map: (source.config_map_name.clone())
+            .map(|name| ConfigMapVolumeSource { name, ..ConfigMapVolumeSource::default() }),
+        secret: (source.secret_name.clone())
+            .map(|name| SecretVolumeSource { secret_name: Some(name), ..SecretVolumeSource::default() }),
+        empty_dir: source.empty_dir.as_ref().map(empty_dir),
+        ephemeral: source.ephemeral.as_ref().map(ephemeral),
+        host_path: source.host_path.clone(),
+        nfs: source.nfs.clone(),
+        csi: source.csi.clone(),
+        ..named(&user_volume(index))
+    }
+}
+
+fn named(name: &str) -> Volume {
+    Volume { name: name.to_owned(), ..Volume::default() }
+}
+
+fn empty(name: &str) -> Volume {
+    Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named(name) }
+}
+
+fn empty_dir(given: &EmptyDir) -> EmptyDirVolumeSource {
+    let medium = given.medium.map(|Medium::Memory| "Memory".to_owned());
+    EmptyDirVolumeSource { medium, size_limit: given.size_limit.clone() }
+}
+
+fn claim(name: &str, read_only: bool) -> PersistentVolumeClaimVolumeSource {
+    PersistentVolumeClaimVolumeSource { claim_name: name.to_owned(), read_only: Some(read_only) }
+}
+
+fn ephemeral(given: &EphemeralClaim) -> EphemeralVolumeSource {
+    let spec = disk(&given.size, given.storage_class_name.as_ref());
+    EphemeralVolumeSource { volume_claim_template: Some(PersistentVolumeClaimTemplate { spec, metadata: None }) }
+}
+
+/// A disk of a pod's own.
+pub(super) fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
+    PersistentVolumeClaimSpec {
+        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+        storage_class_name: class.cloned(),
+        resources: Some(VolumeResourceRequirements {
+            requests: Some([("storage".to_owned(), size.clone())].into()),
+            limits: None,
+        }),
+        ..PersistentVolumeClaimSpec::default()
+    }
+}

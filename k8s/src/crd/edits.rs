@@ -1,0 +1,43 @@
+//! Which edits a run admits while it is under way.
+//!
+//! What pods are made from cannot change under them: Kubernetes keeps a Job's template for good, and a StatefulSet with
+//! another template would lose the rows in its servers' memory. So an edit of it is refused while the run is under way,
+//! and admitted where nothing of the run exists: before its first attempt, while it is suspended, and while it is
+//! invalid. All else is applied at once, without a restart. Scaling within `elasticity` is the one edit that restarts.
+
+use kube::core::Rule;
+
+/// Nothing of the run exists, or nothing of it will be kept.
+const EDITABLE: &str = "oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.phase) || \
+                        oldSelf.status.phase == 'Invalid'";
+
+/// A field of the spec that always has a value stays as it is.
+pub(super) fn fixed(field: &str, why: &str) -> Rule {
+    rule(field, &format!("self.spec.{field} == oldSelf.spec.{field}"), why)
+}
+
+/// A field of the spec that may be left out stays as it is.
+pub(super) fn fixed_option(field: &str, why: &str) -> Rule {
+    let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
+    rule(field, &format!("has({new}) ? has({old}) && {new} == {old} : !has({old})"), why)
+}
+
+/// The number of workers stays as it is where it is not elastic.
+pub(super) fn fixed_workers() -> Rule {
+    let field = "denseWorkers.replicas";
+    let holds = format!("has(self.spec.elasticity) || self.spec.{field} == oldSelf.spec.{field}");
+    rule(field, &holds, "it changes only with elasticity, which says how many workers the run may have")
+}
+
+/// The lower bound of elasticity stays as it is: the attempt's job file holds it.
+pub(super) fn fixed_least_workers() -> Rule {
+    let holds = "has(self.spec.elasticity) ? has(oldSelf.spec.elasticity) && \
+                 self.spec.elasticity.minWorkers == oldSelf.spec.elasticity.minWorkers : !has(oldSelf.spec.elasticity)";
+    rule("elasticity", holds, "the job file of the attempt holds minWorkers (maxWorkers may change)")
+}
+
+fn rule(field: &str, holds: &str, why: &str) -> Rule {
+    let message =
+        format!("spec.{field} is fixed while the run is not suspended: {why}; set runPolicy.suspend to true first");
+    Rule::new(format!("{EDITABLE} || ({holds})")).message(message.as_str()).field_path(format!(".spec.{field}"))
+}

@@ -1,0 +1,204 @@
+//! What an API server demands of a definition before it takes it: a structural schema, and defaults that meet it.
+//! By <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/>. `kube-cel`
+//! looks at neither.
+
+use kube_cel::{Validator, apply_defaults};
+use regex::Regex;
+use serde_json::{Value, json};
+use zagros_operator::crd::schema_problems;
+
+use crate::places::{Place, places};
+
+/// All that a schema may say here. `$ref`, `patternProperties`, `readOnly` and others are forbidden, `anyOf` and its like
+/// may say little, and are not needed.
+const KNOWN: [&str; 29] = [
+    "additionalProperties",
+    "default",
+    "description",
+    "enum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "nullable",
+    "pattern",
+    "properties",
+    "required",
+    "title",
+    "type",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+];
+
+/// Rules of structural schemas that a schema breaks.
+fn structural(schema: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    if schema["type"] != "object" {
+        broken.push("root: type must be object".to_owned());
+    }
+    if !schema["additionalProperties"].is_null() {
+        broken.push("root: additionalProperties must not be used".to_owned());
+    }
+    let metadata = &schema["properties"]["metadata"];
+    if metadata["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .any(|(name, _)| name != "name" && name != "generateName")
+    {
+        broken.push("metadata: may restrict name and generateName alone".to_owned());
+    }
+    for Place { path, schema, .. } in places(schema) {
+        broken.extend(broken_by(&schema).into_iter().map(|rule| format!("{path}: {rule}")));
+    }
+    broken
+}
+
+fn broken_by(schema: &Value) -> Vec<String> {
+    let mut broken = Vec::new();
+    let is = |key: &str| schema[key] == true;
+    let type_ = schema["type"].as_str().unwrap_or_default();
+    for key in schema.as_object().unwrap().keys().filter(|key| !KNOWN.contains(&key.as_str())) {
+        broken.push(format!("{key} is forbidden"));
+    }
+    let may_lack_type = is("x-kubernetes-int-or-string") || is("x-kubernetes-preserve-unknown-fields");
+    if type_.is_empty() && !may_lack_type {
+        broken.push("type is missing".to_owned());
+    }
+    if !["", "object", "array", "string", "integer", "number", "boolean"].contains(&type_) {
+        broken.push(format!("type {type_} is none"));
+    }
+    if type_ == "array" && !schema["items"].is_object() {
+        broken.push("an array has items".to_owned());
+    }
+    if !schema["properties"].is_null() && !schema["additionalProperties"].is_null() {
+        broken.push("properties and additionalProperties exclude each other".to_owned());
+    }
+    if schema["additionalProperties"] == false {
+        broken.push("additionalProperties must not be false".to_owned());
+    }
+    if is("x-kubernetes-int-or-string") && (!type_.is_empty() || is("x-kubernetes-preserve-unknown-fields")) {
+        broken.push("int-or-string has no type and keeps no unknown fields".to_owned());
+    }
+    if let Some(Err(error)) = schema["pattern"].as_str().map(Regex::new) {
+        broken.push(format!("pattern: {error}"));
+    }
+    broken.extend(broken_list(schema));
+    broken
+}
+
+/// A list whose items are known by keys has keys that each item is sure to have.
+fn broken_list(schema: &Value) -> Vec<String> {
+    let Some(kind) = schema["x-kubernetes-list-type"].as_str() else {
+        let has_keys = !schema["x-kubernetes-list-map-keys"].is_null();
+        return if has_keys { vec!["list-map-keys need list-type map".to_owned()] } else { Vec::new() };
+    };
+    let keys: Vec<&str> =
+        schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let items = &schema["items"];
+    let is_sure = |key: &&str| {
+        let is_required = items["required"].as_array().into_iter().flatten().any(|name| name == *key);
+        items["properties"][*key].is_object() && (is_required || !items["properties"][*key]["default"].is_null())
+    };
+    match kind {
+        _ if schema["type"] != "array" => vec!["list-type is for arrays".to_owned()],
+        "map" if keys.is_empty() => vec!["list-type map has list-map-keys".to_owned()],
+        "map" if !keys.iter().all(is_sure) => vec![format!("list-map-keys {keys:?} are not required or defaulted")],
+        "map" | "set" | "atomic" => Vec::new(),
+        other => vec![format!("list-type {other} is none")],
+    }
+}
+
+/// Defaults that the schema would refuse, as a value of a user's: by its types and bounds, and by its rules.
+fn wrong_defaults(schema: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for Place { path, schema, .. } in places(schema).into_iter().filter(|place| !place.schema["default"].is_null()) {
+        let default = &schema["default"];
+        let filled = apply_defaults(&schema, default);
+        for value in [default, &filled] {
+            wrong.extend(schema_problems(&schema, value).iter().map(|problem| format!("{path}: default: {problem}")));
+        }
+        let by_rules = Validator::new().validate(&schema, &filled, None).err();
+        let errors = by_rules.iter().flat_map(|errors| errors.iter());
+        wrong.extend(errors.map(|error| format!("{path}: default: {error}")));
+    }
+    wrong
+}
+
+#[test]
+fn the_schema_is_structural() {
+    assert_eq!(structural(&crate::schema()), Vec::<String>::new());
+}
+
+#[test]
+fn every_default_meets_its_own_schema() {
+    let schema = crate::schema();
+    assert!(places(&schema).iter().filter(|place| !place.schema["default"].is_null()).count() > 10);
+    assert_eq!(wrong_defaults(&schema), Vec::<String>::new());
+}
+
+const POD: &str = "/properties/spec/properties/denseWorkers/properties/pod";
+
+/// The schema, broken at a place.
+fn broken(path: &str, key: &str, value: Value) -> Value {
+    let mut schema = crate::schema();
+    schema.pointer_mut(path).unwrap_or_else(|| panic!("{path}"))[key] = value;
+    schema
+}
+
+/// Each check says no to a schema that is broken on purpose.
+#[test]
+fn a_default_that_its_schema_refuses_is_found() {
+    let grace = "/properties/spec/properties/coordinator";
+    for (path, key, value, said) in [
+        (grace, "default", json!({"pod": {"terminationGracePeriodSeconds": 0}}), "is 0, expected at least 1"),
+        (grace, "default", json!({"pod": {"grace": 1}}), "pod.grace: is no field of it"),
+        (grace, "default", json!({"pod": 1}), "pod: is 1, expected object"),
+        ("/properties/spec/properties/runPolicy", "default", json!({"backoffLimit": 1001}), "expected at most 1000"),
+        ("/properties/spec/properties/job", "default", json!({}), "give exactly one of job.inline and job.configMap"),
+        (POD, "default", json!({"sidecars": [{"name": "worker", "image": "x"}]}), "the name of a role's container"),
+    ] {
+        let found = wrong_defaults(&broken(path, key, value));
+        assert!(!found.is_empty() && found.iter().all(|one| one.contains(said)), "{path}: {found:?}");
+    }
+}
+
+#[test]
+fn a_schema_that_is_not_structural_is_found() {
+    let spec = "/properties/spec";
+    let image = "/properties/spec/properties/image";
+    for (path, key, value, said) in [
+        ("", "type", json!("string"), "root: type must be object"),
+        ("", "additionalProperties", json!({"type": "string"}), "root: additionalProperties must not be used"),
+        (image, "type", Value::Null, "type is missing"),
+        (image, "type", json!("text"), "type text is none"),
+        (image, "pattern", json!("("), "pattern: "),
+        (image, "$ref", json!("#/definitions/Image"), "$ref is forbidden"),
+        (image, "anyOf", json!([{"type": "string"}]), "anyOf is forbidden"),
+        (spec, "additionalProperties", json!({"type": "string"}), "exclude each other"),
+        (spec, "patternProperties", json!({}), "patternProperties is forbidden"),
+        ("/properties/spec/properties/volumes", "items", Value::Null, "an array has items"),
+        ("/properties/spec/properties/volumes", "x-kubernetes-list-type", json!("map"), "has list-map-keys"),
+        (&format!("{POD}/properties/env"), "x-kubernetes-list-map-keys", json!(["value"]), "are not required"),
+        (&format!("{POD}/properties/sharedMemory"), "type", json!("string"), "int-or-string has no type"),
+    ] {
+        let found = structural(&broken(path, key, value));
+        assert!(found.iter().any(|one| one.contains(said)), "{path} {key}: {found:?}");
+    }
+    let mut schema = crate::schema();
+    schema["properties"]["metadata"] = json!({"type": "object", "properties": {"labels": {"type": "object"}}});
+    assert!(structural(&schema)[0].contains("name and generateName alone"));
+}

@@ -1,0 +1,47 @@
+//! Files that are opened to be read where a name may lead to anything: a pipe without a writer lets whoever opens it wait
+//! for good, and some devices never end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Opens a regular file.
+///
+/// # Errors
+/// When it cannot be opened, or is a folder, a pipe, a socket or a device: at once, whatever it is.
+pub fn open(path: &Path) -> io::Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(ErrorKind::InvalidInput, "it is a folder, a pipe or a device, and should be a regular file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use super::*;
+
+    /// Invariant WT-1: without a writer, opening the pipe as files are opened never returns.
+    #[test]
+    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, file) = (folder.path().join("pipe"), folder.path().join("file"));
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        std::fs::write(&file, "content").unwrap();
+        for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
+            assert_eq!(open(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
+        }
+        let mut content = String::new();
+        open(&file).unwrap().read_to_string(&mut content).unwrap();
+        assert_eq!(content, "content");
+        assert_eq!(open(&folder.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,189 @@
+//! Files of checkpoints and models that are damaged, or whole and of another save: none goes unnoticed (invariant CK-4).
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+
+const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.mode=sync", "--set", "checkpoint.every_steps=20"];
+
+/// A run that was interrupted after at least two checkpoints; these, oldest first.
+fn interrupted(fixture: &Fixture) -> [PathBuf; 2] {
+    let mut run = fixture.start([&TRAIN[..], &["--set", "train.epochs=50"]].concat());
+    for _ in 0..3 {
+        run.wait_for_line("checkpoint after step");
+    }
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let folder = fixture.run_folder().join("checkpoints");
+    let entries = std::fs::read_dir(folder).expect("checkpoints");
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    found.sort();
+    found.try_into().expect("two are kept")
+}
+
+fn flip(path: &Path) -> Vec<u8> {
+    let good = std::fs::read(path).expect("a file");
+    let mut bytes = good.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).expect("it is written");
+    good
+}
+
+fn step(checkpoint: &Path) -> String {
+    let name = checkpoint.file_name().expect("a name").to_string_lossy().into_owned();
+    name.trim_start_matches("resume-").trim_start_matches('0').to_owned()
+}
+
+const FILES: [&str; 5] =
+    ["dense.safetensors", "optimizer.safetensors", "training.json", "job.toml", "rows-0-of-1.zrows"];
+
+/// Each file once flipped, and once that of the checkpoint before, which is whole.
+#[test]
+fn a_damaged_or_foreign_file_of_a_checkpoint_is_noticed_by_whoever_reads_it() {
+    let fixture = Fixture::new(20_000);
+    let [older, newest] = interrupted(&fixture);
+    let inspect = |arguments: &[&str], code| {
+        let newest = newest.display().to_string();
+        fixture.zagros([&[arguments[0], newest.as_str()], &arguments[1..]].concat()).expect(code)
+    };
+    inspect(&["inspect", "--verify"], 0);
+    for name in FILES {
+        let good = flip(&newest.join(name));
+        let foreign = std::fs::read(older.join(name)).expect("a file");
+        for foreign in [None, Some(foreign)] {
+            if let Some(foreign) = foreign {
+                // The job of both is the same.
+                if foreign == good {
+                    continue;
+                }
+                std::fs::write(newest.join(name), foreign).expect("it is written");
+            }
+            let verified = inspect(&["inspect", "--verify", "--json"], 3);
+            let files: Vec<Value> = serde_json::from_str(&verified.stdout).expect("JSON");
+            let wrong: Vec<_> = files.iter().filter(|file| !file["problem"].is_null()).collect();
+            assert!(wrong.len() == 1 && wrong[0]["file"] == name, "{name}: {}", verified.stdout);
+            inspect(&["inspect"], 3).says(&[name, "is not the file that was saved"]);
+            // What scoring does not need is not read.
+            let is_needed = !["optimizer.safetensors", "training.json"].contains(&name);
+            let scored = inspect(&["eval"], if is_needed { 3 } else { 0 });
+            assert!(!is_needed || scored.stderr.contains(name), "{}", scored.stderr);
+        }
+        std::fs::write(newest.join(name), good).expect("it is written");
+    }
+    inspect(&["inspect", "--verify"], 0);
+}
+
+#[test]
+fn a_run_goes_on_from_the_newest_checkpoint_that_is_intact() {
+    let fixture = Fixture::new(20_000);
+    let [older, newest] = interrupted(&fixture);
+    // Of another step, and whole.
+    std::fs::copy(older.join(FILES[4]), newest.join(FILES[4])).expect("it is copied");
+    let more = [&TRAIN[..], &["--set", "train.epochs=500", "--set", "checkpoint.keep=1"]].concat();
+    let mut next = fixture.start(more.iter().copied());
+    next.wait_for_line("a checkpoint is damaged; an earlier one is taken");
+    next.wait_for_line(&format!("going on after step {}", step(&older)));
+    next.wait_for_line("checkpoint after step");
+    next.wait_for_line("checkpoint after step");
+    next.signal(Signal::INT);
+    next.finish().expect(130);
+    let left: Vec<_> = std::fs::read_dir(older.parent().expect("checkpoints")).expect("them").collect();
+    assert_eq!(left.len(), 1, "the damaged one took the place of a newer one: {left:?}");
+    let mut again = fixture.start(more);
+    again.wait_for_line("going on after step");
+    again.signal(Signal::INT);
+    again.finish().expect(130);
+}
+
+#[test]
+fn where_no_checkpoint_is_intact_nothing_goes_on_and_nothing_is_tried_again() {
+    let fixture = Fixture::new(20_000);
+    let [older, newest] = interrupted(&fixture);
+    flip(&newest.join("optimizer.safetensors"));
+    std::fs::remove_file(older.join("dense.safetensors")).expect("it is removed");
+    for command in ["train", "up"] {
+        let told = fixture.zagros([&[command], &TRAIN[1..]].concat()).expect(3);
+        told.says(&["none of the 2 checkpoint(s) here is intact", "optimizer.safetensors", "start over with --fresh"]);
+    }
+    fixture.zagros([&TRAIN[..], &["--fresh"]].concat()).expect(0);
+}
+
+/// Nothing is waited for, and nothing without end is read, because a file or a manifest leads there.
+#[test]
+fn a_pipe_or_a_million_names_in_a_model_hold_nobody_up() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let model = fixture.run_folder().join("model");
+    let named = model.display().to_string();
+    for name in ["dense.safetensors", "job.toml", "rows-0-of-1.zrows"] {
+        let good = std::fs::read(model.join(name)).expect("a file");
+        std::fs::remove_file(model.join(name)).expect("it is removed");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, model.join(name), mode).expect("a pipe");
+        for command in [&["inspect"][..], &["eval"], &["inspect", "--verify"]] {
+            let told = fixture.zagros([&[command[0], named.as_str()], &command[1..]].concat()).expect(3);
+            assert!((told.stdout + &told.stderr).contains("pipe"), "{name}: {}", told.stderr);
+        }
+        std::fs::remove_file(model.join(name)).expect("it is removed");
+        std::fs::write(model.join(name), good).expect("it is written");
+    }
+    let text = std::fs::read_to_string(model.join("manifest.json")).expect("a manifest");
+    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    for many in [1025, 1_000_000] {
+        let names: Vec<Value> = (0..many).map(|number| format!("r{number}").into()).collect();
+        manifest["row_files"] = names.into();
+        let old = manifest.as_object_mut().expect("an object");
+        old.remove("files");
+        old.remove("manifest_sha256");
+        std::fs::write(model.join("manifest.json"), manifest.to_string()).expect("it is written");
+        for command in ["inspect", "eval"] {
+            fixture.zagros([command, &named]).expect(3).says(&["manifest.json"]);
+        }
+    }
+}
+
+/// As earlier releases wrote them: they are read, and it is said that nothing can be.
+#[test]
+fn a_model_without_hashes_is_read_with_a_warning() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let model = fixture.run_folder().join("model");
+    as_before(&model);
+    let named = model.display().to_string();
+    fixture.zagros(["inspect", &named]).expect(0).says(&["was saved without hashes"]);
+    fixture.zagros(["eval", &named]).expect(0).says(&["saved without hashes"]);
+}
+
+/// Takes the hashes out of a manifest.
+fn as_before(model: &Path) {
+    let text = std::fs::read_to_string(model.join("manifest.json")).expect("a manifest");
+    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    let keys = manifest.as_object_mut().expect("an object");
+    keys.retain(|key, _| key != "files" && key != "manifest_sha256");
+    std::fs::write(model.join("manifest.json"), manifest.to_string()).expect("it is written");
+}
+
+/// The job in a model is as foreign as the model: that it trusts its module says nothing.
+#[test]
+fn a_module_that_a_models_own_job_trusts_is_not_opened_unasked() {
+    let fixture = Fixture::new(500);
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let model = fixture.run_folder().join("model");
+    as_before(&model);
+    let job = std::fs::read_to_string(model.join("job.toml")).expect("a job");
+    let mut job: toml_edit::DocumentMut = job.parse().expect("TOML");
+    let (hash, other) = ("ab".repeat(32), "cd".repeat(32));
+    let module = format!("kind = 'torchscript'\nfile = '/nowhere/module.pt'\nsha256 = '{hash}'\ntrust = true\n");
+    job["model"] = module.parse::<toml_edit::DocumentMut>().expect("TOML").as_item().clone();
+    std::fs::write(model.join("job.toml"), job.to_string()).expect("it is written");
+    let named = model.display().to_string();
+    let trusted = format!("--trust-module {hash}");
+    fixture.zagros(["eval", &named]).expect(2).says(&["can run code of whoever made it", &trusted]);
+    fixture.zagros(["eval", &named, "--trust-module", &other]).expect(2).says(&[&other, &trusted]);
+    // Now it is looked for.
+    fixture.zagros(["eval", &named, "--trust-module", &hash]).expect(3).says(&["/nowhere/module.pt"]);
+}

@@ -1,0 +1,41 @@
+//! The cluster of containers ends as `zagros up` does: compose stops a service before those that it depends on.
+
+use serde_json::Value;
+use zagros_tests::repository;
+
+fn services() -> Vec<(String, Value)> {
+    let text = std::fs::read_to_string(repository().join("docker/compose.yaml")).expect("the compose file is there");
+    let file: Value = serde_saphyr::from_str(&text).expect("it is YAML");
+    let services = file["services"].as_object().expect("it has services");
+    services.iter().map(|(name, service)| (name.clone(), service.clone())).collect()
+}
+
+#[test]
+fn containers_end_in_the_order_of_workers_servers_coordinator() {
+    let services = services();
+    let is_role = |name: &str| name.starts_with("server-") || name == "coordinator";
+    let needed = |of: &str| -> Vec<&str> {
+        let roles = services.iter().map(|(name, _)| name.as_str()).filter(|name| is_role(name));
+        roles.filter(|name| if of.starts_with("worker-") { true } else { *name == "coordinator" }).collect()
+    };
+    let roles: Vec<_> =
+        services.iter().filter(|(name, _)| name.starts_with("worker-") || name.starts_with("server-")).collect();
+    assert_eq!(roles.len(), 5, "three servers and two workers");
+    for (name, service) in roles {
+        for other in needed(name) {
+            let condition = service["depends_on"][other]["condition"].as_str();
+            assert_eq!(condition, Some("service_started"), "{name} does not depend on {other}");
+        }
+    }
+}
+
+/// Half a minute is killed in the midst of a checkpoint of large tables.
+#[test]
+fn every_role_has_the_time_that_a_checkpoint_may_take() {
+    for (name, service) in services() {
+        if name.starts_with("worker-") || name.starts_with("server-") || name == "coordinator" {
+            let grace = service["stop_grace_period"].as_str();
+            assert_eq!(grace, Some("${ZAGROS_STOP_GRACE:-10m}"), "{name}");
+        }
+    }
+}
