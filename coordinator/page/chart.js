@@ -103,7 +103,7 @@ class Chart {
       const ends = [this.x(points[0][0]), this.x(points[points.length - 1][0])];
       this.svg.append(draw("polygon", { class: "area", points: `${ends[0]},${bottom} ${places.join(" ")} ${ends[1]},${bottom}` }));
     }
-    if (!dots) this.svg.append(draw("polyline", { class: `curve ${colour}`, points: places.join(" ") }));
+    this.svg.append(draw("polyline", { class: `curve ${colour}`, points: places.join(" ") }));
     if (dots) points.forEach(([time, value]) => this.svg.append(draw("circle", { class: colour, cx: this.x(time), cy: this.y(value), r: 4 })));
   }
 

@@ -38,6 +38,7 @@ const charts = {
   throughput: new Chart({ id: "throughput", title: "Throughput", unit: "samples a second", zero: true, format: rate, tick: (value) => compact.format(value), empty: "no step yet" }),
   loss: new Chart({
     id: "loss", title: "Loss", unit: "mean log loss, nats", format: (value) => value.toFixed(4), tick: (value, digits) => value.toFixed(digits), empty: "no step yet",
+    legend: [["line", "blue", "training"], ["dot", "orange", "held-out part"]],
   }),
   auc: new Chart({
     id: "auc", title: "AUC", unit: "1 is perfect, 0.5 is chance", format: (value) => value.toFixed(4), tick: (value, digits) => value.toFixed(digits), empty: "no click and no-click seen yet",
@@ -113,10 +114,11 @@ function tiles(run) {
 
 function curves(run) {
   const of = (key) => run.history.map((point) => [point.seconds, point[key]]);
-  const scored = run.evaluations.map((evaluation) => [when(run.history, evaluation.step), evaluation.auc]);
+  const scored = (key) => run.evaluations.map((evaluation) => [when(run.history, evaluation.step), evaluation[key]]);
+  const heldOut = (key) => ({ colour: "orange", dots: true, name: "held-out", points: scored(key) });
   charts.throughput.show([{ colour: "blue", area: true, points: of("samples_per_second") }]);
-  charts.loss.show([{ colour: "blue", points: of("loss") }]);
-  charts.auc.show([{ colour: "blue", points: of("auc") }, { colour: "orange", dots: true, name: "held-out", points: scored }]);
+  charts.loss.show([{ colour: "blue", points: of("loss") }, heldOut("logloss")]);
+  charts.auc.show([{ colour: "blue", points: of("auc") }, heldOut("auc")]);
   charts.staleness.show([{ colour: "blue", area: true, points: of("staleness") }], run.staleness_bound);
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Table, value};
-use zagros_job::{Job, Mode, Overrides};
+use zagros_job::{Job, Mode, Model, Overrides};
 
 use crate::build::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 use crate::crd::{HybridJob, HybridJobSpec, PodSettings, refusals};
@@ -73,6 +73,7 @@ pub fn validate(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<Val
     match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
         Ok(job) => {
             problems.extend(check_paths(&object.spec, &job));
+            problems.extend(check_folders(object, &job));
             if problems.is_empty() {
                 return Ok(ValidJob { spec: object.spec.clone(), rendered: rendered.text, job });
             }
@@ -219,8 +220,13 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
         let volumes = spec.volumes.iter().map(|volume| volume.mount_path.as_str());
         volumes.chain([OUTPUT_PATH]).any(|mount| path.starts_with(mount))
     };
+    let module = match &job.model {
+        Model::TorchScript { file, .. } => Some(file.as_path()),
+        _ => None,
+    };
     // A path may be relative to the job file's folder, `../data/train.txt`.
-    let lost: Vec<PathBuf> = job.data_files().into_iter().map(plain).filter(|path| !mounted(path)).collect();
+    let read = job.data_files().into_iter().chain(module).map(plain);
+    let lost: Vec<PathBuf> = read.filter(|path| !mounted(path)).collect();
     let Some(first) = lost.first() else { return Vec::new() };
     let message = format!(
         "the job file reads {} ({} file(s) in all), which no volume holds: mount the data and name it by its path there",
@@ -228,6 +234,32 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
         lost.len()
     );
     vec![problem("spec.volumes", message)]
+}
+
+/// Folders that pods cannot write: the image's own file system is read-only.
+fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
+    let cold = job.cluster.cold_folder.as_deref().and_then(Path::to_str);
+    let folders = [
+        ("checkpoint.folder", job.checkpoint.folder.as_deref(), &[OUTPUT_PATH][..]),
+        ("output.model_folder", job.output.model_folder.as_deref(), &[OUTPUT_PATH]),
+        ("cluster.cold_folder", cold, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
+    ];
+    let volumes = object.spec.volumes.iter().filter(|volume| !volume.read_only);
+    let writable: Vec<&str> = volumes.map(|volume| volume.mount_path.as_str()).collect();
+    let is_lost = |folder: &str, own: &[&str]| {
+        let path = plain(Path::new(folder));
+        !folder.contains("://") && !own.iter().chain(&writable).any(|mount| path.starts_with(mount))
+    };
+    let told = |(key, folder): (&str, &str)| {
+        let message = format!(
+            "{key} is \"{folder}\", which is on no volume that pods can write: name a folder below /output, or below a \
+             volume whose readOnly is false, or one in an object store"
+        );
+        problem(job_field(object), message)
+    };
+    let lost =
+        folders.into_iter().filter_map(|(key, folder, own)| Some((key, folder.filter(|one| is_lost(one, own))?)));
+    lost.map(told).collect()
 }
 
 fn job_field(object: &HybridJob) -> &'static str {
@@ -338,6 +370,33 @@ mod tests {
             let found = of(path);
             assert!(found.len() == 1 && found[0].contains(&format!("the job file reads {plain}")), "{path}: {found:?}");
         }
+    }
+
+    /// Refused now, not by a pod that has trained up to its first checkpoint.
+    #[test]
+    fn a_folder_that_pods_cannot_write_is_named() {
+        let of = |keys: &str| problems(|object| object.spec.job.inline = Some(format!("{JOB_TEXT}{keys}")));
+        for (keys, key) in [
+            ("[checkpoint]\nfolder = \"checkpoints\"\n", "checkpoint.folder is \"checkpoints\""),
+            ("[checkpoint]\nfolder = \"/data/checkpoints\"\n", "checkpoint.folder"),
+            ("[output]\nmodel_folder = \"/output/../models\"\n", "output.model_folder"),
+            ("[cluster]\ncold_folder = \"/var/lib/rows\"\n", "cluster.cold_folder"),
+        ] {
+            let found = of(keys);
+            assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");
+        }
+        for keys in [
+            "[checkpoint]\nfolder = \"s3://models/ads\"\n",
+            "[checkpoint]\nfolder = \"/output/checkpoints\"\n",
+            "[cluster]\ncold_folder = \"/tmp/rows\"\n",
+        ] {
+            assert_eq!(of(keys), Vec::<String>::new(), "{keys}");
+        }
+        let shared = problems(|object| {
+            object.spec.volumes[0].read_only = false;
+            object.spec.job.inline = Some(format!("{JOB_TEXT}[checkpoint]\nfolder = \"/data/checkpoints\"\n"));
+        });
+        assert_eq!(shared, Vec::<String>::new());
     }
 
     #[test]

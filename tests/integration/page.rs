@@ -58,6 +58,10 @@ fn a_person_sees_the_run_its_trouble_and_its_end() {
     browser.wait("training is shown", "document.getElementById('state').innerText.includes('training')");
     browser.wait("curves are drawn", "document.querySelectorAll('#charts polyline').length >= 3");
     browser.wait("an evaluation is shown", "document.querySelector('#evaluations td')");
+    browser.wait(
+        "validation is drawn beside training",
+        "['#loss', '#auc'].every((chart) => document.querySelectorAll(`${chart} polyline.orange, ${chart} circle.orange`).length >= 2)",
+    );
     browser.wait("a checkpoint is shown", "document.querySelector('#checkpoints td')");
 
     for (selector, words) in [

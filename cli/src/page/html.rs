@@ -69,8 +69,35 @@ pub(crate) fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// A table; each row has its class and its cells, which are text.
-pub(crate) fn table(head: &[&str], rows: &[(&str, Vec<String>)]) -> String {
+/// What stands for a value that there is none of.
+pub(crate) const NOTHING: &str = "–";
+/// Rows that are shown at once: the last ones, and what stands out.
+const SHOWN: usize = 10;
+
+/// A table of which the last rows are shown, and all of them to whoever opens it; columns without a value are left out.
+pub(crate) fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
+    let is_told = |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
+    let columns: Vec<usize> = (0..head.len()).filter(is_told).collect();
+    let head: Vec<&str> = columns.iter().map(|column| head[*column]).collect();
+    let told = |(class, cells): &(&'static str, Vec<String>)| {
+        (*class, columns.iter().filter_map(|column| cells.get(*column).cloned()).collect())
+    };
+    let rows: Vec<(&str, Vec<String>)> = rows.iter().map(told).collect();
+    if rows.len() <= SHOWN + 2 {
+        return whole_table(&head, &rows);
+    }
+    let is_shown = |(place, row): &(usize, &(&str, Vec<String>))| place + SHOWN >= rows.len() || !row.0.is_empty();
+    let shown: Vec<_> = rows.iter().enumerate().filter(is_shown).map(|(_, row)| row.clone()).collect();
+    format!(
+        "{}<details><summary>all {} rows</summary>{}</details>",
+        whole_table(&head, &shown),
+        rows.len(),
+        whole_table(&head, &rows)
+    )
+}
+
+/// Each row has its class and its cells, which are text.
+fn whole_table(head: &[&str], rows: &[(&str, Vec<String>)]) -> String {
     let head: String = head.iter().map(|cell| format!("<th>{}</th>", escaped(cell))).collect();
     let row = |(class, cells): &(&str, Vec<String>)| {
         let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
@@ -116,5 +143,21 @@ mod tests {
         };
         let dark = dark.split("} }").next().unwrap();
         assert_eq!(names(light.split('}').next().unwrap()), names(dark));
+    }
+
+    #[test]
+    fn a_long_table_shows_its_end_and_columns_without_a_value_are_left_out() {
+        let row = |number: usize| {
+            let class = if number == 7 { "best" } else { "" };
+            (class, vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()])
+        };
+        let rows: Vec<_> = (0..60).map(row).collect();
+        let text = table(&["epoch", "GAUC", "AUC"], &rows);
+        assert!(!text.contains("GAUC") && !text.contains(NOTHING), "{text}");
+        let (shown, hidden) = text.split_once("<details><summary>all 60 rows</summary>").unwrap();
+        // The head, the last ten, and the one that stands out.
+        assert_eq!((shown.matches("<tr").count(), hidden.matches("<tr").count()), (12, 61), "{text}");
+        assert!(shown.contains("<td>59</td>") && shown.contains("class=\"best\"") && !shown.contains("<td>49</td>"));
+        assert!(!table(&["epoch", "GAUC", "AUC"], &rows[..12]).contains("<details>"));
     }
 }

@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use zagros_dense_worker::{Evaluation, Outcome, Summary};
 
 use super::chart::{Chart, Series};
-use super::html::{document, escaped, facts, table};
+use super::html::{NOTHING, document, escaped, facts, table};
 use super::record::{Record, Scored, Step};
 
 /// The whole page.
@@ -151,7 +151,7 @@ fn epochs(record: &Record) -> String {
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
-    let text = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"));
+    let text = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"));
     let samples = HumanCount(of.samples).to_string();
     [text(of.auc), text(of.gauc), text(of.logloss), text(of.normalised_entropy), text(of.calibration), samples]
 }
@@ -176,7 +176,7 @@ fn stages(record: &Record) -> String {
     )
 }
 
-fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 8] {
+fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 9] {
     let stages = &summary.stages;
     [
         ("parse", "processor time of reading and parsing", stages.parse),
@@ -184,6 +184,7 @@ fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 8] {
         ("lookup", "from request to rows", stages.lookup),
         ("gather", "rows to the network's input", stages.gather),
         ("dense", "forward, backward, optimiser", stages.dense),
+        ("other workers", "waiting for the other workers and summing gradients with them", stages.reduce),
         ("scatter", "gradients to unique rows", stages.scatter),
         ("push", "from gradients to acknowledgement", stages.push),
         ("waiting", "no batch was ready", stages.waiting),
