@@ -31,15 +31,16 @@ const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'s
 
 /// What the operator needs wherever it looks after jobs. The manifests' roles give this, and what goes with kinds of
 /// other operators.
-pub const RIGHTS: [Right; 11] = [
+pub const RIGHTS: [Right; 12] = [
     right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
     right("zagros.dev", "hybridjobs/status", &["update", "patch"]),
     right("zagros.dev", "hybridjobs/finalizers", &["update"]),
     right("batch", "jobs", &["get", "list", "watch", "create", "patch", "deletecollection"]),
     right("apps", "statefulsets", &["get", "list", "watch", "create", "patch", "deletecollection"]),
-    right("", "pods", &["get", "list", "watch"]),
+    right("", "pods", &["get", "list", "watch", "delete"]),
+    right("", "pods/status", &["patch"]),
     right("", "configmaps", &["get", "create", "patch", "deletecollection"]),
-    right("", "services", &["get", "create", "patch", "deletecollection"]),
+    right("", "services", &["get", "list", "watch", "create", "patch", "deletecollection"]),
     right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "delete"]),
     right("policy", "poddisruptionbudgets", &["get", "create", "patch", "delete"]),
     right("events.k8s.io", "events", &["create", "patch"]),

@@ -1,46 +1,30 @@
 //! Requests to Kubernetes, one function each; what they ask for is decided elsewhere.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tracing::{info, warn};
 
-use crate::build::{JOB_KEY, Manifest, Shared, group_resource};
-use crate::crd::{GangScheduler, HybridJob, JobSource};
+use crate::build::{Manifest, Shared, group_resource};
+use crate::cache::Objects;
+use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
-use crate::names::{ATTEMPT_LABEL, Attempt, JOB_LABEL, MANAGER, job_labels};
-use crate::observe::Observed;
+use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, job_labels};
+use crate::observe::{Observed, OwnedKind};
+use crate::removal::{How, Scope, Target};
 
-/// Which objects of a job go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sweep {
-    /// Those of every attempt but this.
-    Others(i32),
-    /// Those of all attempts.
-    All,
-    /// The servers of all attempts, which never end by themselves.
-    Servers,
-    /// Servers, and the Jobs with their ended pods.
-    Pods,
-}
-
-impl fmt::Display for Sweep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Others(attempt) => write!(f, "those of every attempt but {attempt}"),
-            Self::All => f.write_str("those of all attempts"),
-            Self::Servers => f.write_str("the servers"),
-            Self::Pods => f.write_str("the servers, and the workers' Jobs with their pods"),
-        }
-    }
-}
+/// Keeps a job until its workers have ended.
+pub const FINALIZER: &str = "zagros.dev/pods";
 
 /// One job's namespace.
 #[derive(Clone)]
@@ -85,51 +69,41 @@ impl Cluster {
         self.jobs().get_opt(&self.job).await.map_err(Error::of(format!("read HybridJob {}", self.job)))
     }
 
-    /// The text of the job file: that of the attempt, once it has begun, else what the spec names. `None` when the
-    /// ConfigMap or its key is missing.
+    /// A value of a ConfigMap. `None` when the ConfigMap or its key is missing.
     ///
     /// # Errors
-    /// When a request fails.
-    pub async fn text(&self, attempt: &Attempt, source: &JobSource) -> Result<Option<String>, Error> {
-        if let Some(text) = self.config(&attempt.config(), JOB_KEY).await? {
-            return Ok(Some(text));
-        }
-        match (&source.inline, &source.config_map) {
-            (Some(text), _) => Ok(Some(text.clone())),
-            (None, Some(place)) => self.config(&place.name, &place.key).await,
-            (None, None) => Ok(Some(String::new())),
-        }
-    }
-
-    async fn config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
+    /// When the request fails.
+    pub async fn config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
         let api: Api<ConfigMap> = self.api();
         let found = api.get_opt(name).await.map_err(Error::of(format!("read ConfigMap {name}")))?;
         Ok(found.and_then(|map| map.data?.remove(key)))
     }
 
-    /// What there is of the job.
+    /// Whether Kubernetes itself, and not a cache, knows workers that are still to end before their servers may.
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn observe(&self, attempt: i32) -> Result<Observed, Error> {
-        let (jobs, sets, pods) = tokio::try_join!(self.list::<Job>(), self.list::<StatefulSet>(), self.list::<Pod>())?;
-        Ok(Observed::new(attempt, &jobs, &sets, &pods))
+    pub async fn has_workers(&self, scope: Scope, now: Timestamp) -> Result<bool, Error> {
+        let (jobs, pods) = tokio::try_join!(self.list::<Job>(), self.list::<Pod>())?;
+        let observed = Observed::new(0, &Objects { jobs, pods, ..Objects::default() });
+        Ok(observed.awaited_worker(scope, now).is_some() || observed.has_active_workers(scope))
     }
 
-    async fn list<K>(&self) -> Result<Vec<K>, Error>
+    async fn list<K>(&self) -> Result<Vec<Arc<K>>, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         let ours = ListParams::default().labels(&format!("{JOB_LABEL}={}", self.job));
         let listed = self.api::<K>().list(&ours).await;
-        Ok(listed.map_err(Error::of(format!("list {} of {}", K::plural(&()), self.job)))?.items)
+        let listed = listed.map_err(Error::of(format!("list {} of {}", K::plural(&()), self.job)))?;
+        Ok(listed.items.into_iter().map(Arc::new).collect())
     }
 
-    /// Applies an object, taking its fields from whoever changed them.
+    /// Applies an object, taking its fields from whoever changed them. Answers its generation, where its kind has one.
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn apply(&self, manifest: &Manifest) -> Result<(), Error> {
+    pub async fn apply(&self, manifest: &Manifest) -> Result<Option<i64>, Error> {
         let api: Api<kube::api::DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.namespace, &manifest.resource);
         let parameters = PatchParams::apply(MANAGER).force();
@@ -138,9 +112,9 @@ impl Cluster {
             // The template of a Job and most of a StatefulSet never change: one that an older operator made stays.
             Err(error) if error.is_refused() && self.exists(&api, manifest).await? => {
                 warn!(object = manifest.title(), %error, "object stays as it was made");
-                Ok(())
+                Ok(None)
             }
-            applied => applied.map(|_| ()),
+            applied => applied.map(|object| object.metadata.generation),
         }
     }
 
@@ -166,51 +140,107 @@ impl Cluster {
         info!(job = self.job, object = title, "object is removed");
         let this = Preconditions { uid: found.uid(), resource_version: None };
         let deleted = api.delete(&name, &DeleteParams::background().preconditions(this)).await;
-        match deleted.map_err(Error::of(format!("delete {title}"))) {
-            Err(error) if error.is_missing() => Ok(()),
-            deleted => deleted.map(|_| ()),
-        }
+        gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete {title}"))))
     }
 
-    /// Removes objects. Those whose presence shows that there is something to remove go last.
+    /// Tells the pods of objects to end.
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn sweep(&self, sweep: Sweep) -> Result<(), Error> {
-        let all = format!("{JOB_LABEL}={},{ATTEMPT_LABEL}", self.job);
-        let selector = match sweep {
-            Sweep::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
-            Sweep::All | Sweep::Servers | Sweep::Pods => all,
-        };
-        info!(job = self.job, what = %sweep, "objects are removed");
-        if matches!(sweep, Sweep::Others(_) | Sweep::All) {
-            self.remove::<Service>(&selector).await?;
-            self.remove::<ConfigMap>(&selector).await?;
-            self.remove_groups(&selector).await?;
+    pub async fn end(&self, targets: &[Target]) -> Result<(), Error> {
+        for Target { kind, name, how } in targets {
+            info!(job = self.job, name, "pods are told to end");
+            match (kind, how) {
+                (OwnedKind::Coordinator | OwnedKind::Workers, How::Suspend) => self.suspend(name).await?,
+                (OwnedKind::Coordinator | OwnedKind::Workers, How::Delete) => self.remove_named::<Job>(name).await?,
+                (OwnedKind::Servers, _) => self.remove_named::<StatefulSet>(name).await?,
+                (OwnedKind::Service, _) => self.remove_named::<Service>(name).await?,
+            }
         }
-        // Workers before servers: they may still have gradients to push.
-        if sweep != Sweep::Servers {
-            self.remove::<Job>(&selector).await?;
-        }
-        self.remove::<StatefulSet>(&selector).await
+        Ok(())
     }
 
-    async fn remove<K>(&self, selector: &str) -> Result<(), Error>
+    async fn suspend(&self, job: &str) -> Result<(), Error> {
+        let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
+        let suspended = self.api::<Job>().patch(job, &PatchParams::default(), &patch).await;
+        gone_is_fine(suspended.map(|_| ()).map_err(Error::of(format!("suspend Job {job}"))))
+    }
+
+    /// Removes what pods are found by and mount. Services go last: their presence shows that there is something to
+    /// remove.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn remove_services(&self, scope: Scope) -> Result<(), Error> {
+        let all = format!("{JOB_LABEL}={},{ATTEMPT_LABEL}", self.job);
+        let selector = match scope {
+            Scope::All => all,
+            Scope::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
+            Scope::Only(attempt) => format!("{all},{ATTEMPT_LABEL}={attempt}"),
+        };
+        let which = ListParams::default().labels(&selector);
+        info!(job = self.job, "services are removed");
+        self.remove_groups(&which).await?;
+        self.remove::<ConfigMap>(&which).await?;
+        self.remove::<Service>(&which).await
+    }
+
+    /// One object by its name: as the operator may delete collections anyway, this asks for no more rights.
+    async fn remove_named<K>(&self, name: &str) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
-        let which = ListParams::default().labels(selector);
-        let removed = self.api::<K>().delete_collection(&DeleteParams::background(), &which).await;
+        let ours = format!("{JOB_LABEL}={}", self.job);
+        self.remove::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
+    }
+
+    async fn remove<K>(&self, which: &ListParams) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let removed = self.api::<K>().delete_collection(&DeleteParams::background(), which).await;
         removed.map(|_| ()).map_err(Error::of(format!("delete {} of {}", K::plural(&()), self.job)))
     }
 
+    /// Gives a pod up whose node is not heard of: it counts as failed, so that its Job makes another in its place, and
+    /// goes without its kubelet's word. This is what Kubernetes does with the pods of a node that somebody marks as out
+    /// of service. Should the old worker live, it was fenced long ago (invariant MB-1).
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn give_up(&self, pod: &str) -> Result<(), Error> {
+        info!(job = self.job, pod, "pod is given up, its node is not heard of");
+        let message = "its node is not heard of, and it should have ended long ago";
+        let status = json!({ "status": { "phase": "Failed", "reason": "NodeLost", "message": message } });
+        let api = self.api::<Pod>();
+        let failed = api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await;
+        gone_is_fine(failed.map(|_| ()).map_err(Error::of(format!("mark pod {pod} as failed"))))?;
+        let deleted = api.delete(pod, &DeleteParams::default().grace_period(0)).await;
+        gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete pod {pod}"))))
+    }
+
+    /// Sets the finalizer, or removes it. Refused when the job was changed since it was read.
+    ///
+    /// # Errors
+    /// When the request fails.
+    pub async fn hold(&self, object: &HybridJob, is_held: bool) -> Result<HybridJob, Error> {
+        let mut finalizers = object.finalizers().to_vec();
+        finalizers.retain(|one| one != FINALIZER);
+        if is_held {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let metadata = json!({ "resourceVersion": object.resource_version(), "finalizers": finalizers });
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        let held = self.jobs().patch(&self.job, &PatchParams::default(), &patch).await;
+        held.map_err(Error::of(format!("set the finalizer of HybridJob {}", self.job)))
+    }
+
     /// A group without pods would keep its place in the queue.
-    async fn remove_groups(&self, selector: &str) -> Result<(), Error> {
+    async fn remove_groups(&self, which: &ListParams) -> Result<(), Error> {
         let Some(gang) = self.gang else { return Ok(()) };
         let resource = group_resource(gang);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
-        let which = ListParams::default().labels(selector);
-        let removed = api.delete_collection(&DeleteParams::background(), &which).await;
+        let removed = api.delete_collection(&DeleteParams::background(), which).await;
         match removed.map_err(Error::of(format!("delete podgroups of {}", self.job))) {
             // Without the definition there is no group either.
             Err(error) if error.is_missing() => Ok(()),
@@ -234,10 +264,7 @@ impl Cluster {
     pub async fn delete(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
         let deleted = self.jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
-        match deleted.map_err(Error::of(format!("delete HybridJob {}", self.job))) {
-            Err(error) if error.is_missing() => Ok(()),
-            deleted => deleted.map(|_| ()),
-        }
+        gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete HybridJob {}", self.job))))
     }
 
     fn api<K>(&self) -> Api<K>
@@ -245,5 +272,13 @@ impl Cluster {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// What is to go may have gone meanwhile.
+fn gone_is_fine(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_missing() => Ok(()),
+        result => result,
     }
 }

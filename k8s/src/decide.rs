@@ -15,7 +15,8 @@ use crate::crd::{
 };
 use crate::judge::{Verdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
-use crate::observe::{Lingering, Observed, PodState};
+use crate::observe::{Observed, PodState};
+use crate::removal::{Removal, Scope, is_overdue};
 use crate::report;
 
 /// Wait before the second attempt; doubled for each further one.
@@ -24,8 +25,8 @@ const BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 /// How often a running job is looked at: how far it is changes without an event.
 const GLANCE: Duration = Duration::from_secs(15);
-/// How long after its time a pod of an earlier attempt may still be there.
-const LINGER: SignedDuration = SignedDuration::from_secs(30);
+/// How long after its time a worker's pod may still be there before the operator gives it up.
+const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 /// Records this step before the next.
 const AT_ONCE: Duration = Duration::ZERO;
 
@@ -65,6 +66,8 @@ pub struct Decision {
     pub again: Option<Duration>,
     /// What to tell as an Event.
     pub news: Option<News>,
+    /// Workers' pods on nodes that nobody hears of, which their Job waits for.
+    pub given_up: Vec<String>,
 }
 
 /// What to do.
@@ -72,11 +75,13 @@ pub struct Decision {
 pub enum Work {
     /// Record the status and look again.
     Record,
-    /// Make the objects of the attempt up to a stage; those of others go.
+    /// Make the objects of the attempt up to a stage; what is left of others goes, one step at a time.
     Run(Stage),
-    /// Everything that runs goes.
+    /// Other attempts go, and nothing of this one is made before their workers have ended.
+    Drain,
+    /// Everything that runs goes, one step at a time.
     Clear,
-    /// The job is over: pods go as the policy says.
+    /// The job is over: pods go as the policy says, one step at a time.
     Tidy(CleanPodPolicy),
     /// The job itself goes.
     Delete,
@@ -110,8 +115,11 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         return begin(facts, reason);
     }
     if let Some(wait) = backoff(facts) {
-        let again = Some(wait);
+        let again = Some(wait.min(GLANCE));
         return Decision { work: Work::Clear, again, ..record(facts, |_, _| ()) };
+    }
+    if let Some(worker) = held_up_by(facts) {
+        return drain(facts, &worker);
     }
     let observed = facts.observed.without_replaced(back(facts));
     match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
@@ -131,10 +139,15 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
 fn record(facts: &Facts<'_>, change: impl FnOnce(&mut HybridJobStatus, &Facts<'_>)) -> Decision {
     let mut status = facts.status.clone();
     status.observed_generation = facts.generation;
+    // Whether the work succeeds is known only once it is done: `act` says so then.
+    let is_first = !status.conditions.iter().any(|one| one.type_ == RECONCILED);
     let mut conditions = Conditions::new(&mut status, facts.generation, facts.now);
-    conditions.set(VALID, true, "Accepted", "the spec can be carried out").set(RECONCILED, true, "Done", "");
+    conditions.set(VALID, true, "Accepted", "the spec can be carried out");
+    if is_first {
+        conditions.set(RECONCILED, true, "Done", "");
+    }
     change(&mut status, facts);
-    Decision { status, work: Work::Record, again: Some(AT_ONCE), news: None }
+    Decision { status, work: Work::Record, again: Some(AT_ONCE), news: None, given_up: Vec::new() }
 }
 
 fn over(facts: &Facts<'_>) -> Decision {
@@ -145,19 +158,25 @@ fn over(facts: &Facts<'_>) -> Decision {
         ttl.saturating_sub(elapsed(ended, facts.now))
     });
     let work = if left == Some(Duration::ZERO) { Work::Delete } else { Work::Tidy(policy.clean_pod_policy) };
-    Decision { work, again: left, ..record(facts, |_, _| ()) }
+    let tidying = facts.observed.tidying(facts.status.attempt, policy.clean_pod_policy, facts.now);
+    let again = if tidying == Removal::Done { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
+    Decision { work, again, ..record(facts, |_, _| ()) }
 }
 
 fn suspend(facts: &Facts<'_>) -> Decision {
+    let removal = facts.observed.removal(Scope::All, facts.now);
     let mut decision = record(facts, |status, facts| {
-        let note = "waits: runPolicy.suspend is true";
+        let note = match &removal {
+            Removal::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
+            _ => "waits: runPolicy.suspend is true".to_owned(),
+        };
         status.phase = Some(Phase::Suspended);
-        status.message = Some(note.to_owned());
+        status.message = Some(note.clone());
         status.start_time = None;
         status.progress = None;
         status.roles = Some(report::counts(facts.spec, &Observed::default()));
         status.workers = 0;
-        Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note).set(
+        Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note.clone()).set(
             READY,
             false,
             "Suspended",
@@ -166,7 +185,8 @@ fn suspend(facts: &Facts<'_>) -> Decision {
     });
     let is_news = facts.status.phase != Some(Phase::Suspended);
     decision.news = is_news.then(|| news(false, "Suspended", "all pods go until runPolicy.suspend is false"));
-    Decision { work: Work::Clear, again: None, ..decision }
+    let again = (removal != Removal::Done).then_some(GLANCE);
+    Decision { work: Work::Clear, again, ..decision }
 }
 
 fn deadline(facts: &Facts<'_>) -> Option<Decision> {
@@ -223,6 +243,7 @@ fn enter(status: &mut HybridJobStatus, facts: &Facts<'_>, number: i32, phase: Ph
     status.phase = Some(phase);
     status.progress = None;
     status.worker_restarts = 0;
+    status.workers_lost = None;
     status.workers_back = None;
     status.output = Some(attempt.output());
     status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
@@ -247,13 +268,24 @@ fn pause(restarts: i32) -> Duration {
     BACKOFF.saturating_mul(1 << doublings).min(LONGEST_BACKOFF)
 }
 
+/// Nothing of the attempt is made yet.
+fn drain(facts: &Facts<'_>, worker: &str) -> Decision {
+    let decision = record(facts, |status, facts| {
+        let number = status.attempt;
+        let message = format!("attempt {number} starts once {worker} of an earlier attempt has ended");
+        status.phase = Some(Phase::Starting);
+        status.roles = Some(report::counts(facts.spec, facts.observed));
+        status.message = Some(message.clone());
+        Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message);
+    });
+    Decision { work: Work::Drain, again: Some(GLANCE), ..decision }
+}
+
 fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
-    let lost = if facts.rejoins { facts.observed.lost_worker(back(facts)) } else { None };
-    let standing =
-        report::standing(facts.spec, facts.observed, stage, facts.now).waiting_for(lost).held_up_by(held_up_by(facts));
-    let is_back = lost.is_some() && standing.is_ready && every_worker_is_ready(facts);
-    let news = what_happened(facts, lost, standing.is_ready, is_back);
+    let standing = report::standing(facts.spec, facts.observed, stage, facts.now);
+    let fleet = Fleet::of(facts, standing.is_ready);
+    let standing = standing.waiting_for(fleet.loss().as_deref());
     let mut decision = record(facts, |status, facts| {
         let phase =
             if standing.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
@@ -264,15 +296,24 @@ fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
-        if is_back {
-            status.workers_back = Some(Time(facts.now));
-        }
+        fleet.record(status, facts.now);
         Conditions::new(status, facts.generation, facts.now)
             .set(READY, standing.is_ready, &standing.reason, standing.message.clone())
             .set(SUSPENDED, false, "Running", "");
     });
-    decision.news = news;
-    Decision { work: Work::Run(stage), again: Some(settling.unwrap_or(GLANCE).min(due(facts))), ..decision }
+    decision.news = what_happened(facts, &fleet, &standing);
+    decision.given_up = given_up(facts);
+    let again = settling.unwrap_or(GLANCE).min(due(facts));
+    Decision { work: Work::Run(stage), again: Some(again), ..decision }
+}
+
+/// Workers' pods that should be gone for long: their kubelet is not heard of, and their Job makes no other in their place
+/// before they have ended.
+fn given_up(facts: &Facts<'_>) -> Vec<String> {
+    let hangs =
+        |pod: &&PodState| pod.role == Role::Worker && !pod.has_ended && is_overdue(pod.until, GIVE_UP, facts.now);
+    let pods = facts.observed.pods.iter().filter(|_| facts.rejoins).filter(hangs);
+    pods.map(|pod| pod.name.clone()).collect()
 }
 
 /// Kept from attempt to attempt: the next one goes on from it.
@@ -286,6 +327,70 @@ fn last_checkpoint(facts: &Facts<'_>) -> Option<LastCheckpoint> {
 /// When all workers were there again after the last of them was lost.
 fn back(facts: &Facts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
+}
+
+/// The workers of a run whose others wait for one that is lost.
+#[derive(Debug)]
+enum Fleet<'a> {
+    /// None is lost, as far as is known.
+    Whole,
+    /// One was lost just now.
+    Lost(Option<&'a PodState>),
+    /// One was lost before, and the others wait.
+    Waiting(Option<&'a PodState>),
+    /// All are there again.
+    Back,
+}
+
+impl<'a> Fleet<'a> {
+    fn of(facts: &Facts<'a>, is_ready: bool) -> Self {
+        let told = facts.status.workers_lost.as_ref().map(|time| time.0);
+        if !facts.rejoins {
+            return Self::Whole;
+        }
+        let ended = facts.observed.lost_worker(back(facts));
+        let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > told;
+        match told {
+            Some(_) if is_ready && every_worker_is_ready(facts) => Self::Back,
+            Some(_) if ended.is_some_and(is_newer) => Self::Lost(ended),
+            Some(_) => Self::Waiting(ended),
+            None if ended.is_some() || a_worker_is_gone(facts) => Self::Lost(ended),
+            None => Self::Whole,
+        }
+    }
+
+    /// How the worker was lost that is waited for.
+    fn loss(&self) -> Option<String> {
+        match self {
+            Self::Whole | Self::Back => None,
+            Self::Lost(pod) | Self::Waiting(pod) => {
+                Some(pod.map_or_else(|| "a worker's pod was deleted or its node was lost".to_owned(), end_of))
+            }
+        }
+    }
+
+    fn record(&self, status: &mut HybridJobStatus, now: Timestamp) {
+        match self {
+            Self::Whole | Self::Waiting(_) => {}
+            Self::Lost(pod) => {
+                let ended = pod.and_then(|pod| pod.exit.as_ref()?.at);
+                status.workers_lost = Some(Time(ended.map_or(now, |ended| ended.max(now))));
+            }
+            Self::Back => {
+                status.workers_lost = None;
+                status.workers_back = Some(Time(now));
+            }
+        }
+    }
+}
+
+/// Whether a worker of a run that was up is missing, though none tells how it ended: it was deleted, or evicted, which its
+/// Job does not even count.
+fn a_worker_is_gone(facts: &Facts<'_>) -> bool {
+    let stands = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.leaving.is_none();
+    let standing = i32::try_from(facts.observed.pods.iter().filter(stands).count()).unwrap_or(i32::MAX);
+    let is_up = facts.status.phase == Some(Phase::Running);
+    is_up && (standing < facts.spec.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// By the pods themselves: a Job counts a pod as ready for a moment after it has ended.
@@ -302,19 +407,23 @@ fn worker_restarts(facts: &Facts<'_>) -> i32 {
 }
 
 /// What has happened since the last look, for an Event.
-fn what_happened(facts: &Facts<'_>, lost: Option<&PodState>, is_ready: bool, is_back: bool) -> Option<News> {
-    let restarts = worker_restarts(facts);
-    if restarts > facts.status.worker_restarts {
-        let how = lost.map_or_else(|| "a worker's pod was deleted or its node was lost".to_owned(), end_of);
-        let limit = facts.spec.run_policy.backoff_limit;
-        let note = format!("{how}; it is started again and the others wait for it (at most {limit} times each)");
-        return Some(news(true, "WorkerLost", &note));
+fn what_happened(facts: &Facts<'_>, fleet: &Fleet<'_>, standing: &report::Standing) -> Option<News> {
+    if standing.reason == report::JOB_SUSPENDED {
+        let is_told = facts.status.conditions.iter().any(|one| one.type_ == READY && one.reason == standing.reason);
+        return (!is_told).then(|| news(true, report::JOB_SUSPENDED, &standing.message));
     }
-    if is_back {
-        return Some(news(false, "WorkerBack", "all workers are there again and go on together"));
+    match fleet {
+        Fleet::Lost(_) => {
+            let (how, limit) = (fleet.loss().unwrap_or_default(), facts.spec.run_policy.backoff_limit);
+            let note = format!("{how}; it is started again and the others wait for it (at most {limit} times each)");
+            Some(news(true, "WorkerLost", &note))
+        }
+        Fleet::Back => Some(news(false, "WorkerBack", "all workers are there again and go on together")),
+        Fleet::Whole | Fleet::Waiting(_) => {
+            let is_new = facts.status.phase != Some(Phase::Running) && standing.is_ready;
+            is_new.then(|| news(false, "Running", "every role is ready"))
+        }
     }
-    let begun = facts.status.phase != Some(Phase::Running) && is_ready;
-    begun.then(|| news(false, "Running", "every role is ready"))
 }
 
 /// Time until the deadline.
@@ -333,9 +442,6 @@ fn stage(facts: &Facts<'_>) -> Stage {
     let servers = observed.ready(Role::Server) >= facts.spec.embedding_servers.replicas;
     let ready = servers && observed.ready(Role::Coordinator) > 0;
     let is_gang = facts.spec.scheduling.gang.is_some();
-    if held_up_by(facts).is_some() {
-        return Stage::Servers;
-    }
     if is_gang || ready || observed.workers.is_some() { Stage::Everything } else { Stage::Servers }
 }
 
@@ -350,14 +456,16 @@ fn exhausted(facts: &Facts<'_>, mut cause: AttemptFailure) -> Decision {
     decision
 }
 
-/// A worker of an earlier attempt that may still have the run folder: the next would pass over its checkpoints. One that
-/// is there long after it should have been killed is on a node that nobody hears of, and not waited for.
-fn held_up_by<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    let is_waited_for = |pod: &&Lingering| {
-        let gone = pod.until.and_then(|until| until.checked_add(LINGER).ok());
-        facts.observed.workers.is_none() && gone.is_none_or(|gone| facts.now < gone)
-    };
-    facts.observed.lingering.iter().find(is_waited_for).map(|pod| pod.name.as_str())
+/// A worker of an earlier attempt that may still have the run folder: the next would pass over its checkpoints. Members
+/// that were made already would give up waiting for it, if it takes long to end.
+fn held_up_by(facts: &Facts<'_>) -> Option<String> {
+    let others = Scope::Others(facts.status.attempt);
+    match facts.observed.workers_removal(others, facts.now) {
+        _ if facts.observed.workers.is_some() => None,
+        Removal::Workers(targets) => targets.into_iter().next().map(|target| target.name),
+        Removal::Wait(pod) => Some(pod),
+        Removal::Members(_) | Removal::Services | Removal::Done => None,
+    }
 }
 
 fn failed(facts: &Facts<'_>, mut cause: AttemptFailure, retryable: bool) -> Decision {

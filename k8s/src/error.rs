@@ -1,10 +1,11 @@
 //! What can go wrong while talking to Kubernetes, and what is done about it.
 
+use std::sync::Arc;
+
 use kube::core::Status;
-use kube::runtime::finalizer;
 
 /// An error of the operator.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A request failed.
     #[error("cannot {what}: {}", words(source))]
@@ -13,11 +14,16 @@ pub enum Error {
         what: String,
         /// Why.
         #[source]
-        source: Box<kube::Error>,
+        source: Arc<kube::Error>,
     },
-    /// The finalizer could not be set or removed, or what it guards failed.
-    #[error(transparent)]
-    Finalizer(#[from] Box<finalizer::Error<Self>>),
+    /// A cache of watched objects was not filled in time.
+    #[error("the {kind} of the cluster are not listed yet after {seconds} s; it is tried again")]
+    Unlisted {
+        /// Plural of the kind.
+        kind: String,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// An object without a namespace or a name.
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
@@ -58,7 +64,7 @@ impl Error {
     /// Wraps a failed request.
     pub fn of(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let what = what.into();
-        move |source| Self::Kube { what, source: Box::new(source) }
+        move |source| Self::Kube { what, source: Arc::new(source) }
     }
 
     /// What is to be done.
@@ -66,12 +72,7 @@ impl Error {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::Kube { source, .. } => remedy(source),
-            Self::Finalizer(error) => match &**error {
-                finalizer::Error::ApplyFailed(error) | finalizer::Error::CleanupFailed(error) => error.remedy(),
-                finalizer::Error::AddFinalizer(error) | finalizer::Error::RemoveFinalizer(error) => remedy(error),
-                finalizer::Error::UnnamedObject | finalizer::Error::InvalidFinalizer => Remedy::Later,
-            },
-            Self::Unnamed | Self::Deposed { .. } | Self::LeaseLost { .. } => Remedy::Later,
+            Self::Unlisted { .. } | Self::Unnamed | Self::Deposed { .. } | Self::LeaseLost { .. } => Remedy::Later,
         }
     }
 
@@ -85,6 +86,12 @@ impl Error {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 422))
+    }
+
+    /// Whether somebody has to act before the same request can succeed.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        matches!(self.remedy(), Remedy::Tell(_))
     }
 
     /// Whether someone changed the object meanwhile.
@@ -150,11 +157,5 @@ mod tests {
         assert_eq!(error(503, "").remedy(), Remedy::Later);
         assert!(error(404, "").is_missing() && !error(422, "").is_missing() && error(422, "").is_refused());
         assert_eq!(Error::Unnamed.remedy(), Remedy::Later);
-    }
-
-    #[test]
-    fn the_finalizer_hides_nothing() {
-        let inner = finalizer::Error::ApplyFailed(error(403, "no"));
-        assert_eq!(Error::from(Box::new(inner)).remedy(), Remedy::Tell("Forbidden"));
     }
 }

@@ -46,7 +46,17 @@ pub(crate) fn attempt(number: i32) -> Attempt {
 
 /// It is not ready, has not ended, and nothing keeps it from starting.
 pub(crate) fn pod(name: &str, role: Role) -> PodState {
-    PodState { name: name.to_owned(), role, is_ready: false, exit: None, trouble: None, creating: None, leaving: None }
+    PodState {
+        name: name.to_owned(),
+        role,
+        is_ready: false,
+        exit: None,
+        trouble: None,
+        creating: None,
+        leaving: None,
+        until: None,
+        has_ended: false,
+    }
 }
 
 /// Lays the fields of one value over another.

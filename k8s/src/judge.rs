@@ -87,8 +87,9 @@ fn exhausted(attempt: i32, observed: &Observed, codes: &ExitCodes) -> Option<Att
     is_own_doing.then(|| blame(attempt, pod))
 }
 
+/// Whether pods of a Job may still tell how they ended.
 fn is_running(job: &Option<JobState>) -> bool {
-    job.as_ref().is_some_and(|job| job.end.is_none())
+    job.as_ref().is_some_and(|job| job.end.is_none() || job.is_ending)
 }
 
 /// Of all pods that ended badly the one that tells most: a code after which nothing helps, then a death of its own, then

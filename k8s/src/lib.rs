@@ -3,7 +3,9 @@
 //! [`reconcile`] looks at one job: it reads what the spec names, [`validate`]s, [`observe`]s what there is, [`decide`]s,
 //! and applies what [`build`] makes. Everything between the requests is a pure function of values.
 
+mod act;
 pub mod build;
+pub mod cache;
 pub mod check;
 pub mod cluster;
 pub mod conditions;
@@ -14,6 +16,7 @@ pub mod error;
 mod fixture;
 pub mod judge;
 pub mod leader;
+pub mod memory;
 pub mod metrics;
 pub mod names;
 pub mod observe;
@@ -21,6 +24,8 @@ pub mod operator;
 pub mod probe;
 pub mod problem;
 pub mod reconcile;
+pub mod removal;
 pub mod render;
 pub mod report;
+mod tell;
 pub mod validate;

@@ -1,11 +1,13 @@
 //! What there is, as values: from Kubernetes' objects to the few facts that decisions are made on.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
+use std::sync::Arc;
+
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 
+use crate::cache::Objects;
 use crate::names::{ATTEMPT_LABEL, ROLE_LABEL, Role};
 
 /// Reasons of the kubelet for a container that does not start, each of which needs a person.
@@ -31,19 +33,57 @@ pub struct Observed {
     pub servers: Option<i32>,
     /// Pods of the attempt.
     pub pods: Vec<PodState>,
-    /// Workers of other attempts that have not ended.
-    pub lingering: Vec<Lingering>,
-    /// Whether objects of other attempts are left.
-    pub has_leftovers: bool,
-    /// Whether anything of any attempt exists.
-    pub has_any: bool,
+    /// Objects of all attempts that make pods, or that pods are found by.
+    pub owned: Vec<Owned>,
+    /// Pods of all attempts that have not ended.
+    pub remaining: Vec<Remaining>,
 }
 
-/// A worker of another attempt, which may still have the run folder.
+/// An object of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lingering {
-    /// Name of its pod.
+pub struct Owned {
+    /// What it is.
+    pub kind: OwnedKind,
+    /// Its name.
     pub name: String,
+    /// Its attempt, where its label is a number.
+    pub attempt: Option<i32>,
+    /// A Job that has not ended and is not suspended; of other kinds always.
+    pub is_active: bool,
+    /// Whether it was told to go.
+    pub is_leaving: bool,
+}
+
+/// What an object of an attempt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnedKind {
+    /// The coordinator's Job.
+    Coordinator,
+    /// The workers' Job.
+    Workers,
+    /// The servers' StatefulSet.
+    Servers,
+    /// A Service.
+    Service,
+}
+
+impl OwnedKind {
+    /// Whether workers need its pods as long as they run.
+    #[must_use]
+    pub fn is_member(self) -> bool {
+        matches!(self, Self::Coordinator | Self::Servers)
+    }
+}
+
+/// A pod that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    /// Its name.
+    pub name: String,
+    /// Its attempt, where its label is a number.
+    pub attempt: Option<i32>,
+    /// What it is.
+    pub role: Role,
     /// When the kubelet kills it, once it was told to go.
     pub until: Option<Timestamp>,
 }
@@ -59,8 +99,12 @@ pub struct JobState {
     pub failed: i32,
     /// Whether the pod of number 0 ended well.
     pub first_is_done: bool,
-    /// How it ended, if it has.
+    /// Whether somebody suspended it: its pods are gone, and none are made.
+    pub is_suspended: bool,
+    /// How it ended, or is about to end, if it has.
     pub end: Option<JobEnd>,
+    /// Whether it has an end but pods of it have not ended yet.
+    pub is_ending: bool,
 }
 
 /// How a Job ended.
@@ -99,6 +143,10 @@ pub struct PodState {
     pub creating: Option<Timestamp>,
     /// The node that it is lost with, or being removed from.
     pub leaving: Option<String>,
+    /// When the kubelet kills it, once it was told to go.
+    pub until: Option<Timestamp>,
+    /// Whether it has ended, well or badly.
+    pub has_ended: bool,
 }
 
 /// How a container ended.
@@ -124,25 +172,31 @@ pub struct Trouble {
 }
 
 impl Observed {
-    /// Sorts what was listed by the job's label.
+    /// Sorts what there is of a job.
     #[must_use]
-    pub fn new(attempt: i32, jobs: &[Job], sets: &[StatefulSet], pods: &[Pod]) -> Self {
-        let current = |labels: &std::collections::BTreeMap<String, String>| {
-            labels.get(ATTEMPT_LABEL).is_some_and(|label| *label == attempt.to_string())
+    pub fn new(attempt: i32, objects: &Objects) -> Self {
+        let pods: Vec<PodState> = (objects.pods.iter())
+            .filter(|pod| attempt_of(pod.as_ref()) == Some(attempt))
+            .filter_map(|pod| PodState::of(pod))
+            .collect();
+        // By the pods themselves: what their controllers count may be older.
+        let ready = |role: Role| {
+            let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
+            i32::try_from(ready).unwrap_or(i32::MAX)
         };
         let job = |role: Role| {
-            let of_role = |job: &&Job| current(job.labels()) && job.name_any().ends_with(&format!("-{}", role.word()));
-            jobs.iter().find(of_role).map(JobState::of)
+            let of_role = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && role_of_job(job) == Some(role);
+            let found = objects.jobs.iter().find(of_role);
+            found.map(|job| JobState { ready: ready(role), ..JobState::of(job) })
         };
-        let all = || jobs.iter().map(ResourceExt::labels).chain(sets.iter().map(ResourceExt::labels));
+        let has_servers = objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt));
         Self {
             coordinator: job(Role::Coordinator),
             workers: job(Role::Worker),
-            servers: sets.iter().find(|set| current(set.labels())).map(ready_replicas),
-            pods: pods.iter().filter(|pod| current(pod.labels())).filter_map(PodState::of).collect(),
-            lingering: pods.iter().filter(|pod| !current(pod.labels())).filter_map(Lingering::of).collect(),
-            has_leftovers: all().any(|labels| !current(labels)),
-            has_any: all().next().is_some(),
+            servers: has_servers.then(|| ready(Role::Server)),
+            owned: owned(objects),
+            remaining: objects.pods.iter().filter_map(|pod| Remaining::of(pod)).collect(),
+            pods,
         }
     }
 
@@ -174,48 +228,87 @@ impl Observed {
     }
 }
 
-fn ready_replicas(set: &StatefulSet) -> i32 {
-    set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0)
+fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
+    object.labels().get(ATTEMPT_LABEL)?.parse().ok()
+}
+
+/// By its name: the objects of all roles have the same labels.
+fn role_of_job(job: &Job) -> Option<Role> {
+    let name = job.name_any();
+    [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.word())))
+}
+
+fn owned(objects: &Objects) -> Vec<Owned> {
+    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> Owned {
+        let is_leaving = object.meta().deletion_timestamp.is_some();
+        Owned { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_leaving }
+    }
+    // What all attempts share has no label of an attempt.
+    fn is_of_an_attempt<K: Resource>(object: &K) -> bool {
+        object.labels().contains_key(ATTEMPT_LABEL)
+    }
+    let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).filter_map(|job| {
+        let kind = if role_of_job(job)? == Role::Worker { OwnedKind::Workers } else { OwnedKind::Coordinator };
+        let state = JobState::of(job);
+        Some(one(job.as_ref(), kind, state.end.is_none() && !state.is_suspended))
+    });
+    let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
+    let services = objects.services.iter().filter(|service| is_of_an_attempt(service.as_ref()));
+    jobs.chain(sets.map(|set| one(set.as_ref(), OwnedKind::Servers, true)))
+        .chain(services.map(|service| one(service.as_ref(), OwnedKind::Service, true)))
+        .collect()
 }
 
 impl JobState {
     fn of(job: &Job) -> Self {
-        let Some(status) = &job.status else { return Self::default() };
+        let is_suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
+        let Some(status) = &job.status else { return Self { is_suspended, ..Self::default() } };
         let condition = |type_: &str| {
             let conditions = status.conditions.iter().flatten();
             conditions.into_iter().find(|condition| condition.type_ == type_ && condition.status == "True")
         };
-        let at = |condition: &JobCondition| {
-            condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
-        };
-        let complete = condition("Complete").map(|complete| JobEnd::Complete { at: at(complete) });
-        let end = complete.or_else(|| {
-            let failed = condition("Failed")?;
-            let parts = [failed.reason.as_deref(), failed.message.as_deref()];
-            let message = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
-            Some(JobEnd::Failed { at: at(failed), reason: failed.reason.clone().unwrap_or_default(), message })
-        });
+        let (complete, failed) = (condition("Complete"), condition("Failed"));
+        let is_over = complete.is_some() || failed.is_some();
+        // Kubernetes adds the other two only when no pod is left, which on a lost node is never.
+        let complete = complete.or_else(|| condition("SuccessCriteriaMet"));
+        let failed = failed.or_else(|| condition("FailureTarget"));
+        let end = complete.map(|complete| JobEnd::Complete { at: at(complete) }).or_else(|| failed.map(failure));
         let count = |pods: Option<i32>| pods.unwrap_or(0);
         // `0,2-4`, in ascending order.
         let done = status.completed_indexes.as_deref().unwrap_or_default();
         Self {
-            ready: count(status.ready),
+            ready: 0,
             succeeded: count(status.succeeded),
             failed: count(status.failed),
             first_is_done: done.split([',', '-']).next() == Some("0"),
+            is_suspended,
+            is_ending: end.is_some() && !is_over,
             end,
         }
     }
 }
 
-impl Lingering {
+fn at(condition: &JobCondition) -> Timestamp {
+    condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn failure(failed: &JobCondition) -> JobEnd {
+    let parts = [failed.reason.as_deref(), failed.message.as_deref()];
+    let message = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+    JobEnd::Failed { at: at(failed), reason: failed.reason.clone().unwrap_or_default(), message }
+}
+
+impl Remaining {
     fn of(pod: &Pod) -> Option<Self> {
-        let is_worker = pod.labels().get(ROLE_LABEL).and_then(|word| Role::from_word(word)) == Some(Role::Worker);
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        (is_worker && !has_ended).then(|| Self { name: pod.name_any(), until })
+        (!has_ended(pod)).then(|| Self { name: pod.name_any(), attempt: attempt_of(pod), role, until })
     }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 impl PodState {
@@ -240,14 +333,19 @@ impl PodState {
         let placed = scheduled.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_else(|| "no node".to_owned());
         let is_lost = status.reason.as_deref() == Some("NodeLost") || status.phase.as_deref() == Some("Unknown");
+        let trouble = container.and_then(stuck).or_else(|| others.clone().find_map(stuck_beside)).or(unscheduled);
+        let is_leaving = is_lost || pod.metadata.deletion_timestamp.is_some();
         Some(Self {
             name: pod.name_any(),
             role,
-            is_ready,
+            // A pod whose container cannot be made, or that goes, is not ready, whatever else is said of it.
+            is_ready: is_ready && trouble.is_none() && !is_leaving,
             exit: container.and_then(exit),
-            trouble: container.and_then(stuck).or_else(|| others.clone().find_map(stuck_beside)).or(unscheduled),
+            trouble,
             creating: container.filter(|container| is_creating(container)).and(placed),
-            leaving: (is_lost || pod.metadata.deletion_timestamp.is_some()).then_some(node),
+            leaving: is_leaving.then_some(node),
+            until: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            has_ended: has_ended(pod),
         })
     }
 }
@@ -290,6 +388,8 @@ fn is_creating(container: &ContainerStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -298,8 +398,8 @@ mod tests {
         let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "1", "zagros.dev/role": "worker"});
         let metadata = json!({"name": "ctr-1-worker-0-abcde", "labels": labels});
         let object = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "n7"}, "status": status});
-        let pods = [serde_json::from_value(object).unwrap()];
-        Observed::new(1, &[], &[], &pods).pods.remove(0)
+        let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
+        Observed::new(1, &Objects { pods, ..Objects::default() }).pods.remove(0)
     }
 
     fn container(state: Value, last: Value) -> Value {
@@ -380,28 +480,55 @@ mod tests {
         assert_eq!(pod(json!({"phase": "Running"})).leaving, None);
     }
 
+    /// Whatever else a stand-in for the kubelet says of it.
+    #[test]
+    fn a_pod_whose_image_has_a_bad_name_is_not_ready() {
+        let mut status = container(json!({"waiting": {"reason": "InvalidImageName", "message": "A:B:C"}}), json!({}));
+        status["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+        let seen = pod(status);
+        assert_eq!((seen.is_ready, seen.trouble.unwrap().reason.as_str()), (false, "InvalidImageName"));
+    }
+
+    fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {
+        let metadata = json!({"name": format!("ctr-{attempt}-{role}"), "labels": {"zagros.dev/attempt": attempt}});
+        let done = if attempt == "2" { "0,2-4" } else { "1-3" };
+        let status = json!({"ready": 1, "succeeded": 1, "completedIndexes": done, "conditions": conditions});
+        Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap())
+    }
+
+    fn seen(attempt: i32, jobs: &[Arc<Job>]) -> Observed {
+        Observed::new(attempt, &Objects { jobs: jobs.to_vec(), ..Objects::default() })
+    }
+
     #[test]
     fn jobs_and_sets_are_those_of_the_attempt() {
-        let job = |attempt: &str, role: &str, conditions: Value| -> Job {
-            let metadata = json!({"name": format!("ctr-{attempt}-{role}"), "labels": {"zagros.dev/attempt": attempt}});
-            let done = if attempt == "2" { "0,2-4" } else { "1-3" };
-            let status = json!({"ready": 1, "succeeded": 1, "completedIndexes": done, "conditions": conditions});
-            serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
-        };
         let failed = json!([{
             "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]);
-        let jobs = [job("1", "worker", json!([])), job("2", "worker", failed), job("2", "coordinator", json!([]))];
-        let seen = Observed::new(2, &jobs, &[], &[]);
-        assert!(seen.has_leftovers && seen.has_any);
-        assert_eq!(seen.ready(Role::Worker), 2);
-        assert!(seen.workers.as_ref().unwrap().first_is_done);
-        assert!(!Observed::new(1, &jobs, &[], &[]).workers.unwrap().first_is_done);
-        assert_eq!(seen.coordinator.as_ref().and_then(|job| job.end.clone()), None);
-        let Some(JobEnd::Failed { message, .. }) = seen.workers.and_then(|job| job.end) else { panic!("failed") };
+        let none = json!([]);
+        let jobs = [job("1", "worker", &none), job("2", "worker", &failed), job("2", "coordinator", &none)];
+        let both = seen(2, &jobs);
+        let owned: Vec<_> = both.owned.iter().map(|one| (one.kind, one.attempt, one.is_active)).collect();
+        let (workers, coordinator) = (OwnedKind::Workers, OwnedKind::Coordinator);
+        assert_eq!(owned, [(workers, Some(1), true), (workers, Some(2), false), (coordinator, Some(2), true)]);
+        assert_eq!(both.ready(Role::Worker), 1, "those that ended well; no pod is ready");
+        assert!(both.workers.as_ref().unwrap().first_is_done);
+        assert!(!seen(1, &jobs).workers.unwrap().first_is_done);
+        assert_eq!(both.coordinator.as_ref().and_then(|job| job.end.clone()), None);
+        let Some(JobEnd::Failed { message, .. }) = both.workers.and_then(|job| job.end) else { panic!("failed") };
         assert_eq!(message, "BackoffLimitExceeded: too often");
-        assert!(!Observed::new(2, &jobs[1..], &[], &[]).has_leftovers);
-        assert_eq!(Observed::new(2, &[], &[], &[]), Observed::default());
+        assert_eq!(seen(2, &[]), Observed::default());
+    }
+
+    /// With a pod on a node that nobody hears of, Kubernetes never adds the last condition.
+    #[test]
+    fn a_job_that_is_about_to_fail_has_failed() {
+        let target = json!([{
+            "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        let workers = seen(2, &[job("2", "worker", &target)]).workers.unwrap();
+        assert!(matches!(workers.end, Some(JobEnd::Failed { .. })) && workers.is_ending);
     }
 }

@@ -4,34 +4,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use futures::{FutureExt, Stream, StreamExt};
 use kube::core::DeserializeGuard;
-use kube::runtime::controller::{Config, Controller};
+use kube::runtime::controller::Config;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::reflector::{self, ObjectRef, Store, reflector};
+use kube::runtime::watcher::{self, watcher};
+use kube::runtime::{PredicateConfig, WatchStreamExt, applier};
+use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tracing::{debug, warn};
 use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
+use crate::cache::{Caches, JobKey, scoped};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::Candidate;
 use crate::metrics::Metrics;
-use crate::names::{Attempt, JOB_LABEL, MANAGER};
+use crate::names::{Attempt, MANAGER};
 use crate::probe;
 use crate::reconcile::{Asker, Clock, Context, error_policy, reconcile};
 
 /// Events within this time of each other are looked at once.
 const DEBOUNCE: Duration = Duration::from_millis(500);
 /// Jobs looked at side by side.
-const CONCURRENCY: u16 = 16;
+const CONCURRENCY: u16 = 64;
 /// How long what runs may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -86,7 +86,8 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         metrics: metrics.clone(),
         asker: config.asker,
         clock: config.clock,
-        failures: Arc::default(),
+        caches: Caches::default(),
+        memory: Arc::default(),
     });
     let mut candidate = config
         .lease_namespace
@@ -165,68 +166,91 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
     });
 }
 
+/// A job, which may be unreadable.
+type Guarded = DeserializeGuard<HybridJob>;
+
 /// Watches jobs and what they are made of.
 async fn control(client: Client, namespace: Option<&str>, context: Arc<Context>, stop: Shutdown) {
-    let ours = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={MANAGER}"));
-    let jobs: Api<DeserializeGuard<HybridJob>> = scoped(&client, namespace);
-    let controller = Controller::new(jobs, watcher::Config::default());
-    let known = controller.store();
-    let ends = stop.clone();
-    let reconciled = controller
-        .with_config(Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY))
-        .owns::<Job>(scoped(&client, namespace), ours.clone())
-        .owns::<StatefulSet>(scoped(&client, namespace), ours.clone())
-        .watches::<Pod, _>(scoped(&client, namespace), ours, job_of)
-        .graceful_shutdown_on(async move { ends.requested().await })
-        .run(reconcile, error_policy, context)
-        .for_each(async |result| {
-            if let Err(error) = result {
-                debug!(%error, "a watch or a reconciliation failed");
-            }
-        });
+    let (known, writer) = reflector::store();
+    let jobs = edited_jobs(scoped(&client, namespace), writer);
+    let (changed, changes) = mpsc::unbounded_channel();
+    let (caches, memory) = (context.caches.clone(), Arc::clone(&context.memory));
+    let others = futures::stream::unfold(changes, async |mut changes| Some((changes.recv().await?, changes)));
+    let (ends, store) = (stop.clone(), known.clone());
+    let queue = futures::stream::select(jobs, others.map(|key| reference(&key)))
+        .take_until(async move { ends.requested().await })
+        .map(Ok::<_, std::convert::Infallible>);
+    let config = Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY);
+    let look = |job, context| Box::pin(reconcile(job, context));
+    let reconciled = applier(look, error_policy, context, known.clone(), queue, config).for_each(async |result| {
+        if let Err(error) = result {
+            debug!(%error, "a reconciliation failed");
+        }
+        memory.tidy(store.len(), |key| store.get(&reference(key)).is_some());
+    });
     tokio::select! {
         () = reconciled => {}
+        () = caches.fill(&client, namespace, changed) => {}
         () = asked_to_end_before_it_began(&stop, &known) => debug!("asked to end before the jobs were listed"),
     }
 }
 
-/// A `Controller` that is asked to end before its first list has arrived waits for that list for ever, and nothing
-/// fetches it any more.
-async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<DeserializeGuard<HybridJob>>) {
+/// Jobs whose spec was edited, that were made, or that are to be deleted. Not those whose status was written: that is the
+/// operator itself.
+fn edited_jobs(api: Api<Guarded>, writer: reflector::store::Writer<Guarded>) -> impl Stream<Item = ObjectRef<Guarded>> {
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let edited =
+        reflector(writer, events).applied_objects().predicate_filter(what_users_do, PredicateConfig::default());
+    edited.filter_map(async |job| {
+        let job = job.inspect_err(|error| debug!(%error, "the watch of HybridJobs failed")).ok()?;
+        Some(ObjectRef::from_obj(&job))
+    })
+}
+
+fn what_users_do(job: &Guarded) -> Option<u64> {
+    let deleted = u64::from(job.meta().deletion_timestamp.is_some());
+    job.meta()
+        .generation
+        .and_then(|generation| u64::try_from(generation).ok())
+        .map(|generation| generation * 2 + deleted)
+}
+
+fn reference(job: &JobKey) -> ObjectRef<Guarded> {
+    ObjectRef::new(&job.name).within(&job.namespace)
+}
+
+/// An `applier` that is asked to end before its first list has arrived waits for that list for ever, and nothing fetches it
+/// any more.
+async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<Guarded>) {
     stop.requested().await;
     if known.wait_until_ready().now_or_never().is_some() {
         std::future::pending::<()>().await;
     }
 }
 
-fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
-/// The job of a pod, whose owner is a Job or a StatefulSet.
-fn job_of(pod: Pod) -> Option<ObjectRef<DeserializeGuard<HybridJob>>> {
-    let job = pod.labels().get(JOB_LABEL)?.clone();
-    Some(ObjectRef::new(&job).within(&pod.namespace()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::hybrid_job;
 
     #[test]
-    fn a_pod_leads_to_its_job() {
-        let pod = |labels: serde_json::Value| {
-            serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "namespace": "ads", "labels": labels}}))
-                .unwrap()
+    fn an_edit_and_a_deletion_are_seen_and_a_status_is_not() {
+        let seen = |change: fn(&mut HybridJob)| {
+            let mut job = hybrid_job();
+            change(&mut job);
+            what_users_do(&DeserializeGuard(Ok(job)))
         };
-        let found = job_of(pod(serde_json::json!({"zagros.dev/job": "ctr"}))).unwrap();
-        assert_eq!((found.name.as_str(), found.namespace.as_deref()), ("ctr", Some("ads")));
-        assert!(job_of(pod(serde_json::json!({"app": "other"}))).is_none());
+        let before = seen(|_| ());
+        assert!(before.is_some());
+        assert_eq!(
+            seen(|job| job.status = Some(crate::crd::HybridJobStatus { attempt: 7, ..Default::default() })),
+            before
+        );
+        assert_ne!(seen(|job| job.metadata.generation = Some(2)), before);
+        assert_ne!(
+            seen(|job| job.metadata.deletion_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH))),
+            before
+        );
     }
 }

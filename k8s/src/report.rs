@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::build::Stage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
-use crate::judge::{elapsed, end_of};
+use crate::judge::elapsed;
 use crate::names::Role;
-use crate::observe::{Observed, PodState};
+use crate::observe::{JobState, Observed, OwnedKind};
 
 /// How long the kubelet may take to make a container before somebody should look.
 const SLOW: Duration = Duration::from_secs(120);
@@ -16,6 +16,8 @@ const SLOW: Duration = Duration::from_secs(120);
 const NOT_READY: &str = "PodsNotReady";
 /// Kubernetes has not made them.
 const MISSING: &str = "PodsMissing";
+/// Somebody suspended a Job of the run.
+pub const JOB_SUSPENDED: &str = "JobSuspended";
 
 /// Whether all are ready, and if not what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,22 +31,12 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// The same, where the others wait for a worker that ended and is started again.
+    /// The same, where the others wait for a worker that was lost and is started again.
     #[must_use]
-    pub fn waiting_for(self, lost: Option<&PodState>) -> Self {
-        let Some(pod) = lost.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
-        let message = format!("{}; {}; it is started again", self.message, end_of(pod));
+    pub fn waiting_for(self, loss: Option<&str>) -> Self {
+        let Some(how) = loss.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
+        let message = format!("{}; {how}; it is started again", self.message);
         Self { reason: "WorkerLost".to_owned(), message, ..self }
-    }
-
-    /// The same, where workers are not made before one of an earlier attempt has ended.
-    #[must_use]
-    pub fn held_up_by(self, worker: Option<&str>) -> Self {
-        let Some(worker) = worker else { return self };
-        Self {
-            message: format!("{}; workers start once {worker} of an earlier attempt has ended", self.message),
-            ..self
-        }
     }
 }
 
@@ -84,6 +76,13 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Ti
         return Standing { is_ready: true, reason: "Ready".to_owned(), message: "every role is ready".to_owned() };
     }
     let waiting = format!("ready: {}", missing.join(", "));
+    if let Some(job) = suspended_job(observed) {
+        let message = format!(
+            "{waiting}; Job {job} was suspended, and not by the operator: `kubectl patch job {job} --type=merge -p \
+             '{{\"spec\":{{\"suspend\":false}}}}'` lets it go on; `runPolicy.suspend` of the HybridJob makes a run wait"
+        );
+        return Standing { is_ready: false, reason: JOB_SUSPENDED.to_owned(), message };
+    }
     let mut troubles =
         observed.pods.iter().filter(|pod| !pod.is_ready).filter_map(|pod| Some((pod, pod.trouble.as_ref()?)));
     if let Some((pod, trouble)) = troubles.next() {
@@ -105,6 +104,14 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Ti
     }
     let later = if stage == Stage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
     Standing { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
+}
+
+/// A Job of this attempt that makes no pods.
+fn suspended_job(observed: &Observed) -> Option<&str> {
+    let is_suspended = |job: &Option<JobState>| job.as_ref().is_some_and(|job| job.is_suspended && job.end.is_none());
+    let kinds = [(&observed.coordinator, OwnedKind::Coordinator), (&observed.workers, OwnedKind::Workers)];
+    let (_, kind) = kinds.into_iter().find(|(job, _)| is_suspended(job))?;
+    observed.owned.iter().find(|one| one.kind == kind && !one.is_active).map(|one| one.name.as_str())
 }
 
 /// The kubelet tells of a volume that cannot be mounted by Events alone, which the operator has no right to read.
@@ -146,7 +153,7 @@ fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<Str
 mod tests {
     use super::*;
     use crate::fixture::{self, hybrid_job};
-    use crate::observe::{JobState, Trouble};
+    use crate::observe::{PodState, Trouble};
 
     fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();

@@ -141,6 +141,16 @@ fn a_job_that_means_something_else_does_not_go_on() {
     assert_eq!(runs(&fixture), 3);
 }
 
+/// The coordinator would refuse it, and trying again would not help.
+#[test]
+fn a_run_beyond_the_epochs_that_are_asked_for_now_is_told_before_anything_starts() {
+    let fixture = Fixture::new(2_000);
+    // 8 steps an epoch, the first checkpoint after step 10.
+    interrupt(&fixture, &[]);
+    let told = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(2);
+    told.says(&["`train.epochs` is 1 now", "raise train.epochs, or start over with --fresh"]);
+}
+
 /// By the clock the run before is the newer one.
 #[test]
 fn the_last_run_goes_on_though_the_clock_was_set_back() {

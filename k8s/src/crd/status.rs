@@ -28,6 +28,9 @@ pub struct HybridJobStatus {
     /// each worker by itself.
     #[serde(default)]
     pub worker_restarts: i32,
+    /// When a worker was lost that is not there again yet, and the others wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_lost: Option<Time>,
     /// When all workers were there again after that: how one ended before is no reason for a later failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_back: Option<Time>,
@@ -91,6 +94,12 @@ impl Phase {
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// Whether pods run, or are about to be made.
+    #[must_use]
+    pub fn makes_pods(self) -> bool {
+        matches!(self, Self::Starting | Self::Running | Self::Restarting)
     }
 }
 

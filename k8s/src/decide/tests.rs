@@ -3,7 +3,7 @@
 use super::*;
 use crate::crd::{Elasticity, ExitCodes};
 use crate::fixture::{hybrid_job, pod};
-use crate::observe::{JobEnd, JobState, PodExit, PodState};
+use crate::observe::{JobEnd, JobState, Owned, OwnedKind, PodExit, PodState, Remaining};
 
 /// A job whose status is carried from decision to decision, as reconciling does.
 struct Case {
@@ -34,13 +34,8 @@ impl Case {
     fn running() -> Self {
         let mut case = Self::new();
         assert_eq!(case.step().work, Work::Record);
-        case.observed = Observed {
-            coordinator: job(1, None),
-            workers: job(2, None),
-            servers: Some(3),
-            has_any: true,
-            ..Observed::default()
-        };
+        case.observed =
+            Observed { coordinator: job(1, None), workers: job(2, None), servers: Some(3), ..Observed::default() };
         assert_eq!(case.step().status.phase, Some(Phase::Running));
         case
     }
@@ -77,7 +72,6 @@ impl Case {
             coordinator: job(0, failed()),
             workers: job(0, failed()),
             pods: vec![pod],
-            has_any: true,
             ..Observed::default()
         };
     }
@@ -90,6 +84,11 @@ impl Case {
 
 fn job(ready: i32, end: Option<JobEnd>) -> Option<JobState> {
     Some(JobState { ready, end, ..JobState::default() })
+}
+
+fn owned(kind: OwnedKind, attempt: i32) -> Owned {
+    let name = format!("ctr-{attempt}-{kind:?}");
+    Owned { kind, name, attempt: Some(attempt), is_active: true, is_leaving: false }
 }
 
 fn complete() -> Option<JobEnd> {
@@ -157,7 +156,7 @@ fn a_failed_attempt_is_followed_by_another_after_a_pause() {
     assert_eq!(failed.news.as_ref().map(|news| news.reason), Some("AttemptFailed"));
     let last = failed.status.last_failure.unwrap();
     assert_eq!((last.attempt, last.exit_code, last.pod.as_deref()), (1, Some(4), Some("ctr-1-worker-0")));
-    case.observed = Observed { has_leftovers: true, has_any: true, ..Observed::default() };
+    case.observed = Observed { owned: vec![owned(OwnedKind::Servers, 1)], ..Observed::default() };
     let pausing = case.step();
     assert_eq!((pausing.work, pausing.again), (Work::Clear, Some(Duration::from_secs(10))));
     case.now += 10;
@@ -209,6 +208,44 @@ fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
     assert_eq!((resumed.status.attempt, resumed.status.restarts), (2, 0));
     assert_eq!(resumed.news.map(|news| news.reason), Some("Resumed"));
     assert_eq!(case.condition("Suspended"), (false, "Resumed".to_owned()));
+}
+
+/// What is waited for is told, and looked at again: the pods of a lost node are waited for only so long.
+#[test]
+fn a_suspended_job_tells_which_pod_it_waits_for() {
+    let mut case = Case::running();
+    case.spec.run_policy.suspend = true;
+    let (name, role) = ("ctr-1-worker-0".to_owned(), Role::Worker);
+    case.observed.remaining = vec![Remaining { name, role, attempt: Some(1), until: None }];
+    let waiting = case.step();
+    assert_eq!((waiting.work, waiting.again), (Work::Clear, Some(GLANCE)));
+    assert_eq!(
+        waiting.status.message.as_deref(),
+        Some("waits: runPolicy.suspend is true; ctr-1-worker-0 has not ended yet")
+    );
+    case.observed.remaining.clear();
+    let done = case.step();
+    assert_eq!((done.again, done.status.message.as_deref()), (None, Some("waits: runPolicy.suspend is true")));
+}
+
+/// Made now, its members would give up waiting for each other where the old worker takes long to write its checkpoint.
+#[test]
+fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
+    let mut case = Case::running();
+    case.template = "t2".to_owned();
+    assert_eq!(case.step().status.attempt, 2);
+    case.observed = Observed { owned: vec![owned(OwnedKind::Workers, 1)], ..Observed::default() };
+    let draining = case.step();
+    assert_eq!((draining.work, draining.status.phase), (Work::Drain, Some(Phase::Starting)));
+    let (name, role) = ("ctr-1-worker-0-x".to_owned(), Role::Worker);
+    let mut pod = Remaining { name, role, attempt: Some(1), until: None };
+    case.observed = Observed { remaining: vec![pod.clone()], ..Observed::default() };
+    let message = case.step().status.message.unwrap();
+    assert_eq!(message, "attempt 2 starts once ctr-1-worker-0-x of an earlier attempt has ended");
+    // On a node that nobody hears of it never ends.
+    pod.until = Some(Timestamp::from_second(case.now - 30).unwrap());
+    case.observed = Observed { remaining: vec![pod], ..Observed::default() };
+    assert_eq!(case.step().work, Work::Run(Stage::Servers));
 }
 
 #[test]
@@ -305,6 +342,67 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
     let next = case.step();
     assert_eq!((next.status.attempt, next.status.worker_restarts, next.status.workers_back), (2, 0, None));
     assert_eq!(next.status.last_failure.unwrap().pod.as_deref(), Some("c"));
+}
+
+/// Evicted or deleted, it tells no code, and its Job may not even count it.
+#[test]
+fn a_worker_that_vanished_is_told_when_it_is_gone_and_when_it_is_back() {
+    let mut case = Case::running();
+    case.rejoins = true;
+    let worker = |name: &str, is_ready| PodState { is_ready, ..pod(name, Role::Worker) };
+    case.observed.pods = vec![worker("ctr-1-worker-0-x", true), worker("ctr-1-worker-1-x", true)];
+    assert_eq!(case.step().news, None);
+    case.observed.pods.truncate(1);
+    case.observed.workers = job(1, None);
+    let lost = case.step();
+    assert_eq!(lost.news.map(|news| news.reason), Some("WorkerLost"));
+    assert!(lost.status.workers_lost.is_some());
+    case.observed.pods.push(worker("ctr-1-worker-1-y", false));
+    assert_eq!(case.step().news, None, "not yet");
+    case.observed.pods[1].is_ready = true;
+    case.observed.workers = job(2, None);
+    let back = case.step();
+    assert_eq!((back.news.map(|news| news.reason), back.status.workers_lost), (Some("WorkerBack"), None));
+    assert_eq!(case.step().news, None);
+}
+
+/// Its Job makes no other in its place before it has ended, and on that node it never does.
+#[test]
+fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
+    let mut case = Case::running();
+    case.rejoins = true;
+    let mut hanging = pod("ctr-1-worker-1-x", Role::Worker);
+    (hanging.leaving, hanging.until) = (Some("n7".to_owned()), Some(Timestamp::from_second(case.now).unwrap()));
+    let server = PodState { role: Role::Server, name: "ctr-1-server-0".to_owned(), ..hanging.clone() };
+    case.observed.pods = vec![pod("ctr-1-worker-0-x", Role::Worker), hanging, server];
+    case.now += 59;
+    assert_eq!(case.step().given_up, Vec::<String>::new());
+    case.now += 1;
+    assert_eq!(case.step().given_up, ["ctr-1-worker-1-x"]);
+    case.observed.pods[1].has_ended = true;
+    assert_eq!(case.step().given_up, Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_somebody_suspended_is_told_once() {
+    let mut case = Case::running();
+    case.observed.workers = Some(JobState { is_suspended: true, ..JobState::default() });
+    case.observed.owned = vec![Owned { is_active: false, ..owned(OwnedKind::Workers, 1) }];
+    let told = case.step();
+    assert_eq!(told.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
+    assert_eq!(case.condition("Ready"), (false, "JobSuspended".to_owned()));
+    let message = told.status.message.unwrap();
+    assert!(message.contains("Job ctr-1-Workers was suspended, and not by the operator"), "{message}");
+    assert_eq!(case.step().news, None);
+}
+
+/// The work may be refused: only who has done it knows.
+#[test]
+fn a_refusal_stands_until_the_work_is_done() {
+    let mut case = Case::running();
+    Conditions::new(&mut case.status, None, Timestamp::UNIX_EPOCH).set(RECONCILED, false, "Forbidden", "no");
+    case.step();
+    assert_eq!(case.condition("Reconciled"), (false, "Forbidden".to_owned()));
 }
 
 #[test]

@@ -16,10 +16,11 @@ async fn a_lost_coordinator_restarts_the_whole_group() {
     world.create(|_| ());
     world.until_running().await;
     let before = shape(&world);
+    assert_eq!(before.len(), 6);
     world.vanishes("ctr-1-coordinator-0-x7k2p");
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
     assert_eq!(shape(&world), before);
-    assert!(world.pods().iter().all(|pod| pod.starts_with("ctr-2-")), "{:?}", world.pods());
     assert_eq!(world.status("/restarts"), 1);
     assert!(world.status("/lastFailure/message").as_str().unwrap().contains("a pod was deleted or its node was lost"));
     assert_eq!(world.events(), ["Started", "Running", "AttemptFailed", "Running"]);
@@ -55,8 +56,8 @@ async fn a_lost_node_holds_nothing_up() {
     world.create(|_| ());
     world.until_running().await;
     let place = key("", "pods", "ctr-1-server-2");
+    world.unheard.lock().unwrap().insert(place.name.clone());
     let mut pod = world.api.store().get(&place).unwrap();
-    pod["metadata"]["finalizers"] = json!(["node.example/unreachable"]);
     pod["status"]["reason"] = json!("NodeLost");
     pod["status"]["phase"] = json!("Unknown");
     world.write(&place, pod);
@@ -65,7 +66,7 @@ async fn a_lost_node_holds_nothing_up() {
     world.ends("ctr-1-coordinator-0-x7k2p", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     assert!(world.pods().contains(&"ctr-1-server-2".to_owned()), "it still hangs");
-    assert_eq!(world.pods().len(), 7);
+    world.until("others gone", |world| world.pods().len() == 7).await;
     operator.stop().await;
 }
 
@@ -87,6 +88,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
     world.pass(600).await;
     assert_eq!(world.status("/attempt"), 1);
     assert!(world.names("apps", "statefulsets").is_empty());
+    assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
     operator.stop().await;
 }
 
@@ -117,6 +119,9 @@ async fn the_deadline_ends_a_run_that_hangs() {
     world.until_running().await;
     world.until("failed", |world| world.phase() == "Failed").await;
     assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
+    world.until("nothing runs", |world| world.pods().is_empty()).await;
+    world.pass(600).await;
+    assert_eq!((world.pods(), world.names("batch", "jobs").len()), (vec![], 2), "the Jobs stay, and make no more pods");
     operator.stop().await;
 }
 
@@ -137,10 +142,10 @@ async fn drift_is_repaired() {
     world
         .until("repaired", |world| {
             let set = world.api.store().get(&place).unwrap();
-            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3
+            let policies = world.names("networking.k8s.io", "networkpolicies");
+            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr"]
         })
         .await;
-    assert_eq!(world.names("networking.k8s.io", "networkpolicies"), ["ctr"]);
     let set = world.api.store().get(&place).unwrap();
     assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
     assert_eq!(world.status("/attempt"), 1);

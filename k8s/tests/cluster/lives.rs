@@ -36,7 +36,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
 
     world.trains_to_the_end();
     world.until("succeeded", |world| world.phase() == "Succeeded").await;
-    world.until("servers gone", |world| world.names("apps", "statefulsets").is_empty()).await;
+    world.until("servers gone", |world| !world.pods().iter().any(|pod| pod.contains("-server-"))).await;
     assert_eq!(world.pods().len(), 3, "ended pods stay with their logs: {:?}", world.pods());
     assert_eq!(world.condition("Complete")["status"], "True");
     assert_eq!(world.status("/output"), "/output/ctr");
@@ -44,7 +44,8 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.pass(590).await;
     assert!(world.job().is_some());
     world.until("gone", |world| world.job().is_none()).await;
-    assert!(world.pods().is_empty() && world.names("", "services").is_empty());
+    world.until("pods gone", |world| world.pods().is_empty()).await;
+    assert!(world.names("", "services").is_empty());
     assert_eq!(world.events(), ["Started", "Running", "Succeeded"]);
     assert!(operator.metric("zagros_operator_leads 1"));
     operator.stop().await;
@@ -97,7 +98,7 @@ async fn an_elastic_job_is_scaled_as_a_whole() {
     world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(4)).unwrap();
     world.until("four workers", |world| world.status("/workers") == 4).await;
     assert_eq!(world.status("/attempt"), 2);
-    assert!(world.pods().iter().all(|pod| pod.starts_with("ctr-2-")), "{:?}", world.pods());
+    world.until("first gone", |world| world.pods().iter().all(|pod| pod.starts_with("ctr-2-"))).await;
     let text = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap()["data"]["job.toml"].to_string();
     assert!(text.contains("workers = 4"), "{text}");
     operator.stop().await;
@@ -111,7 +112,7 @@ async fn a_deleted_job_leaves_nothing() {
     world.until_running().await;
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
     assert!(world.job().is_some(), "the finalizer holds it");
-    world.until("gone", |world| world.job().is_none()).await;
+    world.until("gone", |world| world.job().is_none() && world.pods().is_empty()).await;
     for (group, plural) in [
         ("", "pods"),
         ("", "services"),

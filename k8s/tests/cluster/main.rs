@@ -4,10 +4,13 @@
 
 mod api;
 mod checks;
+mod clock;
 mod edits;
 mod faults;
 mod lives;
+mod load;
 mod operators;
+mod order;
 mod rejoin;
 mod replaced;
 mod user_errors;

@@ -39,7 +39,7 @@ async fn a_worker_that_vanishes_with_its_node_comes_back_as_well() {
     world.until("counted", |world| world.status("/workerRestarts") == 1).await;
     world.until("back", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);
-    assert_eq!(world.events(), ["Started", "Running", "WorkerLost"]);
+    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
     operator.stop().await;
 }
 
@@ -123,39 +123,93 @@ async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {
     operator.stop().await;
 }
 
+/// Evicted, with its kubelet there to end it: its Job does not count it.
+#[tokio::test(start_paused = true)]
+async fn an_evicted_worker_is_told_when_it_is_lost_and_when_it_is_back() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.loses_node_of("ctr-1-worker-1-x7k2p");
+    world.unheard.lock().unwrap().clear();
+    world.until("lost", |world| !world.status("/workersLost").is_null()).await;
+    world.until("back", |world| world.events().contains(&"WorkerBack".to_owned())).await;
+    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
+    assert_eq!((world.status("/workerRestarts"), world.status("/workersLost")), (json!(0), json!(null)));
+    operator.stop().await;
+}
+
+/// Its Job waits for the kubelet's word that the pod has ended, which never comes: a policy for exit codes leaves it no
+/// other choice.
+#[tokio::test(start_paused = true)]
+async fn a_worker_on_a_node_that_is_not_heard_of_is_given_up_and_started_again() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let lost = "ctr-1-worker-1-x7k2p".to_owned();
+    world.loses_node_of(&lost);
+    let evicted = world.now();
+    world.until("told", |world| world.condition("Ready")["reason"] == "PodLost").await;
+    world.until("given up", |world| !world.pods().contains(&lost)).await;
+    let waited = world.now().duration_since(evicted).as_secs();
+    assert!((120..=140).contains(&waited), "its 60 s to end, and 60 s more: {waited}");
+    world.until("back", |world| world.condition("Ready")["status"] == "True").await;
+    assert!(world.pods().contains(&"ctr-1-worker-1-again1".to_owned()), "{:?}", world.pods());
+    assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)));
+    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerGivenUp", "WorkerBack"]);
+    operator.stop().await;
+}
+
 /// The old worker 0 still has the run folder: the next would not go on with it.
 #[tokio::test(start_paused = true)]
-async fn workers_wait_for_those_of_the_attempt_before_but_not_for_ever() {
+async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
     for is_on_a_lost_node in [false, true] {
         let world = World::new();
         let operator = world.operator(None).await;
         world.create(|_| ());
         world.until_running().await;
-        let place = key("", "pods", "ctr-1-worker-0-x7k2p");
-        let mut pod = world.api.store().get(&place).unwrap();
-        let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
-        pod["metadata"]["finalizers"] = json!(["node.example/slow"]);
-        pod["metadata"]["deletionTimestamp"] = json!(killed.to_string());
-        world.write(&place, pod.clone());
+        let worker = "ctr-1-worker-0-x7k2p";
+        world.unheard.lock().unwrap().insert(worker.to_owned());
         world.ends("ctr-1-coordinator-0-x7k2p", 4);
-        world.until("second attempt", |world| world.pods().contains(&"ctr-2-server-0".to_owned())).await;
-        world.pass(20).await;
-        assert!(!world.names("batch", "jobs").contains(&"ctr-2-worker".to_owned()));
+        world
+            .until("told to end", |world| world.pods().contains(&worker.to_owned()) && world.status("/attempt") == 2)
+            .await;
+        let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
+        world.pass(40).await;
+        assert!(world.names("apps", "statefulsets").iter().all(|set| !set.starts_with("ctr-2-")));
         let message = world.status("/message").as_str().unwrap().to_owned();
-        assert!(
-            message.contains("workers start once ctr-1-worker-0-x7k2p of an earlier attempt has ended"),
-            "{message}"
-        );
+        assert_eq!(message, format!("attempt 2 starts once {worker} of an earlier attempt has ended"));
         if !is_on_a_lost_node {
-            let mut ended = world.api.store().get(&place).unwrap();
-            ended["metadata"]["finalizers"] = json!([]);
-            world.write(&place, ended);
+            world.unheard.lock().unwrap().clear();
         }
         world.until_running().await;
         let late = world.now().duration_since(killed).as_secs();
         assert_eq!(late >= 30, is_on_a_lost_node, "{late} s after it should have been killed");
         operator.stop().await;
     }
+}
+
+/// A lost coordinator's Job does not fail before its pod is gone, and on that node it never goes.
+#[tokio::test(start_paused = true)]
+async fn a_coordinator_on_a_node_that_is_not_heard_of_is_followed_by_another_attempt() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let coordinator = "ctr-1-coordinator-0-x7k2p";
+    world.loses_node_of(coordinator);
+    let since = world.now().to_string();
+    let place = key("batch", "jobs", "ctr-1-coordinator");
+    let mut job = world.api.store().get(&place).unwrap();
+    job["status"]["conditions"] = json!([{
+        "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "m",
+        "lastTransitionTime": since,
+    }]);
+    world.write(&place, job);
+    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+    assert!(world.pods().contains(&coordinator.to_owned()), "it still hangs");
+    operator.stop().await;
 }
 
 /// What a job file says of training lies below the same folder in each attempt, so the next one finds checkpoints.

@@ -18,6 +18,9 @@ pub(crate) struct Replaced {
 }
 
 struct Failures {
+    /// Pods that were there before.
+    pods: u64,
+    /// Those of them that count.
     count: u64,
     last: Instant,
     is_given_up: bool,
@@ -29,7 +32,7 @@ impl Replaced {
         match self.failures.lock().unwrap().get(&(job.to_owned(), index)) {
             None => Some(format!("{index}-x7k2p")),
             Some(failures) if failures.is_given_up || failures.last.elapsed() < PAUSE => None,
-            Some(failures) => Some(format!("{index}-again{}", failures.count)),
+            Some(failures) => Some(format!("{index}-again{}", failures.pods)),
         }
     }
 
@@ -56,6 +59,15 @@ impl Replaced {
         is_over.then_some(if given_up == 0 { ("Complete", "") } else { ("Failed", "FailedIndexes") })
     }
 
+    /// A pod was evicted or lost with its node: nobody's fault, and not counted where the Job's policy says so.
+    pub(crate) fn is_disrupted(&self, job: &str, index: i64) {
+        let mut failures = self.failures.lock().unwrap();
+        let last = Instant::now();
+        let one =
+            failures.entry((job.to_owned(), index)).or_insert(Failures { pods: 0, count: 0, last, is_given_up: false });
+        (one.pods, one.last) = (one.pods + 1, last);
+    }
+
     fn fails(&self, spec: &Value, job: &str, index: i64, code: Option<i32>) -> Option<&'static str> {
         let Some(limit) = spec["backoffLimitPerIndex"].as_u64() else { return Some("BackoffLimitExceeded") };
         let retryable = &spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"];
@@ -63,8 +75,9 @@ impl Replaced {
             return Some("PodFailurePolicy");
         }
         let key = (job.to_owned(), index);
-        let count = self.failures.lock().unwrap().get(&key).map_or(0, |failures| failures.count) + 1;
-        let failures = Failures { count, last: Instant::now(), is_given_up: count > limit };
+        let before = self.failures.lock().unwrap().get(&key).map_or((0, 0), |failures| (failures.pods, failures.count));
+        let (pods, count) = (before.0 + 1, before.1 + 1);
+        let failures = Failures { pods, count, last: Instant::now(), is_given_up: count > limit };
         self.failures.lock().unwrap().insert(key, failures);
         (self.given_up(job) > spec["maxFailedIndexes"].as_u64().unwrap()).then_some("MaxFailedIndexesExceeded")
     }

@@ -1,6 +1,6 @@
 //! A small cluster: the API, the controllers and the kubelet that the operator relies on, and operators.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,14 +16,19 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Registry, render};
 
 use crate::api::{Api, Key};
+use crate::clock::Clock;
 use crate::replaced::Replaced;
 
 /// Namespace of the jobs.
 pub(crate) const ADS: &str = "ads";
 /// Longest wait, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const PATIENCE: Duration = Duration::from_secs(1200);
 /// When an operator should be gone that was asked to end, in virtual time.
 const LATE: Duration = Duration::from_secs(60);
+/// How soon a pod ends that is told to.
+const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+/// Of Kubernetes' Job controller.
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -36,9 +41,11 @@ pub(crate) struct World {
     pub(crate) stuck: BTreeMap<String, (&'static str, &'static str)>,
     /// Kinds whose controller makes no pods, as under a quota.
     pub(crate) idle: Vec<&'static str>,
+    /// Pods whose kubelet is not heard of.
+    pub(crate) unheard: Mutex<BTreeSet<String>>,
     /// Pods that Jobs made anew.
-    replaced: Replaced,
-    epoch: Instant,
+    pub(crate) replaced: Replaced,
+    clock: Clock,
 }
 
 /// A running operator.
@@ -69,16 +76,18 @@ impl Operator {
 impl World {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        Self { api: Api::new(), progress, stuck, idle, replaced: Replaced::default(), epoch: Instant::now() }
+        let (api, unheard, replaced) = (Api::new(), Mutex::default(), Replaced::default());
+        let clock = api.store().clock;
+        Self { api, progress, stuck, idle, unheard, replaced, clock }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        clock(self.epoch)
+        self.clock.now()
     }
 
     /// Starts an operator; with a name it takes part in the election.
     pub(crate) async fn operator(&self, name: Option<&str>) -> Operator {
-        let (progress, epoch, registry) = (Arc::clone(&self.progress), self.epoch, Registry::new());
+        let (progress, time, registry) = (Arc::clone(&self.progress), self.clock, Registry::new());
         let shutdown = Shutdown::new();
         let config = OperatorConfig {
             client: self.api.client(),
@@ -91,7 +100,7 @@ impl World {
                 let progress = progress.lock().unwrap().clone();
                 Box::pin(async move { progress })
             }),
-            clock: Arc::new(move || clock(epoch)),
+            clock: Arc::new(move || time.now()),
         };
         let task = tokio::spawn(run(config, shutdown.clone()));
         Operator { shutdown, task, registry }
@@ -99,9 +108,14 @@ impl World {
 
     /// Creates `ctr`, changed.
     pub(crate) fn create(&self, change: impl FnOnce(&mut Value)) {
+        self.create_named("ctr", change);
+    }
+
+    pub(crate) fn create_named(&self, name: &str, change: impl FnOnce(&mut Value)) {
         let mut job = hybrid_job();
+        job["metadata"]["name"] = json!(name);
         change(&mut job);
-        self.write(&key("zagros.dev", "hybridjobs", "ctr"), job);
+        self.write(&key("zagros.dev", "hybridjobs", name), job);
     }
 
     /// As a user edits: refused by the definition's rules, or done.
@@ -112,6 +126,19 @@ impl World {
         let put = self.api.store().put(&place, job, crate::api::Part::Main);
         self.api.announce();
         put.map(|_| ()).map_err(|refusal| refusal.message)
+    }
+
+    /// A pod's kubelet is not heard of any more, and Kubernetes evicts the pod: from then on it only waits to be gone.
+    pub(crate) fn loses_node_of(&self, pod: &str) {
+        self.unheard.lock().unwrap().insert(pod.to_owned());
+        let place = key("", "pods", pod);
+        let mut object = self.api.store().get(&place).unwrap();
+        object["status"]["conditions"] = json!([
+            {"type": "Ready", "status": "False"},
+            {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"},
+        ]);
+        self.write(&place, object);
+        self.delete(&place);
     }
 
     /// As another controller writes.
@@ -176,9 +203,10 @@ impl World {
     /// Lets the cluster go on for a while.
     pub(crate) async fn pass(&self, seconds: u64) {
         let end = Instant::now() + Duration::from_secs(seconds);
+        let step = if seconds > 100 { LOOK * 4 } else { LOOK };
         while Instant::now() < end {
             self.tick();
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(step).await;
         }
     }
 
@@ -186,8 +214,10 @@ impl World {
         self.until("running", |world| world.phase() == "Running").await;
     }
 
-    /// What controllers and kubelets do in a moment: make pods, start them, count them.
+    /// What controllers and kubelets do in a moment: end pods, make pods, start them, count them.
     fn tick(&self) {
+        let pods = self.api.store().list("", "pods", None, "");
+        pods.into_iter().for_each(|pod| self.kubelet(pod));
         for (group, plural) in [("apps", "statefulsets"), ("batch", "jobs")] {
             if self.idle.contains(&plural) {
                 continue;
@@ -199,10 +229,44 @@ impl World {
         }
     }
 
+    /// Ends a pod that was told to go, a moment after it was told.
+    fn kubelet(&self, mut pod: Value) {
+        let metadata = pod["metadata"].clone();
+        let name = metadata["name"].as_str().unwrap();
+        let Some(until) = metadata["deletionTimestamp"].as_str() else { return };
+        if self.unheard.lock().unwrap().contains(name) {
+            return;
+        }
+        let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        let told = until.parse::<Timestamp>().unwrap() - SignedDuration::from_secs(grace);
+        if has_ended(&pod) {
+            pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+            // Nobody counts the pods of a Job that is gone.
+            if !self.has_owner(&pod) {
+                pod["metadata"].as_object_mut().unwrap().remove("finalizers");
+            }
+        } else if self.now().duration_since(told) >= ENDS_WITHIN {
+            end(&mut pod, 143, &self.now().to_string());
+        }
+        self.write(&key("", "pods", name), pod);
+    }
+
+    fn has_owner(&self, pod: &Value) -> bool {
+        let owner = &pod["metadata"]["ownerReferences"][0];
+        let job = self.api.store().get(&key("batch", "jobs", owner["name"].as_str().unwrap()));
+        job.is_ok_and(|job| job["metadata"]["uid"] == owner["uid"])
+    }
+
     fn control(&self, owner: &Value, plural: &str) {
         let name = owner["metadata"]["name"].as_str().unwrap();
         let is_set = plural == "statefulsets";
+        if !is_set {
+            self.job_controller(name);
+        }
+        let group = if is_set { "apps" } else { "batch" };
+        let Ok(owner) = self.api.store().get(&key(group, plural, name)) else { return };
         let is_over = owner["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
+        let makes_none = is_over || owner["spec"]["suspend"] == true;
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
         for index in 0..wanted {
@@ -213,7 +277,7 @@ impl World {
             let place = key("", "pods", &format!("{name}-{suffix}"));
             let found = self.api.store().get(&place).ok();
             match found {
-                None if !is_over => self.write(&place, self.pod(owner, &place.name)),
+                None if !makes_none => self.write(&place, self.pod(&owner, &place.name)),
                 Some(pod) if pod["status"]["phase"] == "Running" => ready += 1,
                 _ => {}
             }
@@ -223,8 +287,49 @@ impl World {
         }
         let mut counted = owner.clone();
         counted["status"][if is_set { "readyReplicas" } else { "ready" }] = json!(ready);
-        let group = if is_set { "apps" } else { "batch" };
         self.write(&key(group, plural, name), counted);
+    }
+
+    /// What Kubernetes' Job controller does with pods that are there: those of a Job that is over or suspended are told to
+    /// end, those that have ended are counted, and a Job that fails has failed once no pod is left.
+    fn job_controller(&self, name: &str) {
+        let place = key("batch", "jobs", name);
+        let job = self.api.store().get(&place).unwrap();
+        let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_over = !conditions.is_empty();
+        let pods: Vec<Value> = self.api.store().prefixed("", "pods", ADS, &format!("{name}-"));
+        let ours =
+            pods.into_iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]);
+        let mut is_left = false;
+        for mut pod in ours {
+            let pod_place = key("", "pods", pod["metadata"]["name"].as_str().unwrap());
+            if !has_ended(&pod) {
+                is_left = true;
+                if (is_over || job["spec"]["suspend"] == true) && pod["metadata"]["deletionTimestamp"].is_null() {
+                    self.delete(&pod_place);
+                }
+            } else if pod["metadata"]["finalizers"].is_array() {
+                let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
+                let of_role = statuses.iter().find(|one| one["name"] == pod["metadata"]["labels"]["zagros.dev/role"]);
+                let code = of_role.and_then(|one| one["state"]["terminated"]["exitCode"].as_i64());
+                let is_disrupted = pod["status"]["conditions"].to_string().contains("DisruptionTarget");
+                pod["metadata"].as_object_mut().unwrap().remove("finalizers");
+                self.write(&pod_place, pod);
+                if !is_over && job["spec"]["suspend"] != true {
+                    self.job_of_pod_ends(&pod_place.name, code.map(|code| i32::try_from(code).unwrap()), is_disrupted);
+                }
+            }
+        }
+        if let [only] = conditions.as_slice()
+            && only["type"] == "FailureTarget"
+            && !is_left
+        {
+            let mut failed = only.clone();
+            failed["type"] = json!("Failed");
+            let mut job = self.api.store().get(&place).unwrap();
+            job["status"]["conditions"] = json!([only, failed]);
+            self.write(&place, job);
+        }
     }
 
     fn pod(&self, owner: &Value, name: &str) -> Value {
@@ -245,14 +350,21 @@ impl World {
             }
             None => {}
         }
+        let template = &owner["spec"]["template"];
+        // Kept until its Job has counted its end.
+        let tracked = if owner["kind"] == "Job" { json!([TRACKING]) } else { Value::Null };
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": name,
-                "labels": owner["spec"]["template"]["metadata"]["labels"],
+                "finalizers": tracked,
+                "labels": template["metadata"]["labels"],
                 "ownerReferences": [{"uid": owner["metadata"]["uid"], "name": owner["metadata"]["name"]}],
             },
-            "spec": {"containers": [], "nodeName": "n1"},
+            "spec": {
+                "containers": [], "nodeName": "n1",
+                "terminationGracePeriodSeconds": template["spec"]["terminationGracePeriodSeconds"],
+            },
             "status": {
                 "phase": if stuck.is_some() { "Pending" } else { "Running" },
                 "conditions": conditions,
@@ -263,37 +375,41 @@ impl World {
 
     /// The container of a pod ends; a Job's pod with it, and the Job as Kubernetes decides.
     pub(crate) fn ends(&self, pod: &str, code: i32) {
-        let now = self.now().to_string();
         let place = key("", "pods", pod);
         let mut object = self.api.store().get(&place).unwrap();
-        let reason = if code == 0 { "Completed" } else { "Error" };
-        let ended = json!({"terminated": {
-            "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
-        }});
-        object["status"]["containerStatuses"] = containers(&object["metadata"]["labels"]["zagros.dev/role"], ended);
-        object["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
-        object["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+        end(&mut object, code, &self.now().to_string());
+        object["metadata"].as_object_mut().unwrap().remove("finalizers");
         self.write(&place, object);
         if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, Some(code));
+            self.job_of_pod_ends(pod, Some(code), false);
         }
     }
 
     /// A pod vanishes, with its node or by hand.
     pub(crate) fn vanishes(&self, pod: &str) {
-        self.delete(&key("", "pods", pod));
+        let place = key("", "pods", pod);
+        let mut object = self.api.store().get(&place).unwrap();
+        object["metadata"].as_object_mut().unwrap().remove("finalizers");
+        self.write(&place, object);
+        self.api.store().delete_within(&place, Some(0)).unwrap();
+        self.api.announce();
         if !pod.contains("-server-") {
-            self.job_of_pod_ends(pod, None);
+            self.job_of_pod_ends(pod, None, false);
         }
     }
 
-    fn job_of_pod_ends(&self, pod: &str, code: Option<i32>) {
+    fn job_of_pod_ends(&self, pod: &str, code: Option<i32>, is_disrupted: bool) {
         let place = key("batch", "jobs", pod.rsplitn(3, '-').last().unwrap());
         let mut job = self.api.store().get(&place).unwrap();
+        if is_disrupted && !job["spec"]["podFailurePolicy"].is_null() {
+            self.replaced.is_disrupted(&place.name, pod.rsplit('-').nth(1).unwrap().parse().unwrap());
+            return;
+        }
         job["status"]["ready"] = json!((job["status"]["ready"].as_i64().unwrap_or(0) - 1).max(0));
         let end = self.replaced.ends(&mut job, pod, code);
         if let Some((type_, reason)) = end.filter(|_| job["status"]["conditions"].is_null()) {
             let since = self.now().to_string();
+            let type_ = if type_ == "Failed" { "FailureTarget" } else { type_ };
             let condition = json!({"type": type_, "status": "True", "reason": reason, "message": "Job has ended", "lastTransitionTime": since});
             job["status"]["conditions"] = json!([condition]);
         }
@@ -309,9 +425,22 @@ impl World {
     }
 }
 
-fn clock(epoch: Instant) -> Timestamp {
-    let start: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
-    start + SignedDuration::try_from(epoch.elapsed()).unwrap()
+fn has_ended(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Succeeded" || pod["status"]["phase"] == "Failed"
+}
+
+fn end(pod: &mut Value, code: i32, now: &str) {
+    let reason = if code == 0 { "Completed" } else { "Error" };
+    let ended = json!({"terminated": {
+        "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
+    }});
+    pod["status"]["containerStatuses"] = containers(&pod["metadata"]["labels"]["zagros.dev/role"], ended);
+    pod["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
+    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == "Ready" {
+            condition["status"] = json!("False");
+        }
+    }
 }
 
 /// Statuses of a pod's containers: the role's, after that of a sidecar which a mesh put first.
@@ -339,8 +468,9 @@ fn hybrid_job() -> Value {
         "spec": {
             "job": {"inline": "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n"},
             "image": "registry.example/zagros:1.0",
-            "embeddingServers": {"replicas": 3},
-            "denseWorkers": {"replicas": 2},
+            "coordinator": {"pod": {"terminationGracePeriodSeconds": 60}},
+            "embeddingServers": {"replicas": 3, "pod": {"terminationGracePeriodSeconds": 60}},
+            "denseWorkers": {"replicas": 2, "pod": {"terminationGracePeriodSeconds": 60}},
             "volumes": [{"mountPath": "/data", "source": {"claimName": "criteo"}}],
         },
     })

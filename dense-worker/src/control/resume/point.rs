@@ -172,6 +172,12 @@ impl ResumePoint {
         self.training.tracker.steps
     }
 
+    /// Pass over the data that it is in, from 0.
+    #[must_use]
+    pub fn pass(&self) -> u32 {
+        self.training.pass
+    }
+
     /// The checkpoint's folder.
     #[must_use]
     pub fn folder(&self) -> &Folder {

@@ -70,13 +70,20 @@ capabilities:
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, deletecollection]
-# Pods are looked at and never made, entered or deleted by the operator. No rule names secrets.
+# Pods are never made or entered by the operator. A worker's on a node that is not heard of is given up: it counts as
+# failed, and goes. No rule names secrets.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]
 - apiGroups: [""]
-  resources: [configmaps, services]
+  resources: [pods/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [configmaps]
   verbs: [get, create, patch, deletecollection]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create, patch, deletecollection]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, create, patch, delete]

@@ -123,6 +123,13 @@ impl Call {
         }
     }
 
+    /// Whether the field selector, which can only be a name here, has an object.
+    fn selects(&self, object: &Value) -> bool {
+        let Some(fields) = self.parameter("fieldSelector") else { return true };
+        let name = fields.strip_prefix("metadata.name=").expect("a field that every kind has");
+        object["metadata"]["name"] == name
+    }
+
     fn resource(&self) -> String {
         let subresource = self.subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
         format!("{}{subresource}", self.plural)
@@ -171,6 +178,8 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<Answer
         // Whoever asks is gone before an answer comes.
         std::future::pending::<()>().await;
     }
+    api.store().requests.push(format!("{verb} {}", call.resource()));
+    api.delay().await;
     if let Err(refusal) = allowed(api, &call, verb) {
         return refused(&refusal);
     }
@@ -232,6 +241,7 @@ fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {
     match verb {
         "list" => {
             let items = store.list(&call.group, &call.plural, call.namespace.as_deref(), labels);
+            let items: Vec<Value> = items.into_iter().filter(|object| call.selects(object)).collect();
             Ok(json!({
                 "apiVersion": "v1", "kind": "List", "items": items,
                 "metadata": { "resourceVersion": store.version.to_string() },
@@ -264,11 +274,11 @@ fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {
             if wanted.is_string() && *wanted != store.get(&key)?["metadata"]["uid"] {
                 return Err(refusal(409, "Conflict", "the UID in the precondition is another"));
             }
-            store.delete(&key)
+            store.delete_within(&key, call.body["gracePeriodSeconds"].as_i64())
         }
         "deletecollection" => {
             let found = store.list(&call.group, &call.plural, call.namespace.as_deref(), labels);
-            for object in found {
+            for object in found.iter().filter(|object| call.selects(object)) {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 store.delete(&Key { name, ..key.clone() })?;
             }
@@ -292,7 +302,8 @@ fn watch(api: Api, call: Call) -> impl Stream<Item = Result<Frame<Bytes>, std::c
                         && key.plural == call.plural
                         && call.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
                 };
-                let since = store.log.iter().filter(|one| one.version > from && concerns(&one.key));
+                let start = store.log.partition_point(|one| one.version <= from);
+                let since = store.log[start..].iter().filter(|one| concerns(&one.key));
                 let events = since.filter(|one| selector::matches(labels, &one.object));
                 let lines: String =
                     events.map(|one| format!("{}\n", json!({ "type": one.what, "object": one.object }))).collect();

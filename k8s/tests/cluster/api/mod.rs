@@ -6,7 +6,9 @@ mod merge;
 mod selector;
 mod store;
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use ::http::{Request, Response};
 use kube::Client;
@@ -20,11 +22,41 @@ pub(crate) use store::{Key, Part, Store};
 pub(crate) struct Api {
     store: Arc<Mutex<Store>>,
     changed: watch::Sender<u64>,
+    load: Arc<Load>,
+}
+
+/// How busy the server is.
+#[derive(Default)]
+pub(crate) struct Load {
+    /// Virtual time that each request takes.
+    millis: AtomicU64,
+    now: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Api {
     pub(crate) fn new() -> Self {
-        Self { store: Arc::default(), changed: watch::Sender::new(0) }
+        Self { store: Arc::default(), changed: watch::Sender::new(0), load: Arc::default() }
+    }
+
+    /// From now on each request takes so long, in virtual time.
+    pub(crate) fn slow_down(&self, millis: u64) {
+        self.load.millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// The most requests that were under way at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.load.most.load(Ordering::Relaxed)
+    }
+
+    async fn delay(&self) {
+        let now = self.load.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.load.most.fetch_max(now, Ordering::Relaxed);
+        let millis = self.load.millis.load(Ordering::Relaxed);
+        if millis > 0 {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+        }
+        self.load.now.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What it holds, to look at and to change as other controllers and users do.

@@ -6,12 +6,27 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::{merge, selector};
+use crate::clock::Clock;
 
 /// The schema of a HybridJob.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let definition = serde_json::to_value(zagros_operator::crd::definition()).unwrap();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 });
+
+/// Fields of a Job's spec that never change.
+const IMMUTABLE_OF_JOBS: [&str; 8] = [
+    "template",
+    "completions",
+    "completionMode",
+    "selector",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "podFailurePolicy",
+    "podReplacementPolicy",
+];
+/// Fields of a StatefulSet's spec that never change.
+const IMMUTABLE_OF_SETS: [&str; 4] = ["selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"];
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +68,8 @@ pub(crate) struct Store {
     pub(crate) log: Vec<Happened>,
     /// Verbs on plurals that are forbidden: `patch services`.
     pub(crate) denied: BTreeSet<String>,
+    /// Requests so far, as `verb plural`.
+    pub(crate) requests: Vec<String>,
     /// Writes so far that changed something, as `verb plural name`.
     pub(crate) writes: Vec<String>,
     /// After this many writes nothing is answered any more.
@@ -65,6 +82,9 @@ pub(crate) struct Store {
     pub(crate) has_old_definition: bool,
     /// Kinds of which the namespace may have no more.
     pub(crate) exceeded: BTreeSet<String>,
+    /// Namespaces that are being deleted.
+    pub(crate) terminating: BTreeSet<String>,
+    pub(crate) clock: Clock,
 }
 
 impl Store {
@@ -79,11 +99,23 @@ impl Store {
 
     /// Objects of a kind, of one namespace or of all.
     pub(crate) fn list(&self, group: &str, plural: &str, namespace: Option<&str>, labels: &str) -> Vec<Value> {
-        let of_kind = |key: &Key| {
-            key.group == group && key.plural == plural && namespace.is_none_or(|namespace| key.namespace == namespace)
-        };
-        let found = self.objects.iter().filter(|(key, object)| of_kind(key) && selector::matches(labels, object));
+        let is_there = |key: &Key| namespace.is_none_or(|namespace| key.namespace == namespace);
+        let of_kind =
+            self.from(group, plural, "", "").take_while(|(key, _)| key.group == group && key.plural == plural);
+        let found = of_kind.filter(|(key, object)| is_there(key) && selector::matches(labels, object));
         found.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Objects of a kind in a namespace whose names begin alike.
+    pub(crate) fn prefixed(&self, group: &str, plural: &str, namespace: &str, prefix: &str) -> Vec<Value> {
+        let is_one = |key: &Key| key.plural == plural && key.namespace == namespace && key.name.starts_with(prefix);
+        let found = self.from(group, plural, namespace, prefix).take_while(|(key, _)| is_one(key));
+        found.map(|(_, object)| object.clone()).collect()
+    }
+
+    fn from(&self, group: &str, plural: &str, namespace: &str, name: &str) -> impl Iterator<Item = (&Key, &Value)> {
+        let [group, plural, namespace, name] = [group, plural, namespace, name].map(str::to_owned);
+        self.objects.range(Key { group, plural, namespace, name }..)
     }
 
     /// Puts an object where none or an older one is. Status and spec are written apart where there is a status.
@@ -100,6 +132,12 @@ impl Store {
             let message = format!("{} \"{}\" is forbidden: exceeded quota: ads", key.plural, key.name);
             return Err(refusal(403, "Forbidden", message));
         }
+        if old.is_none() && self.terminating.contains(&key.namespace) {
+            let Key { plural, name, namespace, .. } = key;
+            let because =
+                format!("unable to create new content in namespace {namespace} because it is being terminated");
+            return Err(refusal(403, "Forbidden", format!("{plural} \"{name}\" is forbidden: {because}")));
+        }
         object = keep_part(object, old.as_ref(), part);
         if !self.has_old_definition {
             admit(key, &mut object, old.as_ref())?;
@@ -110,7 +148,9 @@ impl Store {
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let is_gone = object["metadata"]["deletionTimestamp"].is_string() && finalizers(&object) == 0;
+        // A pod that runs is there until its kubelet has ended it.
+        let is_ended = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
+        let is_gone = object["metadata"]["deletionTimestamp"].is_string() && finalizers(&object) == 0 && is_ended;
         let what = if old.is_none() { "ADDED" } else { "MODIFIED" };
         self.note(what, key, &object);
         self.objects.insert(key.clone(), object.clone());
@@ -123,7 +163,8 @@ impl Store {
     fn stamp(&mut self, object: &mut Value, old: Option<&Value>, key: &Key) {
         let generation = old.map_or(1, |old| {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(1);
-            generation + i64::from(old["spec"] != object["spec"])
+            let is_deleted = old["metadata"]["deletionTimestamp"] != object["metadata"]["deletionTimestamp"];
+            generation + i64::from(old["spec"] != object["spec"] || is_deleted)
         });
         let uid = old.map_or_else(|| json!(format!("uid-{}", self.version + 1)), |old| old["metadata"]["uid"].clone());
         let created = old.map(|old| old["metadata"]["creationTimestamp"].clone());
@@ -148,12 +189,22 @@ impl Store {
         Ok(put)
     }
 
-    /// Deletes, or marks for deletion what has finalizers.
+    /// Deletes, or marks for deletion what has finalizers, and a pod that has not ended.
     pub(crate) fn delete(&mut self, key: &Key) -> Result<Value, Refusal> {
+        self.delete_within(key, None)
+    }
+
+    /// The same with another time to end than the pod's own.
+    pub(crate) fn delete_within(&mut self, key: &Key, seconds: Option<i64>) -> Result<Value, Refusal> {
         let mut object = self.get(key)?;
-        if finalizers(&object) > 0 {
-            if object["metadata"]["deletionTimestamp"].is_null() {
-                object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+        let has_ended = ["Succeeded", "Failed"].iter().any(|phase| object["status"]["phase"] == *phase);
+        let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
+        let grace = if key.plural != "pods" || has_ended { 0 } else { seconds.unwrap_or(own) };
+        if finalizers(&object) > 0 || grace > 0 {
+            let is_new = object["metadata"]["deletionTimestamp"].is_null();
+            if is_new || seconds == Some(0) {
+                object["metadata"]["deletionTimestamp"] = json!(self.clock.after(grace));
+                object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
             }
             return self.put(key, object, Part::Main);
         }
@@ -245,14 +296,21 @@ fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refus
         let told: Vec<String> = refusals.iter().map(ToString::to_string).collect();
         return if told.is_empty() { Ok(()) } else { Err(invalid(told.join("; "))) };
     }
-    let Some(old) = old else { return Ok(()) };
-    if key.plural == "jobs" && old["spec"]["template"] != object["spec"]["template"] {
-        return Err(invalid("spec.template: field is immutable".to_owned()));
+    let spec = &object["spec"];
+    if key.plural == "jobs"
+        && !spec["podFailurePolicy"].is_null()
+        && spec["podReplacementPolicy"] == "TerminatingOrFailed"
+    {
+        return Err(invalid("spec.podReplacementPolicy: must be Failed with a podFailurePolicy".to_owned()));
     }
-    for field in ["backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy"] {
-        if key.plural == "jobs" && old["spec"][field] != object["spec"][field] {
-            return Err(invalid(format!("spec.{field}: field is immutable")));
-        }
+    let Some(old) = old else { return Ok(()) };
+    let fixed: &[&str] = match key.plural.as_str() {
+        "jobs" => &IMMUTABLE_OF_JOBS,
+        "statefulsets" => &IMMUTABLE_OF_SETS,
+        _ => &[],
+    };
+    if let Some(field) = fixed.iter().find(|field| old["spec"][**field] != spec[**field]) {
+        return Err(invalid(format!("spec.{field}: field is immutable")));
     }
     if key.plural == "configmaps" && old["immutable"] == true && old["data"] != object["data"] {
         return Err(invalid("data: field is immutable when `immutable` is set".to_owned()));

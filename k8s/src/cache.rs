@@ -1,0 +1,339 @@
+//! Caches of what the operator watches, by the job that an object belongs to: a look at a job asks Kubernetes for no list.
+//!
+//! A cache may be some milliseconds old. What is done by it can be repeated without harm; what cannot, asks Kubernetes
+//! itself before it acts ([`crate::cluster::Cluster::has_workers`]).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use crate::error::Error;
+use crate::names::{JOB_LABEL, MANAGER};
+
+/// How long a look waits for the first lists.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a refused watch is held against its cache. A watch that is tried again fails at least this often.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// A job: its namespace and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What there is of one job.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// Its Jobs.
+    pub jobs: Vec<Arc<Job>>,
+    /// Its StatefulSets.
+    pub sets: Vec<Arc<StatefulSet>>,
+    /// Its pods.
+    pub pods: Vec<Arc<Pod>>,
+    /// Its Services.
+    pub services: Vec<Arc<Service>>,
+}
+
+/// The caches of all kinds that are watched.
+#[derive(Clone, Debug, Default)]
+pub struct Caches {
+    jobs: Cache<Job>,
+    sets: Cache<StatefulSet>,
+    pods: Cache<Pod>,
+    services: Cache<Service>,
+}
+
+impl Caches {
+    /// Fills the caches for ever, and tells which job something happened to.
+    pub async fn fill(&self, client: &Client, namespace: Option<&str>, changed: UnboundedSender<JobKey>) {
+        futures::join!(
+            self.jobs.fill(scoped(client, namespace), changed.clone()),
+            self.sets.fill(scoped(client, namespace), changed.clone()),
+            self.pods.fill(scoped(client, namespace), changed.clone()),
+            self.services.fill(scoped(client, namespace), changed),
+        );
+    }
+
+    /// Waits until all kinds were listed.
+    ///
+    /// # Errors
+    /// When that takes too long, or Kubernetes refuses to list or to watch a kind.
+    pub async fn listed(&self) -> Result<(), Error> {
+        let (jobs, sets) = futures::join!(self.jobs.listed(), self.sets.listed());
+        let (pods, services) = futures::join!(self.pods.listed(), self.services.listed());
+        jobs.and(sets).and(pods).and(services)
+    }
+
+    /// What there is of a job.
+    #[must_use]
+    pub fn objects(&self, job: &JobKey) -> Objects {
+        Objects {
+            jobs: self.jobs.of(job),
+            sets: self.sets.of(job),
+            pods: self.pods.of(job),
+            services: self.services.of(job),
+        }
+    }
+}
+
+/// An interface to a kind, in one namespace or in all.
+#[must_use]
+pub fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Objects of one kind.
+#[derive(Debug)]
+struct Cache<K> {
+    state: Arc<Mutex<State<K>>>,
+    turns: Arc<watch::Sender<()>>,
+}
+
+type ByJob<K> = HashMap<JobKey, BTreeMap<String, Arc<K>>>;
+
+#[derive(Debug)]
+struct State<K> {
+    /// `None` before the first list.
+    listed: Option<ByJob<K>>,
+    /// A list that is arriving.
+    arriving: ByJob<K>,
+    /// Why the kind could not be listed or watched, and when that was.
+    failure: Option<(Instant, Error)>,
+}
+
+impl<K> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self { state: Arc::clone(&self.state), turns: Arc::clone(&self.turns) }
+    }
+}
+
+impl<K> Default for Cache<K> {
+    fn default() -> Self {
+        let state = State { listed: None, arriving: HashMap::new(), failure: None };
+        Self { state: Arc::new(Mutex::new(state)), turns: Arc::new(watch::Sender::new(())) }
+    }
+}
+
+impl<K> Cache<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    async fn fill(&self, api: Api<K>, changed: UnboundedSender<JobKey>) {
+        let ours = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={MANAGER}"));
+        let mut events = std::pin::pin!(watcher(api, ours).default_backoff());
+        while let Some(event) = events.next().await {
+            let keys = match event {
+                Ok(event) => self.state().take(event),
+                Err(error) => {
+                    debug!(%error, kind = %K::plural(&()), "watch failed");
+                    self.state().failure = failure::<K>(error).map(|error| (Instant::now(), error));
+                    BTreeSet::new()
+                }
+            };
+            self.turns.send_replace(());
+            // Nobody listens any more: the operator ends.
+            let _ = keys.into_iter().try_for_each(|key| changed.send(key));
+        }
+    }
+
+    async fn listed(&self) -> Result<(), Error> {
+        let mut turns = self.turns.subscribe();
+        let waited = timeout(PATIENCE, async {
+            loop {
+                let standing = self.state().standing();
+                if let Some(standing) = standing {
+                    return standing;
+                }
+                let _ = turns.changed().await;
+            }
+        });
+        let unlisted = || Err(Error::Unlisted { kind: K::plural(&()).into_owned(), seconds: PATIENCE.as_secs() });
+        waited.await.unwrap_or_else(|_| unlisted())
+    }
+
+    fn of(&self, job: &JobKey) -> Vec<Arc<K>> {
+        let state = self.state();
+        let found = state.listed.as_ref().and_then(|listed| listed.get(job));
+        found.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> State<K> {
+    /// Takes an event in; answers the jobs that it is about.
+    fn take(&mut self, event: Event<K>) -> BTreeSet<JobKey> {
+        match event {
+            Event::Init => self.arriving.clear(),
+            Event::InitApply(object) => {
+                insert(&mut self.arriving, object);
+            }
+            Event::InitDone => {
+                let now = std::mem::take(&mut self.arriving);
+                // Also of jobs of which nothing is left: it went while nobody watched.
+                let before = self.listed.replace(now).unwrap_or_default();
+                self.failure = None;
+                let now = self.listed.iter().flat_map(HashMap::keys);
+                return before.keys().chain(now).cloned().collect();
+            }
+            Event::Apply(object) => {
+                self.failure = None;
+                return insert(self.listed.get_or_insert_default(), object).into_iter().collect();
+            }
+            Event::Delete(object) => {
+                self.failure = None;
+                return remove(self.listed.get_or_insert_default(), &object).into_iter().collect();
+            }
+        }
+        BTreeSet::new()
+    }
+
+    /// Whether the cache can be relied on; `None` while that is not known.
+    fn standing(&self) -> Option<Result<(), Error>> {
+        let refused = self
+            .failure
+            .as_ref()
+            .filter(|(at, error)| error.is_told() && (self.listed.is_none() || at.elapsed() < REFUSED));
+        match refused {
+            Some((_, error)) => Some(Err(error.clone())),
+            None => self.listed.is_some().then_some(Ok(())),
+        }
+    }
+}
+
+fn key_of<K: Resource>(object: &K) -> Option<JobKey> {
+    let name = object.labels().get(JOB_LABEL)?.clone();
+    Some(JobKey { namespace: object.namespace()?, name })
+}
+
+fn insert<K: Resource>(objects: &mut ByJob<K>, mut object: K) -> Option<JobKey> {
+    // Half of an object, and never read.
+    object.managed_fields_mut().clear();
+    let key = key_of(&object)?;
+    objects.entry(key.clone()).or_default().insert(object.name_any(), Arc::new(object));
+    Some(key)
+}
+
+fn remove<K: Resource<DynamicType = ()>>(objects: &mut ByJob<K>, object: &K) -> Option<JobKey> {
+    let key = key_of(object)?;
+    if let Some(of_job) = objects.get_mut(&key) {
+        of_job.remove(&object.name_any());
+        if of_job.is_empty() {
+            objects.remove(&key);
+        }
+    }
+    Some(key)
+}
+
+fn failure<K: Resource<DynamicType = ()>>(error: watcher::Error) -> Option<Error> {
+    let plural = K::plural(&());
+    match error {
+        watcher::Error::InitialListFailed(error) => Some(Error::of(format!("list {plural}"))(error)),
+        watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
+            Some(Error::of(format!("watch {plural}"))(error))
+        }
+        watcher::Error::WatchError(status) => Some(Error::of(format!("watch {plural}"))(kube::Error::Api(status))),
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(job: &str, name: &str) -> Service {
+        let labels = json!({JOB_LABEL: job});
+        let metadata = json!({"name": name, "namespace": "ads", "labels": labels, "managedFields": [{}]});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    fn names(cache: &Cache<Service>, job: &str) -> Vec<String> {
+        cache.of(&key(job)).iter().map(|service| service.name_any()).collect()
+    }
+
+    fn key(job: &str) -> JobKey {
+        JobKey { namespace: "ads".to_owned(), name: job.to_owned() }
+    }
+
+    #[test]
+    fn a_list_replaces_what_went_while_nobody_watched_and_wakes_its_job() {
+        let cache = Cache::<Service>::default();
+        assert!(cache.state().standing().is_none(), "not listed");
+        let list = |services: &[(&str, &str)]| {
+            assert!(cache.state().take(Event::Init).is_empty());
+            for (job, name) in services {
+                assert!(cache.state().take(Event::InitApply(service(job, name))).is_empty());
+            }
+            cache.state().take(Event::InitDone)
+        };
+        assert_eq!(list(&[("a", "a-1"), ("b", "b-1")]), [key("a"), key("b")].into());
+        assert!(cache.state().standing().is_some_and(|standing| standing.is_ok()));
+        assert_eq!(list(&[("b", "b-1")]), [key("a"), key("b")].into());
+        assert_eq!((names(&cache, "a"), names(&cache, "b")), (vec![], vec!["b-1".to_owned()]));
+    }
+
+    #[test]
+    fn changes_are_kept_by_job() {
+        let cache = Cache::<Service>::default();
+        cache.state().take(Event::InitDone);
+        assert_eq!(cache.state().take(Event::Apply(service("a", "a-1"))), [key("a")].into());
+        cache.state().take(Event::Apply(service("a", "a-2")));
+        assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
+        assert!(cache.of(&key("a"))[0].managed_fields().is_empty());
+        assert_eq!(cache.state().take(Event::Delete(service("a", "a-1"))), [key("a")].into());
+        assert_eq!(names(&cache, "a"), ["a-2"]);
+    }
+
+    /// A cache whose watch is refused grows old: that is told, and forgotten once the watch goes on.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_is_told_and_a_broken_one_is_not() {
+        let cache = Cache::<Service>::default();
+        let refuse = |code: u16| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            let error = failure::<Service>(watcher::Error::WatchError(Box::new(status)));
+            cache.state().failure = error.map(|error| (Instant::now(), error));
+        };
+        refuse(403);
+        assert!(cache.listed().await.unwrap_err().is_told());
+        refuse(500);
+        assert!(
+            cache.listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")
+        );
+        cache.state().take(Event::InitDone);
+        assert!(cache.listed().await.is_ok());
+        refuse(500);
+        assert!(cache.listed().await.is_ok());
+        refuse(403);
+        assert!(cache.listed().await.is_err());
+        tokio::time::advance(REFUSED).await;
+        assert!(cache.listed().await.is_ok());
+    }
+}

@@ -1,0 +1,262 @@
+//! What the operator remembers of a job from one look to the next: what it applied, what was refused, when it asked.
+//!
+//! All of it may be lost with the operator: then something is applied or asked once more.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cache::JobKey;
+use crate::error::Error;
+use crate::judge::elapsed;
+
+/// How often a coordinator is asked how far the run is.
+pub const ASK: Duration = Duration::from_secs(15);
+/// After this time an object is applied again, in case somebody changed one that is not watched.
+const REPAIR: Duration = Duration::from_secs(300);
+/// First pause after a failure; doubled for each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a failure.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The memories of all jobs.
+#[derive(Debug, Default)]
+pub struct Memory {
+    jobs: Mutex<HashMap<JobKey, JobMemory>>,
+}
+
+/// Of one job.
+#[derive(Debug, Default)]
+pub struct JobMemory {
+    uid: Option<String>,
+    requests: HashMap<String, Request>,
+    /// The attempt whose coordinator was asked last, and when.
+    asked: Option<(i32, Timestamp)>,
+    /// The job file of an attempt, which does not change.
+    config: Option<(i32, String)>,
+    failures: Option<Pause>,
+}
+
+/// How a request went.
+#[derive(Debug)]
+enum Request {
+    Applied { hash: u64, generation: Option<i64>, at: Timestamp },
+    Refused { hash: u64, error: Error, pause: Pause },
+}
+
+/// Failures in a row, and until when nothing is tried.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    count: u32,
+    until: Timestamp,
+}
+
+impl Pause {
+    fn after(before: Option<Self>, now: Timestamp) -> Self {
+        let count = before.map_or(0, |pause| pause.count.saturating_add(1));
+        let pause = FIRST_PAUSE.saturating_mul(1 << count.min(16)).min(LONGEST_PAUSE);
+        Self { count, until: now.checked_add(pause).unwrap_or(Timestamp::MAX) }
+    }
+
+    fn left(self, now: Timestamp) -> Option<Duration> {
+        (self.until > now).then(|| elapsed(now, self.until))
+    }
+}
+
+/// What is known of a request before it is made.
+#[derive(Debug)]
+pub enum Known {
+    /// Nothing: it is to be made.
+    Nothing,
+    /// The object was applied as it should be, and had this generation then.
+    Applied {
+        /// Where its kind has one.
+        generation: Option<i64>,
+    },
+    /// It was refused a moment ago.
+    Refused(Error),
+}
+
+impl Memory {
+    /// Looks at what is remembered of a job. Another job of the same name has another `uid`, and nothing is remembered
+    /// of it.
+    pub fn of<T>(&self, job: &JobKey, uid: Option<&str>, look: impl FnOnce(&mut JobMemory) -> T) -> T {
+        let mut jobs = self.jobs();
+        let memory = jobs.entry(job.clone()).or_default();
+        if uid.is_some() && memory.uid.as_deref() != uid {
+            *memory = JobMemory { uid: uid.map(str::to_owned), failures: memory.failures, ..JobMemory::default() };
+        }
+        look(memory)
+    }
+
+    /// Forgets a job.
+    pub fn forget(&self, job: &JobKey) {
+        self.jobs().remove(job);
+    }
+
+    /// Forgets the jobs that are not known any more, once they are many.
+    pub fn tidy(&self, known: usize, is_known: impl Fn(&JobKey) -> bool) {
+        const SLACK: usize = 64;
+        let mut jobs = self.jobs();
+        if jobs.len() > known + SLACK {
+            jobs.retain(|job, _| is_known(job));
+        }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, HashMap<JobKey, JobMemory>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl JobMemory {
+    /// What is known of a request with this content.
+    #[must_use]
+    pub fn known(&self, request: &str, content: u64, now: Timestamp) -> Known {
+        match self.requests.get(request) {
+            Some(Request::Applied { hash, generation, at }) if *hash == content && elapsed(*at, now) < REPAIR => {
+                Known::Applied { generation: *generation }
+            }
+            Some(Request::Refused { hash, error, pause }) if *hash == content && pause.left(now).is_some() => {
+                Known::Refused(error.clone())
+            }
+            _ => Known::Nothing,
+        }
+    }
+
+    /// An object was applied.
+    pub fn applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
+        self.requests.insert(request.to_owned(), Request::Applied { hash, generation, at });
+    }
+
+    /// Objects were removed: with all attempts, also what was applied.
+    pub fn done(&mut self, request: &str, is_all: bool) {
+        self.requests.remove(request);
+        if is_all {
+            self.requests.retain(|_, request| matches!(request, Request::Refused { .. }));
+            self.config = None;
+        }
+    }
+
+    /// A request was refused: it is made again after a pause, or once its content is another.
+    pub fn refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
+        let before = self.requests.get(request).and_then(|known| match known {
+            Request::Refused { hash: before, pause, .. } if *before == hash => Some(*pause),
+            _ => None,
+        });
+        let refused = Request::Refused { hash, error: error.clone(), pause: Pause::after(before, now) };
+        self.requests.insert(request.to_owned(), refused);
+    }
+
+    /// When a refused request may be made again, if there is one.
+    #[must_use]
+    pub fn retry(&self, now: Timestamp) -> Option<Duration> {
+        let pauses = self.requests.values().filter_map(|request| match request {
+            Request::Refused { pause, .. } => pause.left(now),
+            Request::Applied { .. } => None,
+        });
+        pauses.min()
+    }
+
+    /// Whether the coordinator of an attempt is to be asked now; if so, it counts as asked.
+    pub fn asks(&mut self, attempt: i32, now: Timestamp) -> bool {
+        let is_due = self.asked.is_none_or(|(asked, at)| asked != attempt || elapsed(at, now) >= ASK);
+        if is_due {
+            self.asked = Some((attempt, now));
+        }
+        is_due
+    }
+
+    /// Time until the coordinator is to be asked again.
+    #[must_use]
+    pub fn next_ask(&self, now: Timestamp) -> Duration {
+        self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed(at, now))).max(FIRST_PAUSE)
+    }
+
+    /// The job file of an attempt, where it was read before.
+    #[must_use]
+    pub fn config(&self, attempt: i32) -> Option<String> {
+        self.config.as_ref().filter(|(of, _)| *of == attempt).map(|(_, text)| text.clone())
+    }
+
+    /// Remembers the job file of an attempt.
+    pub fn keep_config(&mut self, attempt: i32, text: &str) {
+        self.config = Some((attempt, text.to_owned()));
+    }
+
+    /// A look failed; answers how long the next one waits.
+    pub fn failed(&mut self, now: Timestamp) -> Duration {
+        let pause = Pause::after(self.failures, now);
+        self.failures = Some(pause);
+        pause.left(now).unwrap_or(FIRST_PAUSE)
+    }
+
+    /// A look did not fail.
+    pub fn succeeded(&mut self) {
+        self.failures = None;
+    }
+
+    /// Time that is left of the pause after a failure.
+    #[must_use]
+    pub fn paused(&self, now: Timestamp) -> Option<Duration> {
+        self.failures.and_then(|pause| pause.left(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn what_was_applied_is_applied_again_when_it_changes_and_after_a_while() {
+        let mut memory = JobMemory::default();
+        assert!(matches!(memory.known("Service a", 1, at(0)), Known::Nothing));
+        memory.applied("Service a", 1, Some(7), at(0));
+        assert!(matches!(memory.known("Service a", 1, at(299)), Known::Applied { generation: Some(7) }));
+        assert!(matches!(memory.known("Service a", 2, at(1)), Known::Nothing));
+        assert!(matches!(memory.known("Service a", 1, at(300)), Known::Nothing));
+    }
+
+    #[test]
+    fn a_refused_request_waits_longer_each_time_unless_it_changes() {
+        let mut memory = JobMemory::default();
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            memory.refused("Service a", 1, &Error::Unnamed, at(now));
+            assert!(matches!(memory.known("Service a", 1, at(now)), Known::Refused(Error::Unnamed)));
+            assert!(matches!(memory.known("Service a", 2, at(now)), Known::Nothing));
+            let wait = memory.retry(at(now)).unwrap().as_secs();
+            waits.push(wait);
+            now += i64::try_from(wait).unwrap();
+            assert!(matches!(memory.known("Service a", 1, at(now)), Known::Nothing));
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        memory.refused("Service a", 2, &Error::Unnamed, at(now));
+        assert_eq!(memory.retry(at(now)).unwrap().as_secs(), 1);
+        memory.applied("Service a", 2, None, at(now));
+        assert_eq!(memory.retry(at(now)), None);
+    }
+
+    #[test]
+    fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
+        let mut memory = JobMemory::default();
+        assert!(memory.asks(1, at(0)) && !memory.asks(1, at(14)) && memory.asks(1, at(15)) && memory.asks(2, at(16)));
+        assert_eq!(memory.next_ask(at(20)).as_secs(), 11);
+    }
+
+    #[test]
+    fn another_job_of_the_same_name_is_not_known() {
+        let memory = Memory::default();
+        let job = JobKey { namespace: "ads".to_owned(), name: "ctr".to_owned() };
+        memory.of(&job, Some("u1"), |memory| memory.keep_config(1, "text"));
+        assert_eq!(memory.of(&job, Some("u1"), |memory| memory.config(1)), Some("text".to_owned()));
+        assert_eq!(memory.of(&job, Some("u1"), |memory| memory.config(2)), None);
+        assert_eq!(memory.of(&job, Some("u2"), |memory| memory.config(1)), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! What is written for people: the status, and Events.
+
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event as KubeEvent, EventType};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use tracing::{debug, warn};
+
+use crate::act::{carry_out, release};
+use crate::cluster::Cluster;
+use crate::conditions::{Conditions, READY, RECONCILED, VALID};
+use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus, Phase};
+use crate::decide::News;
+use crate::error::Error;
+use crate::observe::Observed;
+use crate::reconcile::{Look, status};
+use crate::removal::Scope;
+use crate::validate::SpecProblem;
+
+/// How often a job that waits for its user is looked at: what its spec names may appear without an event.
+pub(crate) const USER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Writes the status if it changed; answers the job as it is then. What somebody has to mend stays in the message until
+/// the work was done.
+pub(crate) async fn record(look: &Look<'_>, job: &HybridJob, mut next: HybridJobStatus) -> Result<HybridJob, Error> {
+    if let Some(refusal) = refusal(&next) {
+        next.message = Some(refusal.to_owned());
+    }
+    if job.status.as_ref() == Some(&next) {
+        return Ok(job.clone());
+    }
+    let mut object = job.clone();
+    object.status = Some(next);
+    look.cluster.record(&object).await
+}
+
+/// Why the last work could not be done.
+pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
+    let is_refusal = |one: &&crate::crd::Condition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
+    status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
+}
+
+/// The spec cannot be carried out: says why, and waits. What runs goes on running.
+pub(crate) async fn refuse(
+    look: &Look<'_>,
+    job: &mut HybridJob,
+    observed: &Observed,
+    problems: &[SpecProblem],
+) -> Result<Action, Error> {
+    let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let mut next = status(job);
+    let is_news = !next.conditions.iter().any(|one| one.type_ == VALID && one.message == message);
+    next.observed_generation = job.meta().generation;
+    next.message = Some(message.clone());
+    if observed.coordinator.is_none() {
+        next.phase = Some(Phase::Invalid);
+    }
+    Conditions::new(&mut next, job.meta().generation, look.now())
+        .set(VALID, false, "InvalidSpec", message.clone())
+        .set(READY, false, "InvalidSpec", "the spec cannot be carried out");
+    let number = next.attempt;
+    *job = record(look, job, next).await?;
+    if observed.coordinator.is_none() {
+        let scope = Scope::Others(number);
+        carry_out(look, job, observed.removal(scope, look.now()), scope).await?;
+    }
+    if is_news {
+        publish(look, job, number, &News { is_warning: true, reason: "InvalidSpec", note: message }).await;
+    }
+    release(look, job, observed).await?;
+    Ok(Action::requeue(USER_PATIENCE))
+}
+
+/// An object that an older definition let in, or that was written past it.
+pub(crate) async fn unreadable(cluster: &Cluster, name: &str, error: &str) -> Result<Action, Error> {
+    let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
+    let raw = cluster.raw();
+    let told = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;
+    if told.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
+        return Ok(Action::requeue(USER_PATIENCE));
+    }
+    warn!(job = name, error, "job cannot be read");
+    let status = json!({ "status": { "phase": "Invalid", "message": message } });
+    let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
+    patched.map_err(Error::of(format!("record the status of HybridJob {name}")))?;
+    Ok(Action::requeue(USER_PATIENCE))
+}
+
+/// What someone has to mend: told in the status once, tried again after a pause that grows.
+pub(crate) async fn tell(look: &Look<'_>, reason: &'static str, error: Error) -> Result<Action, Error> {
+    let message = error.to_string();
+    let Ok(Some(job)) = look.cluster.current().await else { return Err(error) };
+    let mut next = status(&job);
+    let is_news = !next.conditions.iter().any(|one| one.type_ == RECONCILED && one.message == message);
+    Conditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
+    let number = next.attempt;
+    // Without the permission to write a status, the log is the only place.
+    if record(look, &job, next).await.is_err() {
+        return Err(error);
+    }
+    if is_news {
+        warn!(job = job.name_any(), reason, error = message, "someone has to act");
+        publish(look, &job, number, &News { is_warning: true, reason, note: message }).await;
+    }
+    let again = look.memory(&job, |memory| memory.retry(look.now()));
+    Ok(Action::requeue(again.unwrap_or(USER_PATIENCE)))
+}
+
+/// An Event is a courtesy: without it the status says the same.
+pub(crate) async fn publish(look: &Look<'_>, job: &HybridJob, attempt: i32, news: &News) {
+    const LONGEST: usize = 1000;
+    let event = KubeEvent {
+        type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
+        reason: news.reason.to_owned(),
+        note: Some(news.note.chars().take(LONGEST).collect()),
+        action: format!("Attempt{attempt}"),
+        secondary: None,
+    };
+    if let Err(error) = look.context.recorder.publish(&event, &job.object_ref(&())).await {
+        debug!(%error, reason = news.reason, "event was not published");
+    }
+}

@@ -1,0 +1,153 @@
+//! How much the operator asks of Kubernetes: at rest, while a run trains, while something is refused, and with many jobs.
+
+use serde_json::json;
+use zagros_operator::crd::Progress;
+
+use crate::world::World;
+
+/// Requests of some kind since a moment, without watches, which end and begin anew by themselves.
+fn requests(world: &World, since: usize, what: &str) -> usize {
+    let store = world.api.store();
+    let asked = store.requests[since..].iter().filter(|request| !request.starts_with("watch"));
+    asked.filter(|request| request.starts_with(what)).count()
+}
+
+fn so_far(world: &World) -> (usize, usize) {
+    let store = world.api.store();
+    (store.requests.len(), store.writes.len())
+}
+
+/// How far it is changes with every heartbeat.
+fn trains(world: &World, step: i64) {
+    *world.progress.lock().unwrap() = Some(Progress { step, checkpoint_step: step / 10, ..Progress::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.pass(60).await;
+    let (asked, written) = so_far(&world);
+    for step in 0..600 {
+        trains(&world, step);
+        world.pass(1).await;
+    }
+    let writes = world.api.store().writes[written..].to_vec();
+    assert!(writes.iter().all(|write| write == "update hybridjobs/status ctr"), "{writes:?}");
+    assert!((30..=40).contains(&writes.len()), "{}", writes.len());
+    assert!(world.status("/progress/step").as_i64().unwrap() > 550);
+    // A look every 15 s reads the job, and every five minutes what is not watched is applied once more.
+    let all = requests(&world, asked, "");
+    assert!(all <= 40 + 40 + 3 * 10, "{all}: {:?}", &world.api.store().requests[asked..]);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_at_rest_is_read_and_not_written() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.pass(60).await;
+    let (asked, written) = so_far(&world);
+    world.pass(240).await;
+    assert_eq!(world.api.store().writes[written..], [] as [String; 0]);
+    assert!(requests(&world, asked, "") <= 16 + 10, "{:?}", &world.api.store().requests[asked..]);
+    for (change, phase) in [(json!({"suspend": true}), "Suspended"), (json!({"activeDeadlineSeconds": 1}), "Failed")] {
+        world.edit(|job| job["spec"]["runPolicy"] = change).unwrap();
+        world.until("there", |world| world.phase() == phase).await;
+        world.pass(120).await;
+        let (asked, _) = so_far(&world);
+        world.pass(600).await;
+        assert_eq!(requests(&world, asked, ""), 0, "{phase}: {:?}", &world.api.store().requests[asked..]);
+        if phase == "Suspended" {
+            world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
+            world.until_running().await;
+        }
+    }
+    operator.stop().await;
+}
+
+/// Without the right, or under a quota: told once, and tried again less and less often.
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_is_no_hot_loop() {
+    let refusals =
+        ["patch services", "patch statefulsets", "patch jobs", "patch networkpolicies", "quota services", "quota jobs"];
+    for refusal in refusals {
+        let world = World::new();
+        match refusal.strip_prefix("quota ") {
+            Some(kind) => world.api.store().exceeded.insert(kind.to_owned()),
+            None => world.api.store().denied.insert(refusal.to_owned()),
+        };
+        let operator = world.operator(None).await;
+        world.create(|_| ());
+        world.until("told", |world| world.condition("Reconciled")["status"] == "False").await;
+        let message = world.condition("Reconciled")["message"].clone();
+        world.pass(45).await;
+        let (asked, written) = so_far(&world);
+        assert!(written <= 20, "{refusal}: {written} writes in the first 45 s: {:?}", world.api.store().writes);
+        world.pass(600).await;
+        let writes = world.api.store().writes[written..].to_vec();
+        assert_eq!(writes, [] as [String; 0], "{refusal}: told, and nothing changes");
+        let kind = refusal.split_once(' ').unwrap().1;
+        let tries = requests(&world, asked, &format!("patch {kind}"));
+        assert!((1..=36).contains(&tries), "{refusal}: {tries} tries in ten minutes");
+        let told =
+            world.events().into_iter().filter(|reason| ["Forbidden", "QuotaExceeded"].contains(&reason.as_str()));
+        assert_eq!(told.count(), 1, "{refusal}: {:?}", world.events());
+        assert_eq!(world.condition("Reconciled")["message"], message);
+        assert_eq!(world.status("/message"), message);
+
+        world.api.store().denied.clear();
+        world.api.store().exceeded.clear();
+        world.until_running().await;
+        assert_eq!(world.condition("Reconciled")["status"], "True");
+        operator.stop().await;
+    }
+}
+
+/// The status itself cannot be written, so nobody can be told but by the log.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_cannot_be_written_is_no_hot_loop() {
+    let world = World::new();
+    world.api.store().denied.insert("update hybridjobs/status".to_owned());
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.pass(60).await;
+    let (asked, _) = so_far(&world);
+    world.pass(600).await;
+    assert!(requests(&world, asked, "") <= 60, "{:?}", &world.api.store().requests[asked..]);
+    world.api.store().denied.clear();
+    world.until_running().await;
+    operator.stop().await;
+}
+
+/// A look asks for no lists and applies what is not there yet, all that it can at once. The virtual time of this test is
+/// that of requests that take 50 ms each, of pods that start at once, and of no other limit.
+#[tokio::test(start_paused = true)]
+async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
+    const JOBS: usize = 200;
+    let world = World::new();
+    world.api.slow_down(50);
+    let operator = world.operator(None).await;
+    world.pass(1).await;
+    let (asked, _) = so_far(&world);
+    let (created, clock) = (world.now(), std::time::Instant::now());
+    for index in 0..JOBS {
+        world.create_named(&format!("ctr{index}"), |_| ());
+    }
+    let running = |world: &World| {
+        let jobs = world.api.store().list("zagros.dev", "hybridjobs", None, "");
+        jobs.iter().filter(|job| job["status"]["phase"] == "Running").count()
+    };
+    world.until("all running", |world| running(world) == JOBS).await;
+    let (all, lists) = (requests(&world, asked, ""), requests(&world, asked, "list"));
+    let (seconds, most) = (world.now().duration_since(created).as_secs_f64(), world.api.most_at_once());
+    println!("{JOBS} jobs: {all} requests, {most} at once, {seconds:.1} s virtual, {:.1?} real", clock.elapsed());
+    assert_eq!(lists, 0);
+    assert!(all <= JOBS * 40, "{} a job", all / JOBS);
+    assert!(most >= 64, "{most} at once");
+    operator.stop().await;
+}

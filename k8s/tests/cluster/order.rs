@@ -1,0 +1,199 @@
+//! In which order a run is removed, and for how long it is held.
+
+use serde_json::{Value, json};
+
+use crate::world::{ADS, World, key};
+
+/// Every worker takes long to write its checkpoint.
+fn workers_take_long(world: &World) {
+    let workers = world.pods().into_iter().filter(|pod| pod.contains("-worker-"));
+    world.unheard.lock().unwrap().extend(workers);
+}
+
+fn workers(world: &World) -> usize {
+    world.pods().iter().filter(|pod| pod.starts_with("ctr-1-worker-")).count()
+}
+
+/// Names of objects that went, in order.
+fn gone(world: &World, plurals: &[&str]) -> Vec<String> {
+    let store = world.api.store();
+    let gone = store.log.iter().filter(|one| one.what == "DELETED" && plurals.contains(&one.key.plural.as_str()));
+    gone.map(|one| one.key.name.clone()).filter(|name| name.starts_with("ctr-1-")).collect()
+}
+
+/// Told to end, a worker writes a checkpoint, for which it needs servers and coordinator.
+async fn ends_in_order(world: &World) {
+    world.until("told to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
+    world.pass(40).await;
+    assert_eq!(workers(world), 2);
+    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"], "the workers still write");
+    assert_eq!(world.names("batch", "jobs"), ["ctr-1-coordinator"]);
+    let runs = |world: &World| {
+        let pods = world.api.store().prefixed("", "pods", ADS, "ctr-1-");
+        let others = pods.iter().filter(|pod| pod["metadata"]["labels"]["zagros.dev/role"] != "worker");
+        others.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).count()
+    };
+    assert_eq!((runs(world), world.names("", "services").len()), (4, 3));
+    world.unheard.lock().unwrap().clear();
+    world.until("gone", |world| gone(world, &["services"]).len() == 3).await;
+    let order = gone(world, &["pods", "services", "statefulsets", "jobs"]);
+    let place = |name: &str| order.iter().position(|one| one.starts_with(name)).unwrap_or_else(|| panic!("{order:?}"));
+    let last = |part: &str| order.iter().rposition(|one| one.contains(part)).unwrap();
+    assert_eq!(place("ctr-1-worker"), 0, "its Job: {order:?}");
+    assert!(last("-worker-") < place("ctr-1-server-0") && last("-worker-") < place("ctr-1-coordinator-0"), "{order:?}");
+    let services = order.len() - 3;
+    assert!(order[services..].iter().all(|name| name.matches('-').count() == 2), "Services last: {order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_run_ends_workers_first() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    workers_take_long(&world);
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+    world.until("told", |world| world.status("/message").to_string().contains("has not ended yet")).await;
+    ends_in_order(&world).await;
+    world.until("done", |world| world.status("/message") == "waits: runPolicy.suspend is true").await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scaled_run_ends_workers_first_and_starts_then() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
+    world.until_running().await;
+    workers_take_long(&world);
+    world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(3)).unwrap();
+    ends_in_order(&world).await;
+    world.until_running().await;
+    assert_eq!((world.status("/attempt"), world.status("/workers")), (json!(2), json!(3)));
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_takes_over_keeps_the_order() {
+    let world = World::new();
+    let first = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    workers_take_long(&world);
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+    world.until("told", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
+    first.kill().await;
+    let second = world.operator(None).await;
+    ends_in_order(&world).await;
+    second.stop().await;
+}
+
+/// The deadline is over, and the workers may still write what they have.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_time_is_over_ends_workers_first() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
+    world.until_running().await;
+    workers_take_long(&world);
+    world.until("over", |world| world.phase() == "Failed").await;
+    world.pass(40).await;
+    assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 1));
+    world.unheard.lock().unwrap().clear();
+    world.until("gone", |world| world.pods().is_empty()).await;
+    operator.stop().await;
+}
+
+fn is_held(world: &World) -> bool {
+    world.job().is_some_and(|job| job["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()))
+}
+
+/// A definition and a namespace can be deleted without an operator where nothing runs.
+#[tokio::test(start_paused = true)]
+async fn only_a_job_with_workers_is_held() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|job| job["spec"]["runPolicy"] = json!({"suspend": true}));
+    world.until("suspended", |world| world.phase() == "Suspended").await;
+    assert!(!is_held(&world), "nothing was made");
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
+    world.until_running().await;
+    assert!(is_held(&world));
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+    world.until("released", |world| !is_held(world)).await;
+    assert_eq!(workers(&world), 0);
+    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
+    world.until_running().await;
+    assert!(is_held(&world));
+    world.trains_to_the_end();
+    world.until("over", |world| world.phase() == "Succeeded" && !is_held(world)).await;
+    operator.stop().await;
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    assert!(world.job().is_none(), "without an operator");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    workers_take_long(&world);
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    world.pass(40).await;
+    assert!(world.job().is_some() && workers(&world) == 2);
+    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"]);
+    world.unheard.lock().unwrap().clear();
+    world.until("gone", |world| world.job().is_none()).await;
+    assert_eq!(workers(&world), 0);
+    world.until("all gone", |world| world.pods().is_empty() && world.names("", "services").is_empty()).await;
+    operator.stop().await;
+}
+
+/// The role went with the namespace, or the pod is on a lost node: Kubernetes removes the rest, in any order.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_job_is_not_held_for_what_cannot_be_done() {
+    for is_denied in [true, false] {
+        let world = World::new();
+        let operator = world.operator(None).await;
+        world.create(|_| ());
+        world.until_running().await;
+        if is_denied {
+            let denied = ["deletecollection jobs", "list pods", "list jobs"];
+            world.api.store().denied.extend(denied.map(str::to_owned));
+        } else {
+            workers_take_long(&world);
+        }
+        let deleted = world.now();
+        world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+        world.until("released", |world| world.job().is_none()).await;
+        let waited = world.now().duration_since(deleted).as_secs();
+        assert!(waited <= if is_denied { 5 } else { 130 }, "{waited}");
+        operator.stop().await;
+    }
+}
+
+/// A pause that somebody made past the HybridJob is theirs to end, and told.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_somebody_suspended_is_told() {
+    let world = World::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    let place = key("batch", "jobs", "ctr-1-worker");
+    let suspend = |is_suspended: Value| {
+        let mut job = world.api.store().get(&place).unwrap();
+        job["spec"]["suspend"] = is_suspended;
+        world.write(&place, job);
+    };
+    suspend(json!(true));
+    world.until("told", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
+    let message = world.status("/message").as_str().unwrap().to_owned();
+    assert!(message.contains("kubectl patch job ctr-1-worker --type=merge"), "{message}");
+    world.pass(120).await;
+    assert_eq!(world.events().iter().filter(|reason| *reason == "JobSuspended").count(), 1);
+    suspend(json!(false));
+    world.until("ready", |world| world.condition("Ready")["status"] == "True").await;
+    assert_eq!(world.status("/attempt"), 1);
+    operator.stop().await;
+}
