@@ -21,7 +21,6 @@ mod saved_model;
 mod slow;
 mod splits;
 mod stop;
-mod storage;
 mod stream;
 mod telling;
 #[cfg(test)]

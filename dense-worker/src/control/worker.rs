@@ -33,7 +33,6 @@ use super::saved_model::{Trained, place, save};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
-use super::storage::retry_storage;
 use super::stream::StreamPlace;
 use super::telling::Telling;
 use super::tracker::Tracker;
@@ -276,8 +275,7 @@ impl Worker {
         wait_for_placement(&*self.control, patience, &self.shutdown).await?;
         let (member, epoch) = (membership.member(), membership.epoch());
         let config = ClientConfig { writer: member, epoch, wire: wire(&self.job), patience };
-        let connect = retry_storage(Arc::clone(&self.connect), patience);
-        let client = EmbeddingClient::new(config, Arc::clone(&self.control), connect);
+        let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
         let client = client.with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
