@@ -199,7 +199,6 @@ fn doubled(batch: Batch) -> Batch {
     }
 }
 
-/// Three splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 /// Many splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 #[tokio::test(flavor = "multi_thread")]
 async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {
