@@ -256,7 +256,7 @@ impl Scorer {
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {
-            let options = StreamOptions { part, pass: 0, start: StreamStart::default(), cancel };
+            let options = StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }

@@ -27,6 +27,7 @@ mod telling;
 mod tests;
 mod tracker;
 mod train;
+mod transforms;
 mod worker;
 
 pub use evaluate::Evaluate;
