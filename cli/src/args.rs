@@ -320,6 +320,9 @@ pub(crate) struct GenerateArgs {
     /// Write nothing where the folder has a train.txt, whosever it is.
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Replace files of the folder that this command has not written.
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

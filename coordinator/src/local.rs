@@ -15,7 +15,7 @@ use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RunId};
 
@@ -186,6 +186,10 @@ impl ControlPlane for LocalCoordinator {
 
     fn position(&self, request: PositionRequest) -> Answer<'_, PositionResponse> {
         self.answer(|core, now| core.position(now, &request))
+    }
+
+    fn transforms(&self, request: TransformsRequest) -> Answer<'_, TransformsResponse> {
+        self.answer(|core, now| core.transforms(now, &request))
     }
 
     fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {

@@ -11,7 +11,7 @@ use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 
 use crate::LocalCoordinator;
@@ -57,6 +57,7 @@ calls! {
     members: assign(AssignRequest) -> AssignResponse,
     members: complete(CompleteRequest) -> CompleteResponse,
     members: position(PositionRequest) -> PositionResponse,
+    members: transforms(TransformsRequest) -> TransformsResponse,
     members: report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
     anyone: status(StatusRequest) -> StatusResponse,
 }

@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     fn request(&self, role: Role, index: u32) -> JoinRequest {
-        let file = DataFile { path: "a.txt".to_owned(), bytes: 2 << 20, splittable: true };
+        let file = DataFile { path: "a.txt".to_owned(), bytes: 2 << 20, splittable: true, fingerprint: 0 };
         let is_worker = role == Role::DenseWorker;
         JoinRequest {
             role: role.into(),
@@ -112,7 +112,7 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, pass: u32) -> Vec
         match control.assign(AssignRequest { member, epoch, pass, continuing: false }).await.unwrap().work.unwrap() {
             Work::Split(split) => {
                 read.push((split.start, split.end));
-                let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id] };
+                let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id], bad_rows: vec![] };
                 control.complete(complete).await.unwrap();
             }
             Work::PassDone(_) => return read,
@@ -238,7 +238,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     assert_eq!(successor.epoch(), 2);
     let ask = AssignRequest { member: successor.member(), epoch: 2, pass: 0, continuing: false };
     assert_eq!(control.assign(ask).await.unwrap().work, Some(Work::Split(held)));
-    let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id] };
+    let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id], bad_rows: vec![] };
     assert_eq!(control.complete(late).await.unwrap_err().kind, RefusalKind::Fenced);
     assert!(get(cluster.admin, "/metrics").await.contains("zagros_coordinator_expired_leases_total 1"));
 }
@@ -279,7 +279,7 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).await.map(drop),
         control.assign(AssignRequest { member, epoch, pass: 0, continuing: false }).await.map(drop),
-        control.complete(CompleteRequest { member, epoch, pass: 0, splits: vec![0] }).await.map(drop),
+        control.complete(CompleteRequest { member, epoch, pass: 0, splits: vec![0], bad_rows: vec![] }).await.map(drop),
         control.placement(PlacementRequest {}).await.map(drop),
         control.leave(leave).await.map(drop),
     ];
@@ -303,7 +303,7 @@ async fn many_files_and_many_splits_join_and_are_told() {
     let cluster = Cluster::start(20.0).await;
     let path =
         |file: u32| format!("/data/clicks/2026-11-22/feed-{:04}/hour-{:02}/part-{file:06}.csv", file / 24, file % 24);
-    let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true };
+    let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true, fingerprint: 0 };
     let files: Vec<DataFile> = (0..26_000).map(file).collect();
     let splits = 8 * files.len() as u32;
     let split = |index: u32| {
@@ -312,7 +312,7 @@ async fn many_files_and_many_splits_join_and_are_told() {
     };
     let plan: Vec<Split> = (0..splits).map(split).collect();
     let done = plan.iter().step_by(2).map(|split| split.id).collect();
-    let position = Position { pass: 1, plan: plan.clone(), done, rests: Vec::new() };
+    let position = Position { pass: 1, plan: plan.clone(), done, rests: Vec::new(), bad_rows: 0 };
     let request = JoinRequest { files, position: Some(position.clone()), ..cluster.request(Role::DenseWorker, 0) };
     println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
     let worker = Membership::join(Arc::clone(&cluster.control), request, PATIENCE, &Shutdown::new()).await.unwrap();

@@ -215,7 +215,7 @@ async fn start(servers: u32) -> Outcome<Side> {
 
 /// Servers take gradients from members alone.
 fn request(job: &Job) -> JoinRequest {
-    let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false };
+    let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
     JoinRequest {
         role: Role::DenseWorker.into(),
         job_fingerprint: job.fingerprint(),

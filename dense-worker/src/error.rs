@@ -202,6 +202,9 @@ pub enum WorkerError {
     Interrupted,
 }
 
+/// How the client names a push in its errors.
+const PUSH: &str = "push gradients to";
+
 /// What kind of failure: the CLI gives each an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitClass {
@@ -240,6 +243,12 @@ impl WorkerError {
                 if refusal.kind == RefusalKind::Fenced =>
             {
                 ExitClass::Fenced
+            }
+            // Of a push that fits the job, a server refuses gradients alone that are no numbers or too large for a row.
+            Self::Embedding { source: ClientError::Refused { what: PUSH, refusal, .. }, .. }
+                if refusal.kind == RefusalKind::Invalid =>
+            {
+                ExitClass::Diverged
             }
             Self::PeerDiverged { .. } | Self::LeftOut { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,

@@ -17,6 +17,7 @@ use zagros_protocol::control::Outcome;
 
 use crate::control::{Ended, RunGuard, StorageRoots, follow, join};
 use crate::grpc::Adapter;
+use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
 /// How long requests under way may take to end after the server stops taking new ones, if patience lasts so long.
@@ -49,6 +50,9 @@ pub struct ServerConfig {
 /// coordinator and workers are gone.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerError> {
     let index = config.index.0;
+    if config.job.cluster.memory.is_some() {
+        keep_little();
+    }
     let roots = StorageRoots::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;

@@ -12,6 +12,7 @@ use zagros_plumbing::metrics::Space;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::packed::Buffers;
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
+use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 
 use crate::ServerError;
@@ -19,7 +20,7 @@ use crate::datapath::{Owned, Windows, Writers};
 use crate::metrics::ServerMetrics;
 use crate::storage::{Cuts, Turns};
 use crate::tables::{make_tables, table_configs};
-use crate::tier::{self, Tending, Tier};
+use crate::tier::{self, Memory, Tending, Tier};
 
 /// One embedding server's rows and everything needed to serve them.
 pub struct EmbeddingService {
@@ -32,6 +33,8 @@ pub struct EmbeddingService {
     /// What each table was made from, in their order.
     pub(crate) configs: Box<[TableConfig]>,
     pub(crate) storage: Turns,
+    /// Bytes of rows that a save sorts and writes together.
+    pub(crate) run_bytes: usize,
     /// How long a request to an object store may take.
     pub(crate) patience: Duration,
     pub(crate) cuts: Cuts,
@@ -72,12 +75,13 @@ impl EmbeddingService {
             names,
             configs: configs.into(),
             storage: Turns::default(),
+            run_bytes: Memory::of(job).map_or(RUN_BYTES, |memory| memory.run()),
             patience: job.cluster.patience,
             cuts: Cuts::default(),
             windows: Windows::default(),
             writers: Writers::default(),
             metrics,
-            buffers: Arc::default(),
+            buffers: Arc::new(Memory::of(job).map_or_else(Buffers::default, |memory| Buffers::keeping(memory.kept))),
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
             cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
-use zagros_table::{Capacity, ColdStore, Initializer, Limits, Optimizer, TableConfig, TableSet};
+use zagros_table::{Capacity, ColdStore, DEFAULT_STRIPES, Initializer, Limits, Optimizer, TableConfig, TableSet};
 
 use crate::ServerError;
-use crate::tier::Tier;
+use crate::tier::{Memory, Tier};
+
+/// Of the memory for rows, at most one part in this many is for those that stripes hold whatever the budget says.
+const FLOOR_SHARE: usize = 4;
 
 /// What a server makes a table of the job from.
 #[must_use]
@@ -30,15 +33,29 @@ pub fn table_config(table: &Table) -> TableConfig {
 
 /// What a server makes its tables from, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
-    job.server_tables().iter().map(table_config).collect()
+    let mut configs: Vec<TableConfig> = job.server_tables().iter().map(table_config).collect();
+    if let Some(memory) = Memory::of(job) {
+        let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
+        configs.iter_mut().for_each(|config| config.stripes = stripes);
+    }
+    configs
+}
+
+/// Stripes of each table: as many as usual, unless the rows that each of them holds whatever the budget says would
+/// take more than these bytes.
+fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
+    let floor: usize = configs.iter().map(TableConfig::stripe_floor).sum();
+    let most = (bytes / floor.max(1)).clamp(1, DEFAULT_STRIPES);
+    1 << most.ilog2()
 }
 
 /// Empty tables, within the memory that the job gives a server.
 pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>) -> Result<TableSet, ServerError> {
     let capacity = Capacity {
-        budget: job.cluster.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        budget: Memory::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
+        patience: Some(job.cluster.patience),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
         let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));
@@ -126,6 +143,19 @@ mod tests {
         let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
         assert_eq!(configs[tables].optimizer, expected);
         assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
+    }
+
+    /// 26 tables of dim 64 with the usual stripes would hold 55 MiB whatever the budget says.
+    #[test]
+    fn stripes_are_few_where_memory_is_short() {
+        let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
+        let configs = [TableConfig { dim: 64, optimizer, ..TableConfig::default() }; 26];
+        let floor = |stripes: usize| stripes * configs.iter().map(TableConfig::stripe_floor).sum::<usize>();
+        assert!(floor(DEFAULT_STRIPES) > 50 << 20);
+        for (bytes, stripes) in [(0, 1), (2 << 20, 2), (8 << 20, 8), (64 << 20, 64), (1 << 40, 64)] {
+            assert_eq!(stripes_within(bytes, &configs), stripes, "{bytes}");
+            assert!(stripes == 1 || floor(stripes) <= bytes);
+        }
     }
 
     #[test]

@@ -120,7 +120,9 @@ impl Checker {
     fn unknown_word(&mut self, node: &Node, word: &str, choices: &[Choice], path: &Path) {
         let words: Vec<&str> = choices.iter().map(|choice| choice.word.as_str()).collect();
         let problem = Problem::new(format!("`{path}` has no choice \"{word}\""));
-        self.problems.push(problem.at(node.at.clone(), "no such choice").help(suggest::choice(word, &words)));
+        let help = suggest::choice(word, &words);
+        let problem = problem.at(node.at.clone(), "no such choice").help(help);
+        self.problems.push(problem.maybe_help(suggest::setting(node, path)));
     }
 
     fn wrong_type(&mut self, node: &Node, shape: &Shape, path: &Path) {
@@ -128,6 +130,7 @@ impl Checker {
         let quote = matches!(shape, Shape::Text { .. } | Shape::Words(_) | Shape::Either(_))
             && !matches!(node.value, Value::List(_) | Value::Table(_));
         let help = quote.then(|| format!("text stands in quotes: \"{}\"", node.at.text()));
+        let help = suggest::setting(node, path).or(help);
         self.problems.push(problem.at(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
     }
 

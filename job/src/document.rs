@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Place, Problem, Source};
+use crate::nesting;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -96,6 +97,12 @@ impl Node {
     /// # Errors
     /// Every place where the text is not TOML.
     pub(crate) fn parse(source: &Arc<Source>) -> Result<Self, Vec<Problem>> {
+        if let Some(at) = nesting::too_deep(source.text()) {
+            let place = Place { source: Arc::clone(source), span: at..at + 1 };
+            let problem =
+                Problem::new(format!("not TOML of a job: more than {} brackets in each other", nesting::DEEPEST));
+            return Err(vec![problem.at(place, "one too many").help("see docs/job-file.md for what a job file has")]);
+        }
         let (table, errors) = DeTable::parse_recoverable(source.text());
         if errors.is_empty() {
             return Ok(table_node(source, table.span(), table.get_ref()));

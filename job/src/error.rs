@@ -4,7 +4,18 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use miette::{
+    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, NamedSource, SourceCode, SourceSpan, SpanContents,
+};
+
+/// Problems that are shown.
+const SHOWN: usize = 10;
+/// Bytes of a source that are shown around a problem as they are. Of longer lines a window is shown.
+const LONG: usize = 4 << 10;
+/// Bytes of a message or a help.
+const LONGEST_TEXT: usize = 2_000;
+/// Bytes of a long line that are shown before the problem, and from its start.
+const WINDOW: (usize, usize) = (40, 80);
 
 /// Text that settings come from: the job file, one `--set` argument or one environment variable.
 #[derive(Debug)]
@@ -29,6 +40,43 @@ impl Source {
     pub(crate) fn text(&self) -> &str {
         self.named.inner()
     }
+
+    /// The part of a long line that is shown: around byte `at`, without the end of the line.
+    fn window(&self, at: usize) -> Range<usize> {
+        let text = self.text();
+        let line_start = text[..text.floor_char_boundary(at)].rfind('\n').map_or(0, |newline| newline + 1);
+        let start = text.floor_char_boundary(at.saturating_sub(WINDOW.0)).max(line_start);
+        let end = text.floor_char_boundary(at.saturating_add(WINDOW.1));
+        let line_end = text[start..end].find('\n').map_or(end, |newline| start + newline);
+        start..line_end.max(start)
+    }
+}
+
+/// The text around a problem. A renderer counts columns in 16 bits and prints lines whole, so that of a long line it is
+/// given a window.
+impl SourceCode for Source {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let whole = self.named.read_span(span, before, after)?;
+        if whole.data().len() <= LONG {
+            return Ok(whole);
+        }
+        let window = self.window(span.offset());
+        let (line, column) = line_and_column(self.text(), window.start);
+        let (name, data) = (self.named.name().to_owned(), &self.text().as_bytes()[window.clone()]);
+        Ok(Box::new(MietteSpanContents::new_named(name, data, window.into(), line, column, 1)))
+    }
+}
+
+/// Line and column of a byte, from 0, the column in characters.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count(), before[line_start..].chars().count())
 }
 
 /// Part of a source.
@@ -48,9 +96,14 @@ impl Place {
 
     /// Line and column of the start, from 1, the column in characters.
     fn line_and_column(&self) -> (usize, usize) {
-        let before = self.source.text().get(..self.span.start).unwrap_or_default();
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+        let (line, column) = line_and_column(self.source.text(), self.span.start);
+        (line + 1, column + 1)
+    }
+
+    /// What is underlined: of a long text its start.
+    fn underlined(&self) -> Range<usize> {
+        let window = self.source.window(self.span.start.min(self.source.text().len()));
+        if self.span.len() <= WINDOW.1 { self.span.clone() } else { self.span.start..window.end.max(self.span.start) }
     }
 }
 
@@ -66,7 +119,7 @@ pub struct Problem {
 impl Problem {
     /// A problem that no line is to blame for.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), place: None, label: String::new(), help: None }
+        Self { message: shortened(message.into()), place: None, label: String::new(), help: None }
     }
 
     /// Points at the text to blame, with a short word beside the caret.
@@ -80,7 +133,7 @@ impl Problem {
     /// What to do about it.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(shortened(help.into()));
         self
     }
 
@@ -113,6 +166,15 @@ impl Problem {
     }
 }
 
+/// A text that quotes a user's, which may have any length.
+fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_TEXT {
+        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+        text.push('…');
+    }
+    text
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -127,23 +189,26 @@ impl Diagnostic for Problem {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|place| &place.source.named as &dyn SourceCode)
+        self.place.as_ref().map(|place| &*place.source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let place = self.place.as_ref()?;
-        let label = LabeledSpan::new_with_span(Some(self.label.clone()), place.span.clone());
+        let label = LabeledSpan::new_with_span(Some(self.label.clone()), place.underlined());
         Some(Box::new(std::iter::once(label)))
     }
 }
 
-/// Everything that is wrong with a job, in the order of the file; at least one problem.
+/// What is wrong with a job, in the order of the file; at least one problem and at most ten: a person corrects a few and
+/// tries again.
 ///
 /// Displayed as a headline, since a renderer of [`Diagnostic`] shows the problems themselves below it;
 /// [`Self::plain`] and `{:?}` are the whole story for logs.
 #[derive(Clone)]
 pub struct JobErrors {
     name: String,
+    /// How many there are, with those that are not shown.
+    count: usize,
     problems: Vec<Problem>,
 }
 
@@ -155,10 +220,12 @@ impl JobErrors {
             Some(place) => (0, place.span.start),
             None => (2, 0),
         });
-        Self { name: name.into(), problems }
+        let count = problems.len();
+        problems.truncate(SHOWN);
+        Self { name: name.into(), count, problems }
     }
 
-    /// The problems.
+    /// The problems, the first of them where there are many.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -174,8 +241,9 @@ impl JobErrors {
 
 impl fmt::Display for JobErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.problems.len();
-        write!(f, "job file {} has {count} problem{}", self.name, if count == 1 { "" } else { "s" })
+        let Self { name, count, problems } = self;
+        write!(f, "job file {name} has {count} problem{}", if *count == 1 { "" } else { "s" })?;
+        if *count > problems.len() { write!(f, "; the first {} are", problems.len()) } else { Ok(()) }
     }
 }
 

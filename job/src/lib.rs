@@ -11,9 +11,11 @@ mod error;
 #[cfg(test)]
 mod fixture;
 mod load;
+mod nesting;
 mod overrides;
 #[cfg(test)]
 mod properties;
+mod quoting;
 mod raw;
 pub mod reference;
 mod resolve;

@@ -15,6 +15,8 @@ use crate::{check, document, raw, shape};
 
 /// Far above any job file; a data file given by mistake is refused, not read into memory.
 const MAX_BYTES: u64 = 4 << 20;
+/// From so many lines on a text can be taken for data.
+const FEW_LINES: usize = 3;
 
 impl Job {
     /// Reads a job file, lays the overrides over it, checks all of it and resolves its defaults for this machine.
@@ -56,7 +58,9 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
 
 /// Parse → override → check against the schema → deserialise → check across keys. Each step needs the one before.
 fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
-    let mut document = Node::parse(&Source::file(&path.display().to_string(), text))?;
+    let source = Source::file(&path.display().to_string(), text);
+    let mut document =
+        Node::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
     let problems = check::check(&mut document, &shape::job());
     if !problems.is_empty() {
@@ -64,6 +68,27 @@ fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> R
     }
     let raw = raw::Job::deserialize(document.to_json()).map_err(|error| vec![Problem::new(error.to_string())])?;
     resolve::resolve(raw, &Context { document: &document, file: path, threads: machine.plan() })
+}
+
+/// Whether text that is not TOML looks like rows of data: no line of it could be one of a job.
+fn is_data(text: &str) -> bool {
+    let is_key = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "_-. \"'".contains(c));
+    let is_of_a_job = |line: &str| match line.split_once('=') {
+        Some((key, _)) => is_key(key),
+        None => line.starts_with('[') && line.ends_with(']'),
+    };
+    let lines = || text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    lines().take(FEW_LINES).count() == FEW_LINES && !lines().any(is_of_a_job)
+}
+
+fn data_file(path: &Path) -> Vec<Problem> {
+    let path = path.display();
+    let message = format!("{path} is data, not a job: none of its lines has the form `key = value`");
+    let help = format!(
+        "write a job file that names it (docs/job-file.md, examples/quickstart.toml): [data] format = \"delimited\", \
+         train = \"{path}\""
+    );
+    vec![Problem::new(message).help(help)]
 }
 
 fn read(path: &Path) -> Result<String, Problem> {
@@ -131,6 +156,27 @@ mod tests {
             errors.plain(),
             "job file x has 1 problem\n--set:1:1: setting `train.seed` has no `=`; write it like train.seed=3"
         );
+    }
+
+    /// 32,561 problems were printed, 19 MB.
+    #[test]
+    fn a_data_file_in_place_of_a_job_is_called_one() {
+        let row =
+            "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, <=50K\n";
+        let tabs = "0\t1\t\t5\t68fd1e64\t80e26c9b\n";
+        for text in [row.repeat(30_000), tabs.repeat(100), format!("click,age\n{}", "1,2\n".repeat(100))] {
+            let errors = Job::parse(&text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain();
+            assert!(errors.contains("adult.data is data, not a job") && errors.len() < 1_000, "{errors}");
+        }
+        for text in [
+            format!("{CRITEO}x\ny\nz\n"),
+            "train = \n\n\nepochs\nx\n".to_owned(),
+            "[data]\n1 2\n3 4\n".to_owned(),
+            "a\nb\nc=3\n".to_owned(),
+        ] {
+            let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain();
+            assert!(!errors.contains("not a job"), "{errors}");
+        }
     }
 
     #[test]

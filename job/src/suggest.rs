@@ -1,5 +1,8 @@
 //! "did you mean".
 
+use crate::document::{Node, Path, Value};
+use crate::quoting;
+
 /// Similarity (Jaro–Winkler, 0 to 1) from which a name is taken for a misspelling of another.
 const ALIKE: f64 = 0.8;
 
@@ -16,6 +19,16 @@ pub(crate) fn choice(found: &str, known: &[&str]) -> String {
 /// Help for a name that refers to nothing; `others` introduces the list of what there is.
 pub(crate) fn name(found: &str, known: &[&str], others: &str) -> String {
     help(found, known, "\"", others)
+}
+
+/// Help for a setting whose value is text where a list or table was probably meant: `64,32`, `{kind=dcnv2}`.
+pub(crate) fn setting(node: &Node, path: &Path) -> Option<String> {
+    let Value::Text(text) = &node.value else { return None };
+    if node.at.source.file {
+        return None;
+    }
+    let toml = quoting::as_toml(text)?;
+    Some(format!("give the value as TOML, in single quotes for the shell: '{path}={toml}'"))
 }
 
 fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {

@@ -187,3 +187,55 @@ fn files_that_cannot_be_job_files_are_named() {
     std::fs::File::create(&large).unwrap().set_len(5 << 20).unwrap();
     assert!(load(&large).contains("is no job file: it has 5242880 bytes"), "{}", load(&large));
 }
+
+#[test]
+fn a_value_whose_brackets_or_quotes_are_missing_is_shown_with_them() {
+    let help = |set: &str| {
+        let errors = errors(GOOD, &[set]).plain();
+        errors.split("in single quotes for the shell: ").nth(1).map(str::to_owned).unwrap_or(errors)
+    };
+    let ffnn = "[data]\nformat = 'criteo'\ntrain = 'train.txt'\n[model]\nkind = 'ffnn'\n";
+    let widths = errors(ffnn, &["model.hidden=64,32"]).plain();
+    assert!(widths.ends_with("in single quotes for the shell: 'model.hidden=[64,32]'"), "{widths}");
+    assert_eq!(help("model={kind=dcnv2}"), "'model={kind=\"dcnv2\"}'");
+    assert_eq!(help("model.bottom=64,32"), "'model.bottom=[64,32]'");
+    for set in ["model.hidden=[64,32]", "model={kind=\"ffnn\",hidden=[64,32]}"] {
+        let sets = Overrides::sets([set]);
+        assert!(Job::parse(ffnn, Path::new("job.toml"), &sets).is_ok(), "{set}");
+    }
+    let plain = errors(GOOD, &["train.mode=hybird"]).plain();
+    assert!(plain.ends_with("did you mean \"hybrid\"?"), "{plain}");
+}
+
+/// The renderer counts columns in 16 bits.
+#[test]
+fn a_problem_far_to_the_right_of_a_line_is_shown_with_what_is_around_it() {
+    for (before, after) in [(65_500, 0), (65_535, 200_000), (70_000, 0), (1_000_000, 1_000_000)] {
+        let list = |items: usize| "'é', ".repeat(items / 6);
+        let text = format!("[data]\nformat = 'criteo'\ntrain = [{}7, {}]\n", list(before), list(after));
+        let page = rendered(&text, &[]);
+        assert!(page.len() < 2_000 && page.contains("`data.train"), "{} bytes: {:.2000}", page.len(), page);
+        assert!(page.contains("'é', 7"), "{page}");
+    }
+    let long = rendered(&format!("[data]\nformat = '{}'\n", "é".repeat(100_000)), &[]);
+    assert!(long.contains("format = 'éé") && long.len() < 6_000, "{long}");
+}
+
+#[test]
+fn ten_problems_are_shown_of_many() {
+    let text = format!("{GOOD}[train]\n{}", (0..500).map(|index| format!("k{index} = 1\n")).collect::<String>());
+    let errors = errors(&text, &[]);
+    assert_eq!(errors.problems().len(), 10);
+    assert_eq!(errors.to_string(), "job file job.toml has 500 problems; the first 10 are");
+}
+
+/// A million of them took half a minute.
+#[test]
+fn brackets_in_brackets_are_refused_where_they_are_too_many() {
+    for text in ["[".repeat(1_000_000), format!("a = {}", "{b = [".repeat(500_000)), "[[a]]\n".repeat(100)] {
+        let errors = errors(&text, &[]).plain();
+        assert!(!errors.is_empty());
+    }
+    let page = rendered(&format!("a = {}", "[".repeat(1_000_000)), &[]);
+    assert!(page.contains("more than 64 brackets in each other"), "{page}");
+}

@@ -16,6 +16,26 @@ fn the_generator_writes_criteo_lines_and_the_same_ones_again() {
     assert_ne!(fixture.read("train.txt"), first);
 }
 
+/// A user's train.txt was overwritten unasked.
+#[test]
+fn the_generator_replaces_no_file_that_it_has_not_written() {
+    let fixture = Fixture::new(10);
+    let generate = |options: &[&str]| {
+        fixture.zagros([&["data", "generate", ".", "--rows", "20", "--test-rows", "10"], options].concat())
+    };
+    std::fs::remove_file(fixture.path("planted.json")).expect("removed");
+    fixture.write("train.txt", "mine");
+    generate(&[]).expect(2).says(&["train.txt is there", "--force"]);
+    generate(&["--keep"]).expect(0);
+    assert_eq!(fixture.read("train.txt"), "mine");
+    generate(&["--force"]).expect(0);
+    assert_eq!(fixture.read("train.txt").lines().count(), 20);
+    // It was interrupted: what is there is its own.
+    std::fs::rename(fixture.path("planted.json"), fixture.path("planted.json.unfinished")).expect("renamed");
+    generate(&[]).expect(0);
+    assert!(fixture.path("planted.json").exists() && !fixture.path("planted.json.unfinished").exists());
+}
+
 #[test]
 fn inspect_describes_every_column() {
     let fixture = Fixture::new(500);

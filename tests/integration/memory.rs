@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use zagros_tests::{Program, Running};
+
 use crate::fixture::{Fixture, http_get};
+use crate::workers::pid;
 
 /// All features in one table of far more rows than the memory below holds.
 const SHARED: &str = "[features]\ncategorical = [";
@@ -74,4 +77,74 @@ fn metric(text: &str, name: &str) -> u64 {
     let value =
         text.lines().find_map(|line| line.strip_prefix("zagros_embedding_")?.strip_prefix(name)?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
+}
+
+/// A role of its own process, which says in `roles/` where it listens.
+fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> Running {
+    let announce = format!("roles/{name}.json");
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
+    let role = fixture.start_program(program, all);
+    let since = Instant::now();
+    while !fixture.path(&announce).exists() {
+        assert!(since.elapsed() < PATIENCE, "{name} does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    role
+}
+
+fn told(fixture: &Fixture, name: &str, key: &str) -> String {
+    let told: Value = serde_json::from_str(&fixture.read(&format!("roles/{name}.json"))).expect("JSON");
+    told[key].as_str().expect("an address").to_owned()
+}
+
+/// The most memory that a process has held so far, bytes.
+#[cfg(target_os = "linux")]
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    1024 * line.trim_end_matches("kB").trim().parse::<u64>().expect("a number")
+}
+
+/// Wide rows in many tables, and far more of them than the budget: what the server's process
+/// holds in all is the budget, and besides what any server needs.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_process_of_a_server_keeps_to_its_budget() {
+    const BUDGET: u64 = 8 << 20;
+    const BESIDES: u64 = 64 << 20;
+    let fixture = Fixture::new(40_000);
+    let sets = [
+        "embedding.dim=64",
+        "train.batch_size=512",
+        "train.epochs=1000",
+        "cluster.servers=1",
+        "cluster.admin=127.0.0.1:0",
+        "cluster.server_addresses=[\"127.0.0.1:0\"]",
+        "cluster.memory=8MiB",
+        "cluster.cold_folder=cold",
+        "checkpoint.keep=0",
+    ];
+    let coordinator = [&sets[..], &["cluster.coordinator=127.0.0.1:0"]].concat();
+    let _coordinator = role(&fixture, Program::Server, "coordinator", &["coordinator"], &coordinator);
+    let address = format!("cluster.coordinator={}", told(&fixture, "coordinator", "address"));
+    let sets = [&sets[..], &[&address]].concat();
+    let _server = role(&fixture, Program::Server, "server", &["embedding-server", "--index", "0"], &sets);
+    let _worker = role(&fixture, Program::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
+    let (admin, server) = (told(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
+    let since = Instant::now();
+    loop {
+        let metrics = http_get(&admin, "/metrics");
+        let rows = metric(&metrics, r#"cold_rows{server="0"}"#);
+        let pushes = metric(&metrics, r#"request_seconds_count{call="push",server="0"}"#);
+        let peak = peak(server);
+        assert!(peak <= BUDGET * 115 / 100 + BESIDES, "{} KiB where {BUDGET} bytes are the budget", peak >> 10);
+        // Rows of 516 bytes: twice the budget and more lies beyond memory.
+        if rows >= 33_000 && pushes >= 120 {
+            println!("{} KiB at most, {rows} rows beyond memory, {pushes} pushes", peak >> 10);
+            return;
+        }
+        assert!(since.elapsed() < 3 * PATIENCE, "{rows} rows and {pushes} pushes in {PATIENCE:?} and more");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

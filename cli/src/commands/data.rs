@@ -15,12 +15,18 @@ use crate::report::Planted;
 /// How many bad rows `validate` shows.
 const SHOWN: usize = 20;
 
+/// Marks a folder that files are being written to.
+const UNFINISHED: &str = "planted.json.unfinished";
+
 /// Writes train.txt, test.txt and, last, planted.json: its presence says the set is whole.
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let there = args.folder.join("train.txt");
     if args.keep && there.exists() {
         note!("{} is there and stays as it is", there.display());
         return Ok(Exit::Success);
+    }
+    if !args.force {
+        refuse_to_replace(&args.folder)?;
     }
     let spec =
         SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
@@ -30,6 +36,9 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         HumanCount(args.test_rows)
     );
     let told = args.folder.join(Planted::FILE);
+    let unfinished = args.folder.join(UNFINISHED);
+    std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
+    std::fs::write(&unfinished, "").map_err(|error| unwritable(&unfinished, error))?;
     // An older one would not be of the files that are written now.
     match std::fs::remove_file(&told) {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(unwritable(&told, error)),
@@ -39,6 +48,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     let planted = measure(args, &planted)?;
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
     durable::write(&told, text.as_bytes()).map_err(|error| unwritable(&told, error))?;
+    std::fs::remove_file(&unfinished).map_err(|error| unwritable(&unfinished, error))?;
     note!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
@@ -47,6 +57,19 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         planted.best_logloss
     );
     Ok(Exit::Success)
+}
+
+/// Files that `generate` has written lie beside planted.json, or beside its mark where it was interrupted.
+fn refuse_to_replace(folder: &Path) -> Result<(), Failure> {
+    let is_ours = [Planted::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
+    let foreign = ["train.txt", "test.txt"].map(|name| folder.join(name)).into_iter().find(|path| path.exists());
+    let Some(path) = foreign.filter(|_| !is_ours) else { return Ok(()) };
+    let what = format!(
+        "{} is there, and `zagros data generate` has not written it: there is no {} beside it",
+        path.display(),
+        Planted::FILE
+    );
+    Err(Failure::with_help(Exit::Usage, what, "give another folder, or --force to replace its train.txt and test.txt"))
 }
 
 fn unwritable(path: &Path, source: std::io::Error) -> Failure {

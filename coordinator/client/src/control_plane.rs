@@ -7,7 +7,7 @@ use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 
 /// What a call answers.
@@ -35,6 +35,11 @@ pub trait ControlPlane: Send + Sync {
     /// Where a pass over the data is.
     fn position(&self, _: PositionRequest) -> Answer<'_, PositionResponse> {
         let unknown = Refusal::invalid("this coordinator deals out no data");
+        Box::pin(std::future::ready(Err(unknown)))
+    }
+    /// What numeric columns are standardised by: tells or asks.
+    fn transforms(&self, _: TransformsRequest) -> Answer<'_, TransformsResponse> {
+        let unknown = Refusal::invalid("this coordinator knows no transforms");
         Box::pin(std::future::ready(Err(unknown)))
     }
     /// Splits whose every gradient is acknowledged.

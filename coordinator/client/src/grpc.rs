@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
-    StatusResponse,
+    StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
@@ -112,6 +112,7 @@ impl ControlPlane for GrpcControlPlane {
         assign(AssignRequest) -> AssignResponse,
         complete(CompleteRequest) -> CompleteResponse,
         position(PositionRequest) -> PositionResponse,
+        transforms(TransformsRequest) -> TransformsResponse,
         report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
         status(StatusRequest) -> StatusResponse,
     }

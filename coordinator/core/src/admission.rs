@@ -91,7 +91,7 @@ impl Core {
         }
         let differs = (0..files.len().max(self.files.len())).find(|index| self.files.get(*index) != files.get(*index));
         let describe = |files: &[DataFile]| match differs.and_then(|index| files.get(index)) {
-            Some(file) => format!("{} ({} bytes)", file.path, file.bytes),
+            Some(file) => format!("{} ({} bytes, content {:016x})", file.path, file.bytes, file.fingerprint),
             None => "nothing".to_owned(),
         };
         let message = format!(

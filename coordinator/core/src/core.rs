@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse, Position,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, Writer,
 };
 use zagros_protocol::{BucketMap, Refusal, RunId};
@@ -17,6 +17,7 @@ use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
 use crate::splits::{SplitOrder, plan_splits, uneven_shares};
+use crate::transforms::Transforms;
 use crate::watch::Watch;
 use crate::{Notice, Role, RunOutcome, Seat};
 
@@ -72,6 +73,9 @@ pub struct Core {
     pub(crate) passes: Option<Passes>,
     /// Which workers have little or no data to read, in words.
     pub(crate) uneven: Option<String>,
+    pub(crate) transforms: Transforms,
+    /// Malformed rows of the complete splits, over all passes and workers.
+    bad_rows: u64,
     pub(crate) group: Group,
     pub(crate) meeting: Meeting,
     pub(crate) evaluations: VecDeque<Evaluation>,
@@ -94,6 +98,8 @@ impl Core {
             files: Vec::new(),
             passes: None,
             uneven: None,
+            transforms: Transforms::default(),
+            bad_rows: 0,
             group: Group::default(),
             meeting: Meeting::default(),
             evaluations: VecDeque::new(),
@@ -239,6 +245,7 @@ impl Core {
         let (seat, passes) = self.worker(request.member, request.epoch)?;
         let (position, held) = (passes.position(request.pass)?, passes.held_in(request.pass, seat));
         let completed = self.members.completed_of(seat, request.pass);
+        let position = Position { bad_rows: self.bad_rows, ..position };
         Ok(PositionResponse { position: Some(position), completed, held })
     }
 
@@ -248,12 +255,21 @@ impl Core {
     /// `Fenced` when the worker is no longer a member, `Invalid` when it does not hold one of them: none is booked then.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
+        let CompleteRequest { pass, splits, bad_rows, .. } = request;
+        if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
+            return Err(Refusal::invalid(format!("{} counts of bad rows for {} splits", bad_rows.len(), splits.len())));
+        }
         let (seat, passes) = self.worker(request.member, request.epoch)?;
+        // Those of a call that is repeated were counted before.
+        let is_new = |split: u64| !passes.is_done(*pass, split);
+        let new = std::iter::zip(splits, bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
+        let new = new.fold(0, u64::saturating_add);
         if passes.complete(request.pass, &request.splits, seat)? {
             self.notices.push(Notice::PassDone { pass: request.pass });
         }
         self.members.completed(seat, request.pass, &request.splits);
-        Ok(CompleteResponse {})
+        self.bad_rows = self.bad_rows.saturating_add(new);
+        Ok(CompleteResponse { bad_rows: self.bad_rows })
     }
 
     /// A worker's measures on the held-out part.
@@ -354,7 +370,7 @@ impl Core {
         }
     }
 
-    fn take_worker(&mut self, seat: Seat, files: &[DataFile], resumed: Option<Passes>) {
+    fn take_worker(&mut self, seat: Seat, files: &[DataFile], resumed: Option<(Passes, u64)>) {
         // Held under an earlier epoch, which is fenced now.
         self.release(seat);
         if self.passes.is_none() {
@@ -364,18 +380,19 @@ impl Core {
             self.notices.extend(self.uneven.clone().map(|why| Notice::Uneven { why }));
             self.passes = Some(Passes::new(plan, self.config.passes, self.shares()));
         }
-        if resumed.is_some() {
-            self.passes = resumed;
+        if let Some((passes, bad_rows)) = resumed {
+            (self.passes, self.bad_rows) = (Some(passes), bad_rows);
         }
     }
 
-    /// The books of a run that goes on from where another was left. A worker that trains alone goes back by itself;
+    /// The books of a run that goes on from where another was left, and the malformed rows until there. A worker that trains alone goes back by itself;
     /// one of several comes back to what the others have now.
-    fn resumed(&self, seat: Seat, request: &JoinRequest) -> Result<Option<Passes>, Refusal> {
+    fn resumed(&self, seat: Seat, request: &JoinRequest) -> Result<Option<(Passes, u64)>, Refusal> {
         let Some(position) = request.position.as_ref().filter(|_| seat == Seat::worker(0)) else { return Ok(None) };
         let goes_back = self.config.workers == 1 || self.passes.as_ref().is_none_or(Passes::is_untouched);
         let resume = || Passes::resume(position, self.config.passes, self.shares(), request.files.len());
-        goes_back.then(resume).transpose()
+        let books = goes_back.then(resume).transpose()?;
+        Ok(books.map(|books| (books, position.bad_rows)))
     }
 
     fn shares(&self) -> Shares {

@@ -19,6 +19,7 @@ mod run;
 mod seat;
 mod splits;
 mod status;
+mod transforms;
 mod warnings;
 mod watch;
 

@@ -137,6 +137,17 @@ impl Passes {
         Ok(is_complete)
     }
 
+    /// Whether a split of a pass is complete.
+    pub(crate) fn is_done(&self, pass: u32, id: u64) -> bool {
+        let index = id as u32;
+        let is_planned = id == split_id(pass, index) && (index as usize) < self.plan.len();
+        match self.passes.get(pass as usize).filter(|_| is_planned) {
+            Some(Books::Complete) => true,
+            Some(Books::Open(pass)) => pass.done.contains(&index),
+            Some(Books::Untouched) | None => false,
+        }
+    }
+
     /// The lease of a holder has run out; answers how many splits it holds.
     pub(crate) fn mark_silent(&mut self, seat: Seat) -> usize {
         self.silent.insert(seat);
@@ -201,7 +212,7 @@ impl Passes {
         self.check_pass(pass)?;
         let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(pass, index)));
         let done = self.passes[pass as usize].done(self.plan.len()).map(|index| split_id(pass, index));
-        Ok(Position { pass, plan: plan.collect(), done: done.collect(), rests: Vec::new() })
+        Ok(Position { pass, plan: plan.collect(), done: done.collect(), rests: Vec::new(), bad_rows: 0 })
     }
 
     /// Whether nobody was given anything to read yet.
@@ -548,7 +559,13 @@ mod tests {
             ..Rest::default()
         };
         let done = vec![split(0).id];
-        Position { pass: 1, plan: (0..5).map(split).collect(), done, rests: vec![rest(0, &[0, 2]), rest(1, &[1])] }
+        Position {
+            pass: 1,
+            plan: (0..5).map(split).collect(),
+            done,
+            rests: vec![rest(0, &[0, 2]), rest(1, &[1])],
+            bad_rows: 0,
+        }
     }
 
     fn resumed(workers: u32, fixed: bool) -> Passes {

@@ -175,7 +175,7 @@ mod tests {
     const SHUFFLED: SplitOrder = SplitOrder::Shuffled { seed: 7, window_rows: 32_768 };
 
     fn file(bytes: u64, splittable: bool) -> DataFile {
-        DataFile { path: String::new(), bytes, splittable }
+        DataFile { path: String::new(), bytes, splittable, fingerprint: 0 }
     }
 
     #[test]

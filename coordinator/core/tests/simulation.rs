@@ -120,8 +120,12 @@ impl World {
             patience: LEASE * 1000,
             fingerprint: 1,
         };
-        let file =
-            |bytes: &u64| DataFile { path: "train".to_owned(), bytes: *bytes, splittable: !bytes.is_multiple_of(3) };
+        let file = |bytes: &u64| DataFile {
+            path: "train".to_owned(),
+            bytes: *bytes,
+            splittable: !bytes.is_multiple_of(3),
+            fingerprint: 0,
+        };
         Self {
             core: Core::new(config),
             now: Duration::ZERO,
@@ -291,7 +295,8 @@ impl World {
             return;
         };
         let (pass, id) = process.held[0];
-        let request = CompleteRequest { member: process.member, epoch: process.epoch, pass, splits: vec![id] };
+        let request =
+            CompleteRequest { member: process.member, epoch: process.epoch, pass, splits: vec![id], bad_rows: vec![] };
         match self.core.complete(self.now, &request) {
             Ok(_) => {
                 assert_eq!(self.holders.remove(&(pass, id)), Some(seat), "completed by one who did not hold it");
@@ -319,7 +324,7 @@ impl World {
         let refusals = [
             core.heartbeat(now, &HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).err(),
             core.assign(now, &AssignRequest { member, epoch, pass: 0, continuing: false }).err(),
-            core.complete(now, &CompleteRequest { member, epoch, pass: 0, splits }).err(),
+            core.complete(now, &CompleteRequest { member, epoch, pass: 0, splits, bad_rows: vec![] }).err(),
             core.report_evaluation(now, &ReportEvaluationRequest { member, epoch, evaluation }).err(),
             core.leave(now, &leave).err(),
         ];

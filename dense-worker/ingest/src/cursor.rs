@@ -82,7 +82,7 @@ mod tests {
     use crate::{BatchStream, Part, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
-        let options = StreamOptions { part: Part::Train, pass: 3, start, cancel: Arc::default() };
+        let options = StreamOptions { part: Part::Train, pass: 3, start, bad_rows: 0, cancel: Arc::default() };
         BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 

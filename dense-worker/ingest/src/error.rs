@@ -214,6 +214,12 @@ fn describe_no_rows(files: &str, rows: u64, part: &str) -> String {
 
 fn describe_bad_rows(count: u64, limit: u64, first: &[BadRow]) -> String {
     let rows = if count == 1 { "row" } else { "rows" };
+    if first.is_empty() {
+        return format!(
+            "{count} malformed {rows} in the splits of all workers and epochs, data.max_bad_rows allows {limit}; `zagros data \
+             validate` lists them; correct them or raise it"
+        );
+    }
     let mut text = format!(
         "{count} malformed {rows} (file:line:field below), data.max_bad_rows allows {limit}; correct them or raise it"
     );
@@ -250,6 +256,13 @@ mod tests {
             "1 malformed row (file:line:field below), data.max_bad_rows allows 0; correct them or raise it\n  \
              train.txt:17:3: expected a number in column \"I2\", found \"abc\""
         );
+    }
+
+    #[test]
+    fn rows_of_other_workers_are_counted_without_their_places() {
+        let error = IngestError::TooManyBadRows { count: 7, limit: 3, first: Vec::new() }.to_string();
+        assert!(error.starts_with("7 malformed rows in the splits of all workers and epochs,"), "{error}");
+        assert!(error.contains("`zagros data validate` lists them"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Mean and deviation of numeric columns, measured by a pass over the training rows.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zagros_job::{Job, Standardise};
 
@@ -25,15 +25,15 @@ pub struct FitReport {
 
 /// Turns every [`Standardise::Fit`] of the job into `Given`: mean and (population) deviation of the
 /// column's present values in the training rows, after the logarithm where one is asked for. A
-/// column of one value gets deviation 1. The same files give the same bits for any number of threads.
+/// column of one value gets deviation 1. Bytes are added to `read` as they are read. The same files give the same bits for any number of threads.
 ///
 /// # Errors
 /// As a [`crate::BatchStream`]'s; the job is unchanged then.
-pub fn fit_numeric(job: &mut Job, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
+pub fn fit_numeric(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
     if !job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
         return Ok(FitReport::default());
     }
-    let (total, bad_rows) = measure(job, cancel)?;
+    let (total, bad_rows) = measure(job, read, cancel)?;
     for (column, moments) in job.features.numeric.iter_mut().zip(&total.columns) {
         if column.standardise == Standardise::Fit {
             let deviation = moments.deviation();
@@ -45,7 +45,7 @@ pub fn fit_numeric(job: &mut Job, cancel: &Arc<AtomicBool>) -> Result<FitReport,
     Ok(FitReport { rows: total.rows, bad_rows, positive_rate })
 }
 
-fn measure(job: &Job, cancel: &Arc<AtomicBool>) -> Result<(FitSink, u64), IngestError> {
+fn measure(job: &Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<(FitSink, u64), IngestError> {
     if job.data.train.is_empty() {
         return Err(IngestError::NoFiles { key: "train" });
     }
@@ -61,6 +61,7 @@ fn measure(job: &Job, cancel: &Arc<AtomicBool>) -> Result<(FitSink, u64), Ingest
     while let Some(parcel) = pipeline.next()? {
         bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
         total.merge(&parcel.sink);
+        read.fetch_add(parcel.bytes, Ordering::Relaxed);
         pipeline.recycle(parcel.sink);
     }
     Ok((total, bad.count()))
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn mean_and_deviation_of_the_values_that_are_there() {
         let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,?,x,\n0,4,x,\n0,9,x,\n");
-        let report = fit_numeric(&mut job, &Arc::default()).unwrap();
+        let report = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
         assert_eq!(report, FitReport { rows: 4, bad_rows: 0, positive_rate: 0.25 });
         let (mean, deviation) = fitted(&job, 0);
         assert!((mean - 5.0).abs() < 1e-12 && (deviation - (26.0_f64 / 3.0).sqrt()).abs() < 1e-12);
@@ -159,7 +160,7 @@ mod tests {
     fn the_logarithm_comes_first() {
         let (_folder, mut job) = job_over("click,age,city,tags\n1,0,x,\n0,99,x,\n");
         job.features.numeric[0].log = true;
-        fit_numeric(&mut job, &Arc::default()).unwrap();
+        fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
         let half = 100.0_f64.ln() / 2.0;
         let (mean, deviation) = fitted(&job, 0);
         assert!((mean - half).abs() < 1e-12 && (deviation - half).abs() < 1e-12);
@@ -169,7 +170,7 @@ mod tests {
     fn a_constant_or_absent_column_gets_deviation_one() {
         for (value, mean) in [("7", 7.0), ("?", 0.0)] {
             let (_folder, mut job) = job_over(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
-            fit_numeric(&mut job, &Arc::default()).unwrap();
+            fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
             assert_eq!(fitted(&job, 0), (mean, 1.0));
         }
     }
@@ -177,11 +178,11 @@ mod tests {
     #[test]
     fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
         let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,4,x\n9,9,x,\n0,4,x,\n");
-        let error = fit_numeric(&mut job, &Arc::default()).unwrap_err();
+        let error = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap_err();
         assert!(matches!(error, IngestError::TooManyBadRows { count: 2, .. }), "{error}");
         assert_eq!(job.features.numeric[0].standardise, Standardise::Fit);
         job.data.max_bad_rows = 2;
-        assert_eq!(fit_numeric(&mut job, &Arc::default()).unwrap().bad_rows, 2);
+        assert_eq!(fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap().bad_rows, 2);
         assert_eq!(fitted(&job, 0), (3.0, 1.0));
     }
 
@@ -189,7 +190,7 @@ mod tests {
     fn nothing_to_fit_reads_nothing() {
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec!["no/such/file".into()];
-        assert_eq!(fit_numeric(&mut job, &Arc::default()).unwrap(), FitReport::default());
+        assert_eq!(fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap(), FitReport::default());
     }
 
     proptest! {
@@ -202,9 +203,9 @@ mod tests {
             job.data.test = TestPart::Fraction(0.3);
             let mut threaded = job.clone();
             threaded.data.threads = threads;
-            let report = fit_numeric(&mut job, &Arc::default()).unwrap();
+            let report = fit_numeric(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
             prop_assert!(report.rows < values.len() as u64);
-            fit_numeric(&mut threaded, &Arc::default()).unwrap();
+            fit_numeric(&mut threaded, &AtomicU64::new(0), &Arc::default()).unwrap();
             prop_assert_eq!(fitted(&job, 0), fitted(&threaded, 0));
         }
     }

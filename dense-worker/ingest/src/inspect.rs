@@ -81,7 +81,8 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     let (part, cancel) = (Part::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
-    while left.load(Ordering::Relaxed) > 0
+    // By what was taken: the parser may be done with rows that are still on their way.
+    while total.rows < limit.unwrap_or(u64::MAX)
         && let Some(parcel) = pipeline.next()?
     {
         bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;

@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod error;
 pub mod files;
+pub mod fingerprint;
 pub mod fit;
 pub mod hash;
 pub mod inspect;
@@ -26,6 +27,7 @@ pub use batch::{Batch, Ids, SplitEnd};
 pub use cursor::{Cursor, Rest, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{FileInfo, check_first_rows, files};
+pub use fingerprint::fingerprints;
 pub use fit::{FitReport, fit_numeric};
 pub use hash::hash_value;
 pub use inspect::{CategoryColumn, Inspection, NumericColumn, inspect};

@@ -40,6 +40,8 @@ pub struct StreamOptions {
     pub pass: u32,
     /// Where in the rows of its splits it starts.
     pub start: StreamStart,
+    /// Malformed rows that the run has skipped before: `data.max_bad_rows` counts over all of it.
+    pub bad_rows: u64,
     /// Set by anyone, ends the stream within a fraction of a second.
     pub cancel: Arc<AtomicBool>,
 }
@@ -103,7 +105,7 @@ impl BatchStream {
         splits: Box<dyn SplitSource>,
         block_bytes: usize,
     ) -> Result<Self, IngestError> {
-        let StreamOptions { part, pass, start: StreamStart { drop, windows, skip }, cancel } = options;
+        let StreamOptions { part, pass, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
         let sink = BatchSink::new(&job.features);
         let order = Order { seed: job.train.seed, pass, windows, skip: drop };
         let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
@@ -119,7 +121,7 @@ impl BatchStream {
             shuffler,
             cutter: Some(cutter),
             last: VecDeque::new(),
-            bad: BadBudget::new(job.data.max_bad_rows, LISTED),
+            bad: BadBudget::new(job.data.max_bad_rows, LISTED).after(bad_rows),
             bad_in_split: 0,
             stats: StreamStats::default(),
             seen: Seen::default(),
@@ -151,7 +153,7 @@ impl BatchStream {
         self.seen.note(&parcel, self.stats.rows);
         self.bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
         self.stats.rows += parcel.outcome.rows;
-        self.stats.bad_rows = self.bad.count();
+        self.stats.bad_rows += parcel.outcome.bad.count;
         self.stats.other_rows += parcel.outcome.other_part;
         self.stats.bytes += parcel.bytes;
         self.bad_in_split += parcel.outcome.bad.count;
@@ -237,7 +239,7 @@ mod tests {
     use crate::{BadRow, SplitTask, WholeFiles, files};
 
     fn options(part: Part) -> StreamOptions {
-        StreamOptions { part, pass: 0, start: StreamStart::default(), cancel: Arc::default() }
+        StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
     }
 
     fn batches(job: &Job, part: Part, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
@@ -297,6 +299,21 @@ mod tests {
         let mut stream = BatchStream::open(&job, options(Part::All), Dealt::new(whole(&path))).unwrap();
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
         assert_eq!(stream.stats().bad_rows, 1);
+    }
+
+    #[test]
+    fn malformed_rows_that_the_run_has_skipped_before_count() {
+        let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+        let mut job = fixture::criteo();
+        job.data.max_bad_rows = 4;
+        let read = |bad_rows| {
+            let options = StreamOptions { bad_rows, ..options(Part::All) };
+            let mut stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
+            stream.by_ref().collect::<Result<Vec<_>, _>>().map(|_| stream.stats().bad_rows)
+        };
+        assert_eq!(read(3).unwrap(), 1);
+        let error = read(4).unwrap_err().to_string();
+        assert!(error.starts_with("5 malformed rows") && error.contains("data.txt:6:"), "{error}");
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Bench {
 
 fn open(job: &Job, part: Part, cancel: &Arc<AtomicBool>) -> BatchStream {
     let infos = files(job, &job.data.train).unwrap();
-    let options = StreamOptions { part, pass: 0, start: StreamStart::default(), cancel: Arc::clone(cancel) };
+    let options =
+        StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::clone(cancel) };
     BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
 }
 
@@ -108,7 +109,7 @@ fn files_with_their_columns_in_any_order_are_one_stream() {
 fn a_fitted_column_has_mean_zero_and_deviation_one_over_the_training_part() {
     let bench = Bench::new();
     let mut job = bench.job();
-    let report = fit_numeric(&mut job, &Arc::default()).unwrap();
+    let report = fit_numeric(&mut job, &Default::default(), &Arc::default()).unwrap();
     let (_, values) = columns(&read(&job, Part::Train).unwrap());
     assert_eq!(report.rows, values.len() as u64);
     let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;
@@ -147,7 +148,8 @@ fn a_gzip_file_is_not_read_from_its_middle() {
         }
     }
     let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
-    let options = StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), cancel: Arc::default() };
+    let options =
+        StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
     let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
     let error = stream.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be read from byte 100 on"), "{error}");
@@ -172,7 +174,8 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let job = bench.job();
     let infos = files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
-    let options = StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), cancel: Arc::default() };
+    let options =
+        StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
     let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
     let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");

@@ -2,6 +2,7 @@
 //! while delays nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +18,8 @@ use crate::error::WorkerError;
 /// A task that tells of complete splits, in order. Dropping it ends it.
 pub(crate) struct Completer {
     orders: mpsc::UnboundedSender<Order>,
+    /// Malformed rows that the run has skipped, as far as is known.
+    bad_rows: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -28,8 +31,19 @@ enum Order {
 impl Completer {
     pub(crate) fn start(control: Arc<dyn ControlPlane>, patience: Duration) -> Self {
         let (orders, incoming) = mpsc::unbounded_channel();
-        let task = Task { control, patience, pending: Vec::new() };
-        Self { orders, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
+        let bad_rows = Arc::<AtomicU64>::default();
+        let task = Task { control, patience, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
+        Self { orders, bad_rows, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
+    }
+
+    /// Malformed rows of the complete splits of all workers and passes, by the newest answer.
+    pub(crate) fn bad_rows(&self) -> u64 {
+        self.bad_rows.load(Ordering::Relaxed)
+    }
+
+    /// The run has skipped so many before.
+    pub(crate) fn count_bad_rows_from(&self, bad_rows: u64) {
+        self.bad_rows.fetch_max(bad_rows, Ordering::Relaxed);
     }
 
     /// Tells soon.
@@ -55,6 +69,7 @@ struct Task {
     patience: Duration,
     /// Not told yet, oldest first.
     pending: Vec<CompleteRequest>,
+    bad_rows: Arc<AtomicU64>,
 }
 
 impl Task {
@@ -81,7 +96,8 @@ impl Task {
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         while let Some(request) = self.pending.first() {
             let told = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
-            told.map_err(|refusal| control_error(&*self.control, "complete splits", deadline, refusal))?;
+            let told = told.map_err(|refusal| control_error(&*self.control, "complete splits", deadline, refusal))?;
+            self.bad_rows.fetch_max(told.bad_rows, Ordering::Relaxed);
             self.pending.remove(0);
         }
         Ok(())
@@ -98,7 +114,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     fn request(split: u64) -> CompleteRequest {
-        CompleteRequest { member: 1, epoch: 1, pass: 0, splits: vec![split] }
+        CompleteRequest { member: 1, epoch: 1, pass: 0, splits: vec![split], bad_rows: vec![] }
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,6 @@ use super::blocking::blocking;
 use super::peers::Peers;
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
-use super::storage::retry_storage;
 use super::worker::wire;
 use crate::datapath::dense::DenseThread;
 use crate::datapath::group::Turn;
@@ -68,8 +67,7 @@ impl Evaluate {
         let dense = DenseThread::start(&job, metrics.clone()).await?;
         // Nothing is ever pushed by this client.
         let reader = ClientConfig { writer: 0, epoch: 0, wire: wire(&job), patience: job.cluster.patience };
-        let client =
-            Arc::new(EmbeddingClient::new(reader, self.control, retry_storage(self.connect, job.cluster.patience)));
+        let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &client.servers(), Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
@@ -258,7 +256,7 @@ impl Scorer {
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {
-            let options = StreamOptions { part, pass: 0, start: StreamStart::default(), cancel };
+            let options = StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }

@@ -21,13 +21,13 @@ mod saved_model;
 mod slow;
 mod splits;
 mod stop;
-mod storage;
 mod stream;
 mod telling;
 #[cfg(test)]
 mod tests;
 mod tracker;
 mod train;
+mod transforms;
 mod worker;
 
 pub use evaluate::Evaluate;

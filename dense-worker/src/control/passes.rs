@@ -206,8 +206,9 @@ impl Trainer {
         self.stream = StreamPlace::new(order, start, self.job.data.shuffle_rows, leased.dealt());
         let mut job = Job::clone(&self.job);
         job.train.seed = peers::seed(job.train.seed, order);
+        let bad_rows = self.completer.bad_rows();
         Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-            let options = StreamOptions { part: Part::Train, pass, start, cancel };
+            let options = StreamOptions { part: Part::Train, pass, start, bad_rows, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }

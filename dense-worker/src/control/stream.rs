@@ -1,5 +1,6 @@
 //! The stream of batches that a worker is in, and where in it.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -16,6 +17,8 @@ pub(crate) struct StreamPlace {
     cursor: Option<Cursor>,
     /// Splits that the reading thread was dealt, in order.
     dealt: Option<watch::Receiver<Vec<SplitTask>>>,
+    /// Malformed rows of those of its splits that have some.
+    bad_rows: HashMap<u64, u64>,
     /// Every batch was delivered, and every split told to be complete.
     over: bool,
 }
@@ -28,7 +31,13 @@ impl StreamPlace {
         shuffle_rows: usize,
         dealt: watch::Receiver<Vec<SplitTask>>,
     ) -> Self {
-        Self { order, cursor: Some(Cursor::new(start, shuffle_rows)), dealt: Some(dealt), over: false }
+        Self {
+            order,
+            cursor: Some(Cursor::new(start, shuffle_rows)),
+            dealt: Some(dealt),
+            bad_rows: HashMap::new(),
+            over: false,
+        }
     }
 
     /// The next batch is trained on, or left out for good; answers the splits whose last row it has.
@@ -36,7 +45,14 @@ impl StreamPlace {
         if let Some(cursor) = &mut self.cursor {
             cursor.deliver(batch);
         }
-        std::mem::take(&mut batch.completes).into_iter().map(|end| end.split).collect()
+        let ends = std::mem::take(&mut batch.completes);
+        self.bad_rows.extend(ends.iter().filter(|end| end.bad_rows > 0).map(|end| (end.split, end.bad_rows)));
+        ends.into_iter().map(|end| end.split).collect()
+    }
+
+    /// Malformed rows of a split whose last row was delivered.
+    pub(crate) fn bad_rows(&self, split: u64) -> u64 {
+        self.bad_rows.get(&split).copied().unwrap_or(0)
     }
 
     /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next pass.

@@ -154,6 +154,7 @@ impl Trainer {
                 (None, Next::Dry) => Made::End(if self.stopping { End::Interrupted } else { End::Data }),
                 (None, Next::Interrupted) => Made::End(End::Interrupted),
             };
+            self.check_bad_rows()?;
             let cuts = match made {
                 Made::End(end) => return Ok(end),
                 Made::Last => return Ok(End::Interrupted),
@@ -391,8 +392,18 @@ impl Trainer {
         if !splits.is_empty() {
             self.read.extend(&splits);
             let (member, epoch) = (self.splits.member, self.splits.epoch);
-            self.completer.complete(CompleteRequest { member, epoch, pass, splits });
+            let bad_rows = splits.iter().map(|split| self.stream.bad_rows(*split)).collect();
+            self.completer.complete(CompleteRequest { member, epoch, pass, splits, bad_rows });
         }
+    }
+
+    /// Those of this worker's stream are checked where they are read; here those of all workers are.
+    fn check_bad_rows(&self) -> Result<(), WorkerError> {
+        let (count, limit) = (self.completer.bad_rows(), self.job.data.max_bad_rows);
+        if count <= limit {
+            return Ok(());
+        }
+        Err(IngestError::TooManyBadRows { count, limit, first: Vec::new() }.into())
     }
 
     pub(super) fn steps_left(&self) -> u64 {

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::try_join_all;
 use prometheus::Registry;
-use tokio_util::task::AbortOnDropHandle;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
-use zagros_ingest::{Batch, FileInfo, IngestError, Part, fit_numeric};
-use zagros_job::{DENSE_TABLE, Job, Standardise, Wire};
+use zagros_ingest::{Batch, FileInfo, Part, fingerprints};
+use zagros_job::{DENSE_TABLE, Job, Wire};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_plumbing::process::{Machine, peak_memory};
@@ -33,11 +31,11 @@ use super::saved_model::{Trained, place, save};
 use super::slow::SlowServers;
 use super::splits::Splits;
 use super::stop::Stop;
-use super::storage::retry_storage;
 use super::stream::StreamPlace;
 use super::telling::Telling;
 use super::tracker::Tracker;
 use super::train::Trainer;
+use super::transforms;
 use crate::datapath::apart::Apart;
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
@@ -90,7 +88,11 @@ pub enum Input {
 struct Data {
     input: Input,
     files: Vec<FileInfo>,
+    /// Of the files, in their order.
+    fingerprints: Vec<u64>,
     held_out: HeldOutParts,
+    /// Numeric columns that are standardised by what the training rows are.
+    measured: Vec<usize>,
 }
 
 impl Worker {
@@ -121,11 +123,12 @@ impl Worker {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }
         let dense = DenseThread::start(&self.job, metrics.clone()).await?;
-        let membership = Arc::new(self.join(fingerprint, &data.files).await?);
+        let membership = Arc::new(self.join(fingerprint, &data).await?);
+        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;
-            trained = self.train(data, metrics, dense, Arc::clone(&membership)) => trained,
-            reason = cut_off(Stop::new(self.shutdown.clone(), membership.subscribe())) => Err(reason),
+            trained = self.know_and_train(data, metrics, dense, Arc::clone(&membership)) => trained,
+            reason = cut_off(stop) => Err(reason),
         };
         let left = match &trained {
             // The first worker still saves what all have trained, and the run goes on until it says how it ended.
@@ -138,45 +141,25 @@ impl Worker {
         trained
     }
 
-    /// Finds every file, and fits the numeric transforms that are to be fitted.
+    /// Finds every file, and what of it must be measured.
     async fn look_at_data(&mut self, input: Input) -> Result<Data, WorkerError> {
         if let Input::Preloaded(batches) = &input {
             // The coordinator counts bytes; these are dealt out by nobody.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
-            return Ok(Data { input, files: vec![memory], held_out: HeldOutParts::default() });
+            let (held_out, measured) = (HeldOutParts::default(), Vec::new());
+            return Ok(Data { input, files: vec![memory], fingerprints: vec![0], held_out, measured });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), Part::Train).await?;
+        let looked_at = files.clone();
+        let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
+        let measured = transforms::measured_columns(&self.job);
         if let Some(point) = &self.resume {
-            point.prepare(&mut self.job, &files)?;
+            point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;
         }
-        if self.job.features.numeric.iter().any(|column| column.standardise == Standardise::Fit) {
-            self.fit().await?;
-        }
-        Ok(Data { input, files, held_out })
-    }
-
-    async fn fit(&mut self) -> Result<(), WorkerError> {
-        self.observer.on(&Event::Fitting);
-        let cancel = Arc::new(AtomicBool::new(false));
-        let (mut job, flag) = (self.job.clone(), Arc::clone(&cancel));
-        let fitting = blocking("fitting", move || fit_numeric(&mut job, &flag).map(|report| (job, report)));
-        let shutdown = self.shutdown.clone();
-        let watch = tokio::spawn(async move {
-            shutdown.requested().await;
-            cancel.store(true, Ordering::Release);
-        });
-        let _watch = AbortOnDropHandle::new(watch);
-        let fitted = match fitting.await? {
-            Err(IngestError::Cancelled) => return Err(WorkerError::Interrupted),
-            fitted => fitted,
-        };
-        let (job, report) = fitted?;
-        self.job = job;
-        self.observer.on(&Event::Fitted { rows: report.rows, positive_rate: report.positive_rate });
-        Ok(())
+        Ok(Data { input, files, fingerprints, held_out, measured })
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
@@ -189,7 +172,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn join(&self, fingerprint: u64, files: &[FileInfo]) -> Result<Membership, WorkerError> {
+    async fn join(&self, fingerprint: u64, data: &Data) -> Result<Membership, WorkerError> {
         self.observer.on(&Event::WaitingFor(self.control.name().to_owned()));
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
@@ -199,12 +182,24 @@ impl Worker {
             job_fingerprint: fingerprint,
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
-            files: files.iter().map(data_file).collect(),
+            files: std::iter::zip(&data.files, &data.fingerprints).map(data_file).collect(),
             position: self.resume.as_ref().map(|point| point.training().position()),
             supersede: self.supersede,
         };
         let patience = self.job.cluster.patience;
         Ok(Membership::join(Arc::clone(&self.control), request, patience, &self.shutdown).await?)
+    }
+
+    /// From joined to saved, the numeric columns measured first.
+    async fn know_and_train(
+        &mut self,
+        data: Data,
+        metrics: Metrics,
+        dense: DenseThread,
+        membership: Arc<Membership>,
+    ) -> Result<Summary, WorkerError> {
+        self.know_transforms(&data.measured, &membership).await?;
+        self.train(data, metrics, dense, membership).await
     }
 
     /// From joined to saved.
@@ -276,8 +271,7 @@ impl Worker {
         wait_for_placement(&*self.control, patience, &self.shutdown).await?;
         let (member, epoch) = (membership.member(), membership.epoch());
         let config = ClientConfig { writer: member, epoch, wire: wire(&self.job), patience };
-        let connect = retry_storage(Arc::clone(&self.connect), patience);
-        let client = EmbeddingClient::new(config, Arc::clone(&self.control), connect);
+        let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
         let client = client.with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
@@ -330,7 +324,7 @@ impl Worker {
             stream: StreamPlace::default(),
             place: None,
             stopping: false,
-            cutter: Cutter::new(&job, checkpoints.clone(), sizes(&data.files)),
+            cutter: Cutter::new(&job, checkpoints.clone(), sizes(&data.files, &data.fingerprints)),
             evaluated: None,
             untrained_rows: 0,
             of_passes: Vec::new(),
@@ -429,12 +423,18 @@ pub(crate) fn wire(job: &Job) -> Encoding {
     }
 }
 
-fn sizes(files: &[FileInfo]) -> Vec<FileSize> {
-    files.iter().map(|file| FileSize { path: file.path.clone(), bytes: file.bytes }).collect()
+fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
+    let size = |(file, fingerprint): (&FileInfo, &u64)| FileSize {
+        path: file.path.clone(),
+        bytes: file.bytes,
+        fingerprint: Some(*fingerprint),
+    };
+    std::iter::zip(files, fingerprints).map(size).collect()
 }
 
-fn data_file(file: &FileInfo) -> DataFile {
-    DataFile { path: file.path.display().to_string(), bytes: file.bytes, splittable: file.splittable }
+fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
+    let FileInfo { path, bytes, splittable } = file;
+    DataFile { path: path.display().to_string(), bytes: *bytes, splittable: *splittable, fingerprint: *fingerprint }
 }
 
 /// As the coordinator is told: an interrupted run did not fail.

@@ -10,7 +10,8 @@ use zagros_coordinator_client::control_plane::Answer;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
     JoinResponse, LeaveRequest, LeaveResponse, PassDone, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, assign_response::Work,
+    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
+    assign_response::Work,
 };
 use zagros_protocol::{BucketMap, Generation, Refusal};
 
@@ -21,6 +22,8 @@ pub(crate) struct FakeControl {
     pub(crate) assign: Mutex<VecDeque<Result<AssignResponse, Refusal>>>,
     /// Answer to `complete`, while there is one.
     pub(crate) refuse_complete: Mutex<Option<Refusal>>,
+    /// Answers to `transforms`, first to last; then the last again.
+    pub(crate) transforms: Mutex<VecDeque<TransformsResponse>>,
     /// Splits told to be complete.
     pub(crate) completed: Mutex<Vec<u64>>,
     /// What heartbeats answer: stop, for this reason.
@@ -78,12 +81,18 @@ impl ControlPlane for FakeControl {
         answer(self.assign.lock().unwrap().pop_front().unwrap_or_else(done))
     }
 
+    fn transforms(&self, _: TransformsRequest) -> Answer<'_, TransformsResponse> {
+        let mut answers = self.transforms.lock().unwrap();
+        let next = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
+        answer(Ok(next.unwrap_or_default()))
+    }
+
     fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {
         if let Some(refusal) = &*self.refuse_complete.lock().unwrap() {
             return answer(Err(refusal.clone()));
         }
         self.completed.lock().unwrap().extend(request.splits);
-        answer(Ok(CompleteResponse {}))
+        answer(Ok(CompleteResponse { bad_rows: 0 }))
     }
 
     fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {

@@ -1,7 +1,5 @@
 //! An embedding server whose rows are constants, and which can be slow or broken.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -30,8 +28,6 @@ pub(crate) struct FakeShard {
     first_bad_push: Option<u64>,
     hangs: bool,
     cannot_save: bool,
-    /// What the next calls of its storage are refused with.
-    refusals: Mutex<VecDeque<Refusal>>,
     /// Position among the servers.
     index: u32,
 }
@@ -60,16 +56,6 @@ impl FakeShard {
 
     pub(crate) fn failing_to_save(self) -> Self {
         Self { cannot_save: true, ..self }
-    }
-
-    /// The next calls to describe, save or load are refused with these, one after the other.
-    pub(crate) fn refusing_storage(self, refusals: impl IntoIterator<Item = Refusal>) -> Self {
-        Self { refusals: Mutex::new(refusals.into_iter().collect()), ..self }
-    }
-
-    fn storage<T: Send + 'static>(&self, answer: Result<T, Refusal>) -> BoxFuture<'static, Result<T, Refusal>> {
-        let refusal = self.refusals.lock().unwrap().pop_front();
-        ready(refusal.map_or(answer, Err)).boxed()
     }
 
     pub(crate) fn pushes(&self) -> u64 {
@@ -126,17 +112,17 @@ impl Shard for FakeShard {
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let table = TableStatus { name: "t0".to_owned(), rows: 1, bytes: 64 };
-        self.storage(Ok(DescribeResponse { tables: vec![table] }))
+        ready(Ok(DescribeResponse { tables: vec![table] })).boxed()
     }
 
     fn save(&self, _: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let file = FileDigest { name: format!("rows-{}.zrows", self.index), ..FileDigest::default() };
         let saved = SaveResponse { files: vec![file], rows: 1, ..SaveResponse::default() };
         let disk_full = Refusal::new(RefusalKind::Internal, "disk full");
-        self.storage(if self.cannot_save { Err(disk_full) } else { Ok(saved) })
+        ready(if self.cannot_save { Err(disk_full) } else { Ok(saved) }).boxed()
     }
 
     fn load(&self, _: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        self.storage(Ok(LoadResponse { rows: 1 }))
+        ready(Ok(LoadResponse { rows: 1 })).boxed()
     }
 }

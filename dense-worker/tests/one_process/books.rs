@@ -33,7 +33,10 @@ impl Between {
         };
         if self.mishap == Mishap::Forged {
             let AssignRequest { member, epoch, pass, .. } = request;
-            self.control.complete(CompleteRequest { member, epoch, pass, splits: vec![split.id] }).await.unwrap();
+            self.control
+                .complete(CompleteRequest { member, epoch, pass, splits: vec![split.id], bad_rows: vec![] })
+                .await
+                .unwrap();
         }
     }
 }

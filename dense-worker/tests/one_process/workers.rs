@@ -199,7 +199,6 @@ fn doubled(batch: Batch) -> Batch {
     }
 }
 
-/// Three splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 /// Many splits on two workers, in the order of turns: the same bits in every run, and each sample once.
 #[tokio::test(flavor = "multi_thread")]
 async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {
@@ -341,6 +340,56 @@ async fn bad_data_of_one_worker_is_told_by_all() {
     assert_eq!(errors[1].exit_class(), ExitClass::Data);
     assert!(errors[1].to_string().contains("train.csv:"), "{}", errors[1]);
     assert!(matches!(&errors[0], WorkerError::Stopped { reason } if reason.contains("train.csv:")), "{}", errors[0]);
+}
+
+/// Each worker read all files before it joined.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_worker_alone_measures_the_columns_and_all_train_on_what_it_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut three = job(folder.path(), &["train.max_steps=2"]);
+    three.cluster.workers = 3;
+    let recordings: Vec<_> = (0..3).map(|_| Arc::new(Recording::default())).collect();
+    let part = |recording: &Arc<Recording>| Part { observer: recording.clone(), ..Part::of_files() };
+    let (ended, _, run) = train_parts(three, recordings.iter().map(part).collect()).await;
+    ended.into_iter().for_each(|summary| drop(summary.unwrap()));
+    let measures = |recording: &Arc<Recording>| recording.0.lock().unwrap().contains(&Event::Fitting);
+    assert_eq!(recordings.iter().map(measures).collect::<Vec<_>>(), [true, false, false]);
+    let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
+    assert!(matches!(resolved.features.numeric[1].standardise, Standardise::Given { .. }));
+}
+
+/// The limit held for each stream anew: for each worker, and for each epoch.
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = rows(40_000);
+    // Eight bad rows, behind those that are checked before the first step, in splits of both workers.
+    let mut lines: Vec<&str> = text.lines().collect();
+    (0..8).for_each(|bad| lines.insert(10_000 + bad * 3_500, "1,old,5,c1,1,2"));
+    let text = lines.join("\n") + "\n";
+    let sets = |most: u64, epochs: u64| {
+        let sets =
+            [format!("data.max_bad_rows={most}"), format!("train.epochs={epochs}"), "train.batch_size=1000".to_owned()];
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        job_over(
+            text.clone(),
+            folder.path(),
+            &[&sets[..], &["features.numeric=['age']", "data.test_fraction=0.1"]].concat(),
+        )
+    };
+    for workers in [1, 2] {
+        let (enough, ..) = train_with(workers, sets(16, 2)).await;
+        assert_eq!(enough.outcome, Outcome::Finished);
+        for (most, epochs) in [(6, 1), (12, 2)] {
+            let mut job = sets(most, epochs);
+            job.cluster.workers = workers;
+            let (ended, ..) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
+            let errors: Vec<_> = ended.into_iter().map(Result::unwrap_err).collect();
+            let told = format!("data.max_bad_rows allows {most};");
+            assert!(errors.iter().all(|error| error.to_string().contains(&told)), "{errors:?}");
+            assert!(errors.iter().any(|error| error.exit_class() == ExitClass::Data), "{errors:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,6 +94,14 @@ impl ColdStore for RocksStore {
         self.database.apply("remove", batch)
     }
 
+    /// One mark for the whole range: views keep what they have, and files lose it as they are merged.
+    fn remove_all(&self, table: u32) -> Result<(), ColdError> {
+        self.database.width("remove", table)?;
+        let mut batch = WriteBatch::default();
+        batch.delete_range(key(table, 0), key(table + 1, 0));
+        self.database.apply("remove", batch)
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         Ok(Box::new(RocksView::new(Arc::clone(&self.database))))
     }

@@ -63,30 +63,36 @@ fn write_tables(
     writer.clock(Clock { steps: moment.steps, seconds: moment.seconds })?;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
-        write_table(&mut writer, cut, number as u32, table, &refused)?;
+        write_table(&mut writer, cut, number as u32, table, service.run_bytes, &refused)?;
         write_sightings(&mut writer, cut, number as u32, table, &refused)?;
     }
     Ok(writer.finish()?)
 }
 
-/// Stripe after stripe through a buffer of [`RUN_BYTES`], so that a save needs little memory besides the tables.
+/// Through a buffer of `run` bytes, part after part of each stripe, so that a save needs little memory besides the tables.
 fn write_table<W: Write>(
     writer: &mut Writer<W>,
     cut: &Cut<'_>,
     number: u32,
     table: &Table,
+    run: usize,
     refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
-    let mut rows = Rows::default();
+    let (mut rows, most) = (Rows::default(), run.div_ceil(table.stride() * size_of::<u32>()));
     for stripe in 0..table.stripes() {
-        cut.read_stripe(number, stripe, &mut rows).map_err(refused)?;
-        if size_of_val(&rows.slots[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
-            writer.rows(number, &rows)?;
-            rows.ids.clear();
-            rows.slots.clear();
-            rows.marks.clear();
+        let mut parts = cut.stripe(number, stripe).map_err(refused)?;
+        while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
+            write_run(writer, number, &mut rows)?;
         }
     }
+    write_run(writer, number, &mut rows)
+}
+
+fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut Rows) -> Result<(), StorageError> {
+    writer.rows(number, rows)?;
+    rows.ids.clear();
+    rows.slots.clear();
+    rows.marks.clear();
     Ok(())
 }
 

@@ -87,6 +87,10 @@ impl<S: ColdStore> ColdStore for Watched<S> {
         self.writes.observe(0, || self.store.remove(table, places))
     }
 
+    fn remove_all(&self, table: u32) -> Result<(), ColdError> {
+        self.writes.observe(0, || self.store.remove_all(table))
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         self.store.freeze()
     }

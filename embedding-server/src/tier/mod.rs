@@ -2,11 +2,13 @@
 //! that keeps the tables within their memory.
 
 mod health;
+mod heap;
 mod open;
 mod tending;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use health::{Calls, Watched};
-pub(crate) use open::{Tier, folder, open};
+pub(crate) use heap::keep_little;
+pub(crate) use open::{Memory, Tier, folder, open};
 pub(crate) use tending::Tending;

@@ -7,6 +7,7 @@ use prometheus::Registry;
 use zagros_cold::{RocksOptions, RocksStore};
 use zagros_job::Job;
 use zagros_protocol::ServerIndex;
+use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{TableConfig, Victims};
 
 use super::health::Watched;
@@ -16,8 +17,39 @@ use crate::metrics::ColdMetrics;
 /// The store behind the tables of a server.
 pub(crate) type Tier = Arc<Watched<RocksStore>>;
 
-/// Memory that the store takes beside the rows' own: an eighth of it, within these bytes.
+/// Memory that the store takes: an eighth of the server's, within these bytes.
 const BUFFERS: std::ops::RangeInclusive<usize> = 4 << 20..=512 << 20;
+
+/// Least bytes of rows that a save gathers.
+const LEAST_RUN: usize = 1 << 20;
+
+/// Where the memory of a server goes that has a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Bytes for rows and indexes.
+    pub(crate) rows: usize,
+    /// Bytes for the store's buffers and cache.
+    pub(crate) store: usize,
+    /// Bytes that are kept from request to request, for the next one not to take them again.
+    pub(crate) kept: usize,
+}
+
+impl Memory {
+    /// That of a job. The least that a store needs comes on top, like the program itself: a small budget would have no
+    /// room for rows else.
+    pub(crate) fn of(job: &Job) -> Option<Self> {
+        let all = usize::try_from(job.cluster.memory?).unwrap_or(usize::MAX);
+        let store = (all / 8).clamp(*BUFFERS.start(), *BUFFERS.end());
+        let kept = all / 32;
+        Some(Self { rows: all - (store - BUFFERS.start()) - kept, store, kept })
+    }
+
+    /// Bytes of rows that a save may gather before it writes them: as much as is kept between requests. Fewer would make
+    /// blocks of many buckets, which a load of some of them cannot pass by.
+    pub(crate) fn run(&self) -> usize {
+        self.kept.clamp(LEAST_RUN, RUN_BYTES)
+    }
+}
 
 /// An empty store, if memory is limited and there is a table whose rows are not to be lost when they leave it.
 ///
@@ -29,13 +61,12 @@ pub(crate) fn open(
     configs: &[TableConfig],
     registry: &Registry,
 ) -> Result<Option<Tier>, ServerError> {
-    let Some(memory) = job.cluster.memory else { return Ok(None) };
+    let Some(memory) = Memory::of(job) else { return Ok(None) };
     if configs.iter().all(|config| config.retention.victims == Victims::Drop) {
         return Ok(None);
     }
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
-    let memory = (memory / 8).clamp(*BUFFERS.start() as u64, *BUFFERS.end() as u64) as usize;
-    let options = RocksOptions { memory, ..RocksOptions::default() };
+    let options = RocksOptions { memory: memory.store, ..RocksOptions::default() };
     let store = RocksStore::open(&folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);
@@ -50,5 +81,22 @@ pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.cold_folder {
         Some(below) => below.join(format!("server-{index}")),
         None => job.output.folder.join(format!("cold-server-{index}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job_with;
+
+    #[test]
+    fn all_parts_are_within_the_budget_but_for_the_least_that_a_store_needs() {
+        let of = |memory: &str| Memory::of(&job_with(1, &format!("memory = \"{memory}\""))).unwrap();
+        for (memory, bytes) in [("64KiB", 64 << 10), ("8MiB", 8 << 20), ("1GiB", 1 << 30), ("64GiB", 64 << 30)] {
+            let Memory { rows, store, kept } = of(memory);
+            assert_eq!(rows + store + kept, bytes + (4 << 20), "{memory}");
+            assert!(rows >= bytes / 32 * 27, "{memory}: {rows} for rows");
+        }
+        assert_eq!(Memory::of(&job_with(1, "")), None);
     }
 }

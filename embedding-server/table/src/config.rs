@@ -2,6 +2,7 @@
 
 use crate::optimizer::{LARGEST, Limits, Optimizer};
 use crate::row::init::Initializer;
+use crate::tier::evict::FLOOR;
 use crate::{Admission, Element, Retention, Schedule, TableError, init::RowSeed};
 
 /// Stripes of a table unless the caller chooses: enough that threads rarely meet, few enough that a request with a
@@ -105,6 +106,12 @@ impl TableConfig {
     #[must_use]
     pub fn stride(&self) -> usize {
         self.element.words(self.dim) + self.optimizer.state_len(self.dim)
+    }
+
+    /// Bytes of the rows that a stripe may hold whatever the budget says.
+    #[must_use]
+    pub fn stripe_floor(&self) -> usize {
+        FLOOR * self.cold_words() * size_of::<u32>()
     }
 
     /// Words of 32 bits of a row in the cold tier: its slot and its mark.

@@ -49,6 +49,7 @@ pub use schedule::Schedule;
 pub use set::{Part, TableSet};
 pub use snapshot::cut::{Cut, CutError};
 pub use snapshot::entry::Entry;
+pub use snapshot::stripe_rows::StripeRows;
 pub use table::{Rows, Table};
 pub use tier::capacity::Capacity;
 pub use tier::clear::ClearError;

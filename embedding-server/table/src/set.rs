@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::tier::managed::Prepared;
 use crate::tier::shared::Shared;
 use crate::{
     Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Step, Table, TableConfig, TableError,
@@ -183,6 +184,14 @@ impl TableSet {
             let managed =
                 if table.is_managed() { Some(table.prepare_push(part.ids, gradients, scratch)?) } else { None };
             prepared.push((table, part.ids, gradients, managed));
+        }
+        let bytes = |managed: &Option<Prepared<'_>>, table: &Table| {
+            managed.as_ref().map_or(0, |prepared| table.bytes_of_copies(prepared))
+        };
+        let copies = prepared.iter().map(|(table, _, _, managed)| bytes(managed, table)).sum();
+        let _held = self.shared.hold_copies(copies);
+        for (table, _, _, managed) in &mut prepared {
+            managed.iter_mut().try_for_each(|prepared| table.read_copies(prepared))?;
         }
         let mut total = PushReport::default();
         for (table, ids, gradients, managed) in prepared {

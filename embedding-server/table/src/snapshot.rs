@@ -3,3 +3,4 @@
 pub(crate) mod capture;
 pub(crate) mod cut;
 pub(crate) mod entry;
+pub(crate) mod stripe_rows;

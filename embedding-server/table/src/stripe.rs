@@ -7,10 +7,10 @@ use crate::config::Layout;
 use crate::index::{Found, Index};
 use crate::machine::memory::Arena;
 use crate::machine::prefetch::prefetch;
-use crate::request::group::id_of;
+use crate::request::group::{id_of, key_of};
 use crate::row::slab::{Place, Slab};
 use crate::snapshot::capture::Capture;
-use crate::{Step, TableCounts};
+use crate::{Rows, Step, TableCounts};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -207,9 +207,9 @@ impl Stripe {
         self.doorkeeper.begin_capture();
     }
 
-    /// What was kept; changes are of no concern any more.
-    pub(crate) fn end_capture(&mut self) -> Option<Capture> {
-        self.capture.take()
+    /// Changes are of no concern any more.
+    pub(crate) fn end_capture(&mut self) {
+        self.capture = None;
     }
 
     #[inline(always)]
@@ -239,14 +239,29 @@ impl Stripe {
         slots.into_iter().for_each(|(key, slot)| self.keep(key, slot));
     }
 
-    /// Keys and slots of the rows that a snapshot has not yet, with room made to keep them; `None` if there is none to
-    /// keep rows for.
-    pub(crate) fn unsettled(&mut self) -> Option<Vec<(u64, u32)>> {
-        let capture = self.capture.as_mut()?;
-        let rows: Vec<_> = self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot)).collect();
-        capture.rows.ids.reserve(rows.len());
-        capture.rows.slots.reserve(rows.len() * self.slab.stride());
-        Some(rows)
+    /// Keys and slots that the stripe's rows had at the instant of a snapshot, which begins to read them with this; `None`
+    /// if there is none to keep rows for, or it has begun before.
+    pub(crate) fn begin_reading(&mut self) -> Option<Vec<(u64, u32)>> {
+        let capture = self.capture.as_mut().filter(|capture| !capture.is_read)?;
+        capture.is_read = true;
+        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot));
+        Some(unchanged.chain(capture.all_kept().map(|(id, slot)| (key_of(id), slot))).collect())
+    }
+
+    /// Appends the row that a slot had at the instant of the snapshot that reads the stripe. One that has not changed since
+    /// is read where it lies: a copy is only made of what changes first.
+    pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut Rows) {
+        let Some(capture) = &mut self.capture else { return };
+        let stride = self.slab.stride();
+        into.ids.push(id_of(key));
+        if let Some(position) = capture.kept_in(slot) {
+            into.slots.extend_from_slice(&capture.rows.slots[position * stride..][..stride]);
+            into.marks.extend(capture.rows.marks.get(position));
+            return;
+        }
+        capture.settle(slot);
+        into.slots.extend_from_slice(self.slab.words(slot));
+        into.marks.extend(self.slab.has_marks().then(|| self.slab.mark(slot)));
     }
 
     #[inline(always)]
@@ -280,9 +295,10 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index, slab and sightings, allocated, used or not.
+    /// Bytes of index, slab, sightings and what is kept for a snapshot, allocated, used or not.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes() + self.slab.bytes() + self.doorkeeper.bytes()
+        let captured = self.capture.as_ref().map_or(0, Capture::bytes);
+        self.index.bytes() + self.slab.bytes() + self.doorkeeper.bytes() + captured
     }
 }
 
@@ -292,7 +308,6 @@ mod tests {
 
     use super::*;
     use crate::machine::memory::Pages;
-    use crate::request::group::key_of;
     use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
 
     fn layout() -> Layout {

@@ -46,8 +46,6 @@ pub struct Table {
     stripes: Vec<Mutex<Stripe>>,
     /// Held by the thread that sends rows of a stripe to the cold tier.
     doors: Vec<Mutex<()>>,
-    /// Working memory for rows on their way out.
-    leaving: Mutex<Vec<Leaving>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
     /// Gradients that wait for their rows.
     owing: AtomicUsize,
@@ -92,7 +90,6 @@ impl Table {
             selective,
             stripes: (0..config.stripes).map(stripe).collect(),
             doors: (0..config.stripes).map(|_| Mutex::default()).collect(),
-            leaving: Mutex::default(),
             cold_sweep: Mutex::default(),
             owing: AtomicUsize::new(0),
             shared: Arc::clone(shared),
@@ -234,9 +231,9 @@ impl Table {
 
     /// Lends working memory for rows on their way out.
     pub(crate) fn with_leaving<T>(&self, work: impl FnOnce(&mut Leaving) -> T) -> T {
-        let mut leaving = self.leaving.lock().pop().unwrap_or_default();
+        let mut leaving = self.shared.leaving.lock().pop().unwrap_or_default();
         let done = work(&mut leaving);
-        self.leaving.lock().push(leaving);
+        self.shared.leaving.lock().push(leaving);
         done
     }
 

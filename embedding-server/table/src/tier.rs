@@ -5,6 +5,7 @@ pub(crate) mod clear;
 pub(crate) mod clock;
 pub(crate) mod cold;
 pub(crate) mod cold_sweep;
+pub(crate) mod copies;
 pub(crate) mod debts;
 pub(crate) mod evict;
 pub(crate) mod managed;

@@ -46,9 +46,11 @@ pub(crate) struct Cluster {
     /// part of them under `zagros up`.
     #[schemars(range(max = 1024))]
     pub(crate) server_threads: usize,
-    /// Memory that the rows of one embedding server may take, a number with a unit such as `"2GiB"` or `"500 MB"`;
-    /// at least 64 KiB. Rows beyond it leave as `embedding.evict` and `embedding.victims` say. Buffers of the store that
-    /// they leave for come on top: an eighth of it, 4 MiB at least and 512 MiB at most. Default: no limit.
+    /// Memory that one embedding server may take for rows, a number with a unit such as `"2GiB"` or `"500 MB"`; at least
+    /// 64 KiB. Rows beyond it leave as `embedding.evict` and `embedding.victims` say. It holds rows, their index, memory
+    /// that is kept between requests, and of the buffers of the store that rows leave for (an eighth of it, 4 MiB at
+    /// least and 512 MiB at most) all but the first 4 MiB. The program itself and requests under way, some 64 MiB, come on
+    /// top, and during a save copies of rows that change meanwhile. Default: no limit.
     #[schemars(length(min = 1))]
     pub(crate) memory: Option<String>,
     /// Folder for the rows that a server's memory does not hold. Default: one below `output.folder`.

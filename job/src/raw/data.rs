@@ -38,8 +38,8 @@ pub(crate) struct Data {
     pub(crate) trim: Option<bool>,
     /// Field texts that mean "missing"; an empty field always does. Default: none; `delimited` only.
     pub(crate) missing: Option<Vec<String>>,
-    /// Malformed rows that are skipped and counted, over the whole run, before it stops with the place of the
-    /// last one.
+    /// Malformed rows that are skipped and counted over all epochs and workers of the run (a row counts once in each epoch)
+    /// before it stops with the places of the first ones.
     #[serde(default)]
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub(crate) max_bad_rows: u64,

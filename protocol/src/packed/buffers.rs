@@ -16,8 +16,18 @@ const KEPT: usize = 8;
 const LARGEST: usize = 4 << 20;
 
 /// Buffers that earlier messages left behind.
-#[derive(Debug, Default)]
-pub struct Buffers(Mutex<Vec<Vec<f32>>>);
+#[derive(Debug)]
+pub struct Buffers {
+    kept: Mutex<Vec<Vec<f32>>>,
+    /// Values that all of them together may hold.
+    most: usize,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self::keeping(KEPT * LARGEST * size_of::<f32>())
+    }
+}
 
 /// A vector of values that goes back to where it came from.
 #[derive(Debug)]
@@ -36,6 +46,12 @@ pub enum Values<'a> {
 }
 
 impl Buffers {
+    /// Keeps at most these bytes for the messages to come.
+    #[must_use]
+    pub fn keeping(bytes: usize) -> Self {
+        Self { kept: Mutex::default(), most: bytes / size_of::<f32>() }
+    }
+
     /// Lends a buffer of `count` values, which are whatever was left there.
     #[must_use]
     pub fn take(self: &Arc<Self>, count: usize) -> Buffer {
@@ -45,7 +61,7 @@ impl Buffers {
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,7 +105,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.values);
         let mut kept = self.home.kept();
-        if kept.len() < KEPT && values.capacity() <= LARGEST {
+        let held: usize = kept.iter().map(Vec::capacity).sum();
+        if kept.len() < KEPT && values.capacity() <= LARGEST && held + values.capacity() <= self.home.most {
             kept.push(values);
         }
     }

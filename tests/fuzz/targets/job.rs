@@ -3,18 +3,47 @@
 use std::path::Path;
 
 use bolero::check;
-use zagros_job::{Job, Overrides};
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use zagros_job::{Job, JobErrors, Overrides};
 
 const GOOD: &str = include_str!("../../../examples/quickstart.toml");
 
 fn parse(text: &str) -> Option<Job> {
-    match Job::parse(text, Path::new("examples/job.toml"), &Overrides::none()) {
-        Ok(job) => Some(job),
-        Err(errors) => {
-            assert!(!errors.to_string().is_empty(), "a refusal says why");
-            None
-        }
-    }
+    parse_with(text, &Overrides::none())
+}
+
+fn parse_with(text: &str, overrides: &Overrides) -> Option<Job> {
+    Job::parse(text, Path::new("examples/job.toml"), overrides).map_err(|errors| show(&errors)).ok()
+}
+
+/// A refusal says why, on a page that a person can read, whatever the text is.
+fn show(errors: &JobErrors) {
+    let mut page = String::new();
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(100);
+    handler.render_report(&mut page, errors).expect("it is shown");
+    let plain = errors.plain();
+    assert!(!errors.problems().is_empty() && page.len() < 200_000 && plain.len() < 100_000, "{} bytes", page.len());
+}
+
+/// Pieces of job files, repeated: long lines, deep brackets, many problems.
+#[test]
+fn repeated_pieces_are_a_job_or_are_refused_on_one_page() {
+    const PIECES: [&str; 16] =
+        ["[", "]", "{", "}", "a", ".", " = ", "\n", "'", "\"", "\"\"\"", ",", "é", "[data]\n", "[[data.train]]\n", "#"];
+    check!().with_iterations(200).with_type::<Vec<(u8, u16)>>().for_each(|pieces| {
+        let piece =
+            |(piece, times): &(u8, u16)| PIECES[usize::from(*piece) % PIECES.len()].repeat(usize::from(times % 9_000));
+        let text: String = pieces.iter().take(8).map(piece).collect();
+        parse(&text);
+    });
+}
+
+#[test]
+fn any_setting_is_taken_or_refused_on_one_page() {
+    check!().with_iterations(400).with_type::<(String, u16)>().for_each(|(value, times)| {
+        let value = value.repeat(usize::from(times % 2_000));
+        parse_with(GOOD, &Overrides::sets([format!("model.hidden={value}"), format!("{value}=1")]));
+    });
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The calls one by one; random orders of them are in `tests/simulation.rs`.
 
 use zagros_protocol::control::assign_response::Work;
-use zagros_protocol::control::{GroupRequest, GroupResponse, Progress, ServerLoad};
+use zagros_protocol::control::{
+    GroupRequest, GroupResponse, Progress, ServerLoad, Transform, TransformsRequest, TransformsResponse,
+};
 use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
 
 use super::*;
@@ -35,7 +37,7 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn request(seat: Seat, incarnation: u64) -> JoinRequest {
-    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 * 512, splittable: true };
+    let file = DataFile { path: "train.txt".to_owned(), bytes: 3 * 512, splittable: true, fingerprint: 0 };
     let is_worker = seat.role == Role::DenseWorker;
     JoinRequest {
         role: seat.role.to_wire(),
@@ -134,10 +136,17 @@ fn workers_must_read_the_same_files() {
     other.files[0].bytes += 1;
     let refusal = core.join(at(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
-    assert!(refusal.message.contains("train.txt (1537 bytes) where that has train.txt (1536 bytes)"), "{refusal}");
+    assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
     other.files.insert(0, request(Seat::worker(0), 1).files[0].clone());
     let refusal = core.join(at(0), &other).unwrap_err();
-    assert!(refusal.message.contains("train.txt (1537 bytes) where that has nothing"), "{refusal}");
+    assert!(
+        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has nothing"),
+        "{refusal}"
+    );
+    let mut same_size = request(Seat::worker(1), 1);
+    same_size.files[0].fingerprint = 7;
+    let refusal = core.join(at(0), &same_size).unwrap_err();
+    assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that has"), "{refusal}");
     join(&mut core, 0, Seat::worker(1));
 }
 
@@ -244,7 +253,13 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
         beat(&mut core, second, &server).unwrap();
     }
     assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }]));
-    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits: vec![first.id] };
+    let complete = CompleteRequest {
+        member: worker.member,
+        epoch: worker.epoch,
+        pass: 0,
+        splits: vec![first.id],
+        bad_rows: vec![],
+    };
     assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = core.join(at(12), &request(Seat::worker(0), 2)).unwrap();
     let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };
@@ -264,7 +279,13 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
     core.take_notices();
     beat(&mut core, 37, &worker).unwrap();
     assert_eq!(core.take_notices(), [Notice::Back { seat: Seat::worker(0) }]);
-    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits: vec![first.id] };
+    let complete = CompleteRequest {
+        member: worker.member,
+        epoch: worker.epoch,
+        pass: 0,
+        splits: vec![first.id],
+        bad_rows: vec![],
+    };
     core.complete(at(37), &complete).unwrap();
 }
 
@@ -280,7 +301,8 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     let Work::Split(stolen) = assign(&mut core, 12, &bob, 0).unwrap() else { panic!("no split") };
     assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
-    let complete = CompleteRequest { member: ada.member, epoch: ada.epoch, pass: 0, splits: vec![stolen.id] };
+    let complete =
+        CompleteRequest { member: ada.member, epoch: ada.epoch, pass: 0, splits: vec![stolen.id], bad_rows: vec![] };
     assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
 
@@ -343,6 +365,48 @@ fn workers_without_data_are_told_in_the_log_and_the_status_until_the_end() {
     assert!(core.status(at(2)).warnings.is_empty());
 }
 
+/// Each worker counted its own, from 0 in each epoch.
+#[test]
+fn malformed_rows_of_all_workers_and_passes_add_up_and_count_once() {
+    let mut core = core(1, 2);
+    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    let mut complete = |worker: &JoinResponse, pass, bad: u64| {
+        let Work::Split(split) = assign(&mut core, 0, worker, pass).unwrap() else { panic!("no split") };
+        let (member, epoch, splits, bad_rows) = (worker.member, worker.epoch, vec![split.id], vec![bad]);
+        let request = CompleteRequest { member, epoch, pass, splits, bad_rows };
+        let told = core.complete(at(0), &request).unwrap().bad_rows;
+        assert_eq!(core.complete(at(0), &request).unwrap().bad_rows, told, "a repeated call is counted again");
+        told
+    };
+    assert_eq!([complete(&ada, 0, 2), complete(&bob, 0, 3), complete(&bob, 1, 4)], [2, 5, 9]);
+    let odd = CompleteRequest { member: ada.member, epoch: ada.epoch, bad_rows: vec![1], ..CompleteRequest::default() };
+    assert_eq!(core.complete(at(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
+    let position = PositionRequest { member: ada.member, epoch: ada.epoch, pass: 1 };
+    let position = core.position(at(0), &position).unwrap().position.unwrap();
+    let mut again = self::core(1, 2);
+    let resumed = JoinRequest { position: Some(position), ..request(Seat::worker(0), 1) };
+    let ada = again.join(at(0), &resumed).unwrap();
+    let nothing = CompleteRequest { member: ada.member, epoch: ada.epoch, ..CompleteRequest::default() };
+    assert_eq!(again.complete(at(0), &nothing).unwrap().bad_rows, 9);
+}
+
+#[test]
+fn transforms_are_told_by_the_first_worker_and_stay() {
+    let mut core = core(1, 2);
+    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    let told = |mean: f64| vec![Transform { mean, deviation: 2.0 }];
+    let mut tell = |worker: &JoinResponse, measured, bytes| {
+        core.transforms(at(0), &TransformsRequest { member: worker.member, epoch: worker.epoch, measured, bytes })
+    };
+    assert_eq!(tell(&ada, vec![], 70).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
+    assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
+    assert_eq!(tell(&bob, told(1.0), 0).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(tell(&ada, told(f64::NAN), 0).unwrap_err().kind, RefusalKind::Invalid);
+    tell(&ada, told(1.0), 90).unwrap();
+    assert_eq!(tell(&ada, told(5.0), 90).unwrap().measured, told(1.0), "what the others train on was replaced");
+    assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: told(1.0), bytes: 90 });
+}
+
 #[test]
 fn a_coordinator_that_stood_still_blames_nobody() {
     let (mut core, server, worker) = running();
@@ -365,7 +429,7 @@ fn a_pass_is_complete_when_its_splits_are_and_status_tells() {
     let status = core.status(at(1));
     assert_eq!((status.pass, status.passes, status.splits, status.splits_done), (0, 2, 3, 0));
     assert_eq!(status.members[1].splits_held, 3);
-    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits };
+    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits, bad_rows: vec![] };
     core.complete(at(1), &complete).unwrap();
     assert_eq!(core.take_notices(), [Notice::PassDone { pass: 0 }]);
     let status = core.status(at(1));

@@ -73,6 +73,8 @@ impl BadRows {
 pub(crate) struct BadBudget {
     limit: u64,
     listed: usize,
+    /// Of earlier streams.
+    before: u64,
     count: u64,
     first: Vec<(BadRows, Arc<Layout>, Place)>,
 }
@@ -80,7 +82,12 @@ pub(crate) struct BadBudget {
 impl BadBudget {
     /// Tolerates `limit` of them, and remembers the first `listed`.
     pub(crate) fn new(limit: u64, listed: usize) -> Self {
-        Self { limit, listed, count: 0, first: Vec::new() }
+        Self { limit, listed, before: 0, count: 0, first: Vec::new() }
+    }
+
+    /// Counts on from those that were met before.
+    pub(crate) fn after(self, before: u64) -> Self {
+        Self { before, ..self }
     }
 
     /// Counts those of a block.
@@ -92,10 +99,11 @@ impl BadBudget {
             self.first.push((bad.clone(), Arc::clone(layout), place));
         }
         self.count += bad.count;
-        if self.count <= self.limit {
+        let all = self.before.saturating_add(self.count);
+        if all <= self.limit {
             return Ok(());
         }
-        Err(IngestError::TooManyBadRows { count: self.count, limit: self.limit, first: self.first()? })
+        Err(IngestError::TooManyBadRows { count: all, limit: self.limit, first: self.first()? })
     }
 
     /// How many up to now.

@@ -120,7 +120,7 @@ impl Read for Counting {
 
 /// `None` for what is no file. Something may have taken its place since it was looked at; opening a pipe would
 /// wait for its other end, for ever (invariant WT-1).
-fn open_file(path: &Path) -> io::Result<Option<File>> {
+pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(nonblock).open(path)?;
     Ok(file.metadata()?.is_file().then_some(file))

@@ -142,6 +142,7 @@ mod tests {
             part: Part::All,
             pass: 0,
             start: StreamStart::default(),
+            bad_rows: 0,
             cancel: std::sync::Arc::default(),
         };
         let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();

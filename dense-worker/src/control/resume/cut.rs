@@ -242,6 +242,7 @@ impl Trainer {
             files: self.cutter.files.clone(),
             plan: Vec::new(),
             done: Vec::new(),
+            bad_rows: self.completer.bad_rows(),
             readers: Vec::new(),
             evaluated: self.evaluated,
             of_passes: self.of_passes.clone(),

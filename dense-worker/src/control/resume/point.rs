@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use tracing::warn;
-use zagros_ingest::FileInfo;
 use zagros_job::{Change, Job, Overrides};
 use zagros_store::{Folder, StoreError};
 
 use super::Training;
 use super::cut::delete_all;
 use super::home::Home;
-use super::training::FORMAT;
+use super::training::{FORMAT, FileSize};
 use crate::control::manifest::{MANIFEST, Manifest};
 use crate::control::saved_model::JOB;
 use crate::error::{ExitClass, WorkerError};
@@ -195,7 +194,7 @@ impl ResumePoint {
     }
 
     /// Takes over what was fitted to the data, and checks that it is the same data.
-    pub(crate) fn prepare(&self, job: &mut Job, files: &[FileInfo]) -> Result<(), WorkerError> {
+    pub(crate) fn prepare(&self, job: &mut Job, files: &[FileSize]) -> Result<(), WorkerError> {
         if let Some(reason) = self.training.other_files(files) {
             let reason = format!("the data has changed since: {reason}; start over with --fresh");
             return Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason });

@@ -101,6 +101,7 @@ impl Trainer {
     /// Counts, measures and choice are those of the run from now on.
     pub(crate) fn go_on_from(&mut self, training: Training) {
         self.tracker.take_up(training.tracker);
+        self.completer.count_bad_rows_from(training.bad_rows);
         self.evaluated = training.evaluated;
         self.of_passes = training.of_passes;
         self.model.take_up(training.choice);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zagros_ingest::{FileInfo, Rest, StreamStart};
+use zagros_ingest::{Rest, StreamStart};
 use zagros_protocol::control::{self, Position, Split};
 
 use crate::control::conclude::ChoiceState;
@@ -28,6 +28,9 @@ pub(crate) struct Training {
     pub(crate) plan: Vec<Range>,
     /// Splits of the pass, by place in the plan, that are complete.
     pub(crate) done: Vec<u32>,
+    /// Malformed rows of the complete splits of all passes.
+    #[serde(default)]
+    pub(crate) bad_rows: u64,
     /// Every worker, by rank.
     pub(crate) readers: Vec<Reader>,
     /// The last evaluation while training, and after which step it was.
@@ -43,6 +46,20 @@ pub(crate) struct Training {
 pub(crate) struct FileSize {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
+    /// Hash of samples of its content; absent in checkpoints of releases that did not keep it.
+    #[serde(default)]
+    pub(crate) fingerprint: Option<u64>,
+}
+
+impl FileSize {
+    fn differs_from(&self, now: &Self) -> Option<String> {
+        let (path, before, path_now) = (self.path.display(), self.bytes, now.path.display());
+        if before != now.bytes {
+            return Some(format!("{path} had {before} bytes then, {path_now} has {} now", now.bytes));
+        }
+        let differs = self.fingerprint.zip(now.fingerprint).is_some_and(|(then, now)| then != now);
+        differs.then(|| format!("{path} had other content then than {path_now} has now, of the same {before} bytes"))
+    }
 }
 
 /// A split of the plan.
@@ -82,6 +99,7 @@ impl Training {
             plan: (0..self.plan.len() as u32).filter_map(split).collect(),
             done: self.done.iter().map(|index| id(*index)).collect(),
             rests: self.readers.iter().filter_map(rest).collect(),
+            bad_rows: self.bad_rows,
         }
     }
 
@@ -89,19 +107,15 @@ impl Training {
     pub(crate) fn placed_at(self, position: &Position) -> Self {
         let range = |split: &Split| Range { file: split.file, start: split.start, end: split.end };
         let (plan, done) = (position.plan.iter().map(range), position.done.iter().map(|id| *id as u32));
-        Self { plan: plan.collect(), done: done.collect(), ..self }
+        Self { plan: plan.collect(), done: done.collect(), bad_rows: position.bad_rows, ..self }
     }
 
     /// Why the files are not those that were trained on, in words.
-    pub(crate) fn other_files(&self, now: &[FileInfo]) -> Option<String> {
+    pub(crate) fn other_files(&self, now: &[FileSize]) -> Option<String> {
         if self.files.len() != now.len() {
             return Some(format!("{} training files then, {} now", self.files.len(), now.len()));
         }
-        let changed = std::iter::zip(&self.files, now).find(|(then, now)| then.bytes != now.bytes);
-        changed.map(|(then, now)| {
-            let (path, before, path_now) = (then.path.display(), then.bytes, now.path.display());
-            format!("{path} had {before} bytes then, {path_now} has {} now", now.bytes)
-        })
+        std::iter::zip(&self.files, now).find_map(|(then, now)| then.differs_from(now))
     }
 
     /// The number that a worker's next batch has: above every one of its pushes, whoever it was before.
@@ -123,9 +137,10 @@ mod tests {
             format: FORMAT,
             tracker: Tracker::new(9).state(),
             pass: 2,
-            files: vec![FileSize { path: "a".into(), bytes: 30 }],
+            files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5) }],
             plan: (0..3).map(range).collect(),
             done: vec![0],
+            bad_rows: 4,
             readers: vec![
                 Reader { rest: Some(rest), order: 1, next_seq: 8 },
                 Reader { next_seq: 5, ..Reader::default() },
@@ -141,6 +156,7 @@ mod tests {
         let position = training().position();
         let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
         assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
+        assert_eq!(position.bad_rows, 4);
         assert_eq!(position.rests, [control::Rest { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]);
         let empty = Training { plan: Vec::new(), done: Vec::new(), ..training() };
         let placed = empty.placed_at(&position);
@@ -149,9 +165,16 @@ mod tests {
 
     #[test]
     fn other_files_are_told_apart_by_number_and_size() {
-        let file = |bytes| FileInfo { path: "moved/a".into(), bytes, splittable: true };
+        let print = |bytes, fingerprint| FileSize { path: "moved/a".into(), bytes, fingerprint };
+        let file = |bytes| print(bytes, Some(5));
         assert_eq!(training().other_files(&[file(30)]), None);
         assert_eq!(training().other_files(&[]).unwrap(), "1 training files then, 0 now");
+        assert_eq!(
+            training().other_files(&[print(30, Some(6))]).unwrap(),
+            "a had other content then than moved/a has now, of the same 30 bytes"
+        );
+        // A checkpoint of a release that kept sizes alone.
+        assert_eq!(training().other_files(&[print(30, None)]), None);
         assert_eq!(training().other_files(&[file(31)]).unwrap(), "a had 30 bytes then, moved/a has 31 now");
     }
 

@@ -14,6 +14,7 @@ enum Call {
     Read(u32, Vec<u64>),
     Write(u32, Vec<u64>, u32),
     Remove(u32, Vec<u64>),
+    RemoveAll(u32),
     /// Freezes, and keeps the view to the end.
     Freeze,
 }
@@ -30,6 +31,7 @@ fn call() -> impl Strategy<Value = Call> {
         3 => (table(), places()).prop_map(|(table, places)| Call::Read(table, places)),
         3 => (table(), places(), 0_u32..9).prop_map(|(table, places, version)| Call::Write(table, places, version)),
         1 => (table(), places()).prop_map(|(table, places)| Call::Remove(table, places)),
+        1 => table().prop_map(Call::RemoveAll),
         1 => Just(Call::Freeze),
     ]
 }
@@ -73,6 +75,10 @@ fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
             Call::Remove(table, places) => {
                 store.remove(*table, places).unwrap();
                 places.iter().for_each(|place| _ = model.remove(&(*table, *place)));
+            }
+            Call::RemoveAll(table) => {
+                store.remove_all(*table).unwrap();
+                model.retain(|key, _| key.0 != *table);
             }
             Call::Freeze => frozen.push((store.freeze().unwrap(), model.clone())),
         }

@@ -43,7 +43,8 @@ pub(crate) fn run(rows: usize, requests: usize) {
 fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<usize>) -> Measured {
     let cold: Arc<dyn ColdStore> = Arc::new(MemoryColdStore::new(&[ledger().cold_words()]));
     let cold = budget.map(|_| cold);
-    let tables = TableSet::new(0, &[ledger()], Capacity { budget, cold, nanos: None }).expect("good settings");
+    let tables =
+        TableSet::new(0, &[ledger()], Capacity { budget, cold, ..Capacity::default() }).expect("good settings");
     let mut scratch = Scratch::new();
     all.chunks(crate::workload::BATCH).for_each(|ids| step(&tables, ids, 0.0, 0, &mut scratch));
     let table = tables.table(0).expect("it is there");

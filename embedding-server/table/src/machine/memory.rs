@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub struct Memory {
 pub struct Arena {
     pages: Pages,
     state: Mutex<State>,
+    /// Bytes of blocks that were given back and wait: memory of the process as much as what is in use.
+    idle: AtomicUsize,
 }
 
 /// Which pages an arena asks for.
@@ -83,7 +86,7 @@ impl Arena {
     pub fn new(pages: Pages) -> Arc<Self> {
         let free = HashMap::new();
         let state = State { chunks: Vec::new(), mapped: 0, rest: NonNull::dangling(), rest_len: 0, free };
-        Arc::new(Self { pages, state: Mutex::new(state) })
+        Arc::new(Self { pages, state: Mutex::new(state), idle: AtomicUsize::new(0) })
     }
 
     /// A block of `len` zeros. Untouched pages take no memory.
@@ -93,12 +96,30 @@ impl Arena {
         if len * WORD < SMALLEST || cfg!(miri) {
             return heap(len);
         }
-        let start = self.state.lock().take(len.next_multiple_of(LINE), self.pages);
+        let words = len.next_multiple_of(LINE);
+        let mut state = self.state.lock();
+        let start = match state.take_again(words) {
+            Some(start) => {
+                self.idle.fetch_sub(words * WORD, Ordering::Relaxed);
+                Some(start)
+            }
+            None => state.cut(words, self.pages),
+        };
+        drop(state);
         start.map_or_else(|| heap(len), |start| Memory { start, len, arena: Some(Arc::clone(self)) })
     }
 
+    /// Bytes that were given back and that nobody has taken again.
+    #[must_use]
+    pub fn idle(&self) -> usize {
+        self.idle.load(Ordering::Relaxed)
+    }
+
     fn give_back(&self, start: NonNull<u32>, len: usize) {
-        self.state.lock().free.entry(len.next_multiple_of(LINE)).or_default().push(start);
+        let words = len.next_multiple_of(LINE);
+        let mut state = self.state.lock();
+        state.free.entry(words).or_default().push(start);
+        self.idle.fetch_add(words * WORD, Ordering::Relaxed);
     }
 }
 
@@ -155,11 +176,15 @@ impl Drop for Memory {
 }
 
 impl State {
-    fn take(&mut self, len: usize, pages: Pages) -> Option<NonNull<u32>> {
-        if let Some(start) = self.free.get_mut(&len).and_then(Vec::pop) {
-            zero(start, len);
-            return Some(start);
-        }
+    /// A block of this length that was given back.
+    fn take_again(&mut self, len: usize) -> Option<NonNull<u32>> {
+        let start = self.free.get_mut(&len).and_then(Vec::pop)?;
+        zero(start, len);
+        Some(start)
+    }
+
+    /// A new block, cut from a chunk.
+    fn cut(&mut self, len: usize, pages: Pages) -> Option<NonNull<u32>> {
         if self.rest_len < len {
             self.map(len, pages)?;
         }
@@ -247,6 +272,7 @@ mod tests {
     fn what_is_given_back_is_given_out_again() {
         let arena = Arena::new(Pages::Huge);
         let start = arena.take(5000).words().as_ptr();
+        assert_eq!(arena.idle(), 5008 * WORD);
         assert_eq!(arena.take(5000).words().as_ptr(), start);
         assert_ne!(arena.take(6000).words().as_ptr(), start);
     }

@@ -79,7 +79,9 @@ impl Table {
         if !self.is_managed() {
             return Ok(self.push_checked(ids, gradients, step, scratch));
         }
-        let prepared = self.prepare_push(ids, gradients, scratch)?;
+        let mut prepared = self.prepare_push(ids, gradients, scratch)?;
+        let _held = self.shared().hold_copies(self.bytes_of_copies(&prepared));
+        self.read_copies(&mut prepared)?;
         Ok(self.apply_push(prepared, step, scratch))
     }
 

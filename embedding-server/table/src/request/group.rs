@@ -3,6 +3,9 @@
 use crate::row::slab::Place;
 use crate::tier::visit::Visit;
 
+/// Bytes of a visit that is kept from request to request.
+const VISIT_KEPT: usize = 128 << 10;
+
 /// Working memory of one request; keep it and pass it again, so that a request allocates nothing per row.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -31,6 +34,13 @@ impl Scratch {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Keeps the working memory of a visit for the next one, unless it holds many rows: each table of a push has one.
+    pub(crate) fn keep(&mut self, visit: Visit) {
+        if visit.bytes() <= VISIT_KEPT {
+            self.visits.push(visit);
+        }
     }
 
     /// Groups `ids`, at most `u32::MAX` of them, into `stripes` groups, a power of two.

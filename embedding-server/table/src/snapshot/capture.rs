@@ -1,5 +1,7 @@
 //! What a snapshot keeps of a stripe while the stripe changes: copy on first write.
 
+use hashbrown::HashMap;
+
 use crate::Rows;
 
 /// The part of a snapshot that one stripe still owes. A slot is settled once the snapshot has its row, or has none to
@@ -9,11 +11,32 @@ pub(crate) struct Capture {
     settled: Vec<u64>,
     /// Rows as they were at the instant, in no order.
     pub(crate) rows: Rows,
+    /// Which of them was in a slot at the instant.
+    kept: HashMap<u32, u32>,
+    /// Whether the snapshot has begun to read it.
+    pub(crate) is_read: bool,
 }
 
 impl Capture {
     pub(crate) fn is_settled(&self, slot: u32) -> bool {
         self.settled.get(word_of(slot)).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
+    }
+
+    /// The row that was in a slot at the instant, if it was kept: its position among the rows.
+    pub(crate) fn kept_in(&self, slot: u32) -> Option<usize> {
+        self.kept.get(&slot).map(|position| *position as usize)
+    }
+
+    /// Ids and slots of all rows that were kept.
+    pub(crate) fn all_kept(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.kept.iter().map(|(slot, position)| (self.rows.ids[*position as usize], *slot))
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let Rows { ids, slots, marks } = &self.rows;
+        let words = (slots.capacity() + marks.capacity()) * size_of::<u32>();
+        words + (ids.capacity() + self.settled.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 
     /// A row that was made after the instant lies here.
@@ -31,6 +54,7 @@ impl Capture {
             return;
         }
         self.settle(slot);
+        self.kept.insert(slot, self.rows.ids.len() as u32);
         self.rows.ids.push(id);
         self.rows.slots.extend_from_slice(words);
         self.rows.marks.extend(mark);

@@ -4,27 +4,23 @@
 //! for the first time, until the snapshot has read the stripe. What is read is what was kept, what has not changed, and
 //! what the cold tier, frozen at the same instant, holds of rows that were not in memory (invariant TI-1).
 //!
-//! Until a stripe is read it may keep a copy of each of its rows: read soon what is cut. A row's mark may be of a
-//! lookup after the instant; its words are not.
+//! Until a stripe is read it may keep a copy of each of its rows that changes: read soon what is cut. The budget counts
+//! these copies. A row's mark may be of a lookup after the instant; its words are not.
 
-use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLockWriteGuard};
 
-use crate::request::group::id_of;
+use crate::snapshot::stripe_rows::StripeRows;
 use crate::tier::tend::cold_error;
 use crate::tier::visit::place_of;
-use crate::{ColdError, ColdScan, ColdView, Moment, Rows, Sighted, Table, TableError, TableSet};
+use crate::{ColdError, ColdView, Moment, Rows, Sighted, Table, TableError, TableSet};
 
-/// Longest wait for those who are under way.
+/// Longest wait for those who are under way, and the part of a request's patience that it may take.
 const WAIT: Duration = Duration::from_secs(10);
-/// Rows read under one lock.
-const ROWS_AT_ONCE: usize = 256;
-/// Rows read of the cold tier at a time.
-const COLD_AT_ONCE: usize = 4096;
+const WAIT_SHARE: u32 = 4;
 
 /// All rows at one instant. There is one at a time; dropping it ends it.
 pub struct Cut<'a> {
@@ -40,7 +36,7 @@ pub enum CutError {
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
     /// Others did not end in time.
-    #[error("no snapshot of the tables: after {}s {whom} had not ended; try again later", waited.as_secs())]
+    #[error("no snapshot of the tables: after {waited:?} {whom} had not ended; try again later")]
     Busy {
         /// Who was waited for.
         whom: &'static str,
@@ -56,8 +52,8 @@ impl TableSet {
     /// Takes the instant: no push is half in it, of however many tables, and no [`crate::Entry`].
     ///
     /// # Errors
-    /// When there is a snapshot already, when requests that are under way do not end within 10 s, or when the cold
-    /// tier fails.
+    /// When there is a snapshot already, when requests that are under way do not end within 10 s or a quarter of
+    /// their patience, or when the cold tier fails.
     pub fn cut(&self) -> Result<Cut<'_>, CutError> {
         if self.cutting().swap(true, Ordering::Acquire) {
             return Err(CutError::Running);
@@ -75,9 +71,11 @@ impl TableSet {
 
     /// The instant, and a guard that keeps the cold tier as it was then: requests go on while it is being frozen.
     fn take_instant(&self) -> Result<(Moment, RwLockWriteGuard<'_, ()>), CutError> {
-        let busy = |whom| CutError::Busy { whom, waited: WAIT };
-        let _alone = self.gate().try_write_for(WAIT).ok_or(busy("a lookup or a push"))?;
-        let still = self.shared().moves.try_write_for(WAIT).ok_or(busy("a write to the cold tier"))?;
+        // Requests wait for whoever waits here: that is part of their patience.
+        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let busy = |whom| CutError::Busy { whom, waited: wait };
+        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
+        let still = self.shared().moves.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
         if self.iter().any(Table::is_indebted) {
             return Err(busy("a row of the cold tier that a gradient waits for"));
         }
@@ -96,7 +94,8 @@ impl Cut<'_> {
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in memory or not, to `into`, in ascending order
-    /// of ids. A stripe can be read once: it keeps nothing for the snapshot any more.
+    /// of ids. A stripe can be read once: it keeps nothing for the snapshot any more. It takes memory for all of them,
+    /// twice; see [`Self::stripe`].
     ///
     /// # Errors
     /// When there is no such table, the stripe was read before, or the cold tier fails.
@@ -104,15 +103,26 @@ impl Cut<'_> {
     /// # Panics
     /// When there is no such stripe.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut Rows) -> Result<(), TableError> {
-        let table = self.set.table(table)?;
-        let mut rows = table.captured(stripe).ok_or(TableError::Spent { table: table.number(), stripe })?;
-        if let Some(view) = self.cold.as_ref().filter(|_| table.is_tiered()) {
-            let in_memory = rows.ids.iter().copied().collect();
-            let read = read_cold(table, stripe, view, &in_memory, &mut rows);
-            read.map_err(|source| table.unreadable(source))?;
-        }
-        append_sorted(table, &rows, table.marks().tick(self.moment), into);
+        let (mut parts, mut rows) = (self.stripe(table, stripe)?, Rows::default());
+        while parts.read(usize::MAX, &mut rows)? {}
+        append_sorted(self.set.table(table)?, &rows, into);
         Ok(())
+    }
+
+    /// Begins to read the rows that one stripe of a table had at the instant, in parts: as many at a time as the caller
+    /// has room for. A stripe can be read once.
+    ///
+    /// # Errors
+    /// When there is no such table, or the stripe was read before.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeRows<'_>, TableError> {
+        let table = self.set.table(table)?;
+        let hot = table.lock(stripe).begin_reading();
+        let hot = hot.ok_or(TableError::Spent { table: table.number(), stripe })?;
+        let cold = self.cold.as_ref().filter(|_| table.is_tiered());
+        Ok(StripeRows::new(table, stripe, table.marks().tick(self.moment), hot, cold))
     }
 }
 
@@ -135,7 +145,7 @@ impl Cut<'_> {
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
         for table in self.set.iter() {
-            (0..table.stripes()).for_each(|stripe| drop(table.lock(stripe).end_capture()));
+            (0..table.stripes()).for_each(|stripe| table.end_capture(stripe));
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).doorkeeper.end_capture());
         }
         self.set.cutting().store(false, Ordering::Release);
@@ -149,16 +159,15 @@ impl std::fmt::Debug for Cut<'_> {
 }
 
 impl Table {
-    /// The rows that a stripe had in memory at the instant, in no order; `None` if it keeps nothing. The lock is held
-    /// for some rows at a time.
-    fn captured(&self, stripe: usize) -> Option<Rows> {
-        let mut left = self.lock(stripe).unsettled()?;
-        left.sort_unstable_by_key(|(_, slot)| *slot);
-        for some in left.chunks(ROWS_AT_ONCE) {
-            let mut stripe = self.lock(stripe);
-            some.iter().for_each(|(key, slot)| stripe.keep(*key, *slot));
+    /// Nothing is kept for a snapshot of a stripe any more.
+    pub(super) fn end_capture(&self, stripe: usize) {
+        let mut stripe = self.lock(stripe);
+        if stripe.captures() {
+            stripe.end_capture();
+            if self.is_managed() {
+                self.charge(&mut stripe);
+            }
         }
-        Some(self.lock(stripe).end_capture()?.rows)
     }
 
     /// Places of a stripe's rows in the cold tier.
@@ -168,37 +177,10 @@ impl Table {
     }
 }
 
-/// Appends the rows of a stripe that lie in the frozen tier and were not in memory at the instant.
-fn read_cold(
-    table: &Table,
-    stripe: usize,
-    view: &Mutex<Box<dyn ColdView>>,
-    in_memory: &HashSet<u64>,
-    rows: &mut Rows,
-) -> Result<(), ColdError> {
-    let (stride, range) = (table.stride(), table.places(stripe));
-    let (mut from, mut scan) = (Some(*range.start()), ColdScan::default());
-    while let Some(start) = from {
-        scan.places.clear();
-        scan.rows.clear();
-        from = view.lock().scan(table.number(), start..=*range.end(), COLD_AT_ONCE, &mut scan)?;
-        for (row, place) in scan.places.iter().enumerate() {
-            let (id, words) = (id_of(place_of(*place)), &scan.rows[row * (stride + 1)..][..stride + 1]);
-            if !in_memory.contains(&id) {
-                rows.ids.push(id);
-                rows.slots.extend_from_slice(&words[..stride]);
-                rows.marks.push(words[stride]);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Appends rows in ascending order of ids, without those past their time to live.
-fn append_sorted(table: &Table, rows: &Rows, tick: u64, into: &mut Rows) {
+/// Appends rows in ascending order of ids.
+fn append_sorted(table: &Table, rows: &Rows, into: &mut Rows) {
     let stride = table.stride();
-    let alive = |row: &usize| rows.marks.get(*row).is_none_or(|mark| !table.marks().expired(*mark, tick));
-    let mut order: Vec<usize> = (0..rows.ids.len()).filter(alive).collect();
+    let mut order: Vec<usize> = (0..rows.ids.len()).collect();
     order.sort_unstable_by_key(|row| rows.ids[*row]);
     into.ids.reserve(order.len());
     into.slots.reserve(order.len() * stride);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::ColdStore;
 
@@ -16,6 +17,16 @@ pub struct Capacity {
     /// Nanoseconds of some clock that never goes back, to time the waits for locks; `None` leaves them untimed. Asked
     /// only when a lock is taken.
     pub nanos: Option<fn() -> u64>,
+    /// How long whoever sends a request waits for its answer: no wait inside takes more than a part of it. `None` for
+    /// longer than any of them.
+    pub patience: Option<Duration>,
+}
+
+impl Capacity {
+    /// The longest that a wait may be: `most`, or one part in `parts` of a request's patience.
+    pub(crate) fn wait(&self, most: Duration, parts: u32) -> Duration {
+        self.patience.map_or(most, |patience| most.min(patience / parts))
+    }
 }
 
 /// Bytes in use, beside the most there should be.
@@ -30,9 +41,11 @@ impl Budget {
         Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }
     }
 
-    /// Takes bytes if they are within the limit. Of two threads that race for the last ones, one gets them.
-    pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+    /// Takes bytes if they are within the limit, of which `idle` ones are taken by nobody and held all the same. Of two
+    /// threads that race for the last ones, one gets them.
+    pub(crate) fn reserve(&self, bytes: usize, idle: usize) -> bool {
+        let limit = self.limit.saturating_sub(idle);
+        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
@@ -71,13 +84,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_wait_is_a_part_of_the_patience_at_most() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(Capacity::default().wait(ten, 4), ten);
+        let of = |seconds| Capacity { patience: Some(Duration::from_secs(seconds)), ..Capacity::default() };
+        assert_eq!([300, 20].map(|seconds| of(seconds).wait(ten, 4)), [ten, Duration::from_secs(5)]);
+    }
+
+    #[test]
     fn no_more_than_the_limit_is_given_out_however_many_ask() {
         let budget = Budget::new(Some(1000));
         let taken = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    while budget.reserve(7) {
+                    while budget.reserve(7, 0) {
                         taken.fetch_add(7, Ordering::Relaxed);
                     }
                 });
@@ -93,11 +114,11 @@ mod tests {
         budget.force(950);
         assert_eq!(state(), (false, false));
         budget.force(300);
-        assert_eq!((state(), budget.reserve(0)), ((true, false), false));
+        assert_eq!((state(), budget.reserve(0, 0)), ((true, false), false));
         budget.force(1);
         assert_eq!(state(), (true, true));
         budget.release(1251);
-        assert!(budget.reserve(1000) && !budget.reserve(1));
+        assert!(!budget.reserve(1000, 1) && budget.reserve(1000, 0) && !budget.reserve(1, 0));
         let endless = Budget::new(None);
         endless.force(usize::MAX / 2);
         assert_eq!((endless.is_tight(), endless.is_exhausted()), (false, false));

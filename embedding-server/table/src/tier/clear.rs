@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use crate::tier::cold_sweep::ColdSweep;
 use crate::tier::tend::cold_error;
-use crate::{ColdError, ColdScan, ColdStore, Table, TableSet};
+use crate::{ColdError, Table, TableSet};
 
-/// Longest wait for those who are under way.
+/// Longest wait for those who are under way, and the part of a request's patience that it may take.
 const WAIT: Duration = Duration::from_secs(10);
-/// Rows of the cold tier forgotten at a time.
-const COLD_AT_ONCE: usize = 4096;
+const WAIT_SHARE: u32 = 4;
 
 /// Why rows were not forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClearError {
     /// Others did not end in time; nothing is forgotten.
-    #[error("the tables are not cleared: after {}s {whom} had not ended; try again later", waited.as_secs())]
+    #[error("the tables are not cleared: after {waited:?} {whom} had not ended; try again later")]
     Busy {
         /// Who was waited for.
         whom: &'static str,
@@ -35,13 +34,14 @@ impl TableSet {
     /// at once. Whoever puts them in tells the step that they are of ([`Self::tick`]).
     ///
     /// # Errors
-    /// When requests that are under way do not end within 10 s, or when the cold tier fails.
+    /// When requests that are under way do not end within 10 s or a quarter of their patience, or when the cold tier fails.
     pub fn clear(&self) -> Result<(), ClearError> {
-        let busy = |whom| ClearError::Busy { whom, waited: WAIT };
+        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let busy = |whom| ClearError::Busy { whom, waited: wait };
         self.iter().try_for_each(Table::pay_all).map_err(|error| ClearError::Cold(cold_error(error)))?;
-        let _alone = self.gate().try_write_for(WAIT).ok_or(busy("a lookup or a push"))?;
+        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
         // No row goes to the cold tier between the two, so none is left there that was in memory (invariant TI-1).
-        let _still = self.shared().moves.try_write_for(WAIT).ok_or(busy("a write to the cold tier"))?;
+        let _still = self.shared().moves.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
         if self.iter().any(Table::is_indebted) {
             return Err(busy("a row of the cold tier that a gradient waits for"));
         }
@@ -53,24 +53,8 @@ impl TableSet {
 impl Table {
     fn clear(&self) -> Result<(), ClearError> {
         *self.cold_sweep.lock() = ColdSweep::default();
-        for stripe in 0..self.stripes() {
-            self.lock(stripe).clear();
-            if let Some(store) = self.cold() {
-                self.clear_cold(store, stripe).map_err(ClearError::Cold)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn clear_cold(&self, store: &dyn ColdStore, stripe: usize) -> Result<(), ColdError> {
-        let (range, mut scan) = (self.places(stripe), ColdScan::default());
-        let (mut view, mut from) = (store.freeze()?, Some(*range.start()));
-        while let Some(start) = from {
-            scan.places.clear();
-            scan.rows.clear();
-            from = view.scan(self.number(), start..=*range.end(), COLD_AT_ONCE, &mut scan)?;
-            store.remove(self.number(), &scan.places)?;
-        }
-        Ok(())
+        (0..self.stripes()).for_each(|stripe| self.lock(stripe).clear());
+        // Every request waits meanwhile: one call, however many rows there are.
+        self.cold().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
     }
 }

@@ -34,6 +34,12 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     /// When the medium fails.
     fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError>;
 
+    /// Forgets all rows of a table, in a time that does not grow with them.
+    ///
+    /// # Errors
+    /// When the medium fails.
+    fn remove_all(&self, table: u32) -> Result<(), ColdError>;
+
     /// What is in the store now, for a reader that comes later.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::tier::visit::{Todo, place_of};
 use crate::{ColdError, Table, Victims};
 
 /// Rows that every stripe may hold, whatever the budget says.
-const FLOOR: usize = crate::tier::visit::AT_ONCE;
+pub(crate) const FLOOR: usize = crate::tier::visit::AT_ONCE;
 /// Rows compared to find those of the lowest rank. All of a stripe's where it has no more; else as many neighbours in
 /// its index, which is as good as random, from where the search before ended.
 const COMPARED: usize = 4096;
@@ -26,8 +26,10 @@ const SHARE: usize = 16;
 const ROUNDS: usize = 8;
 /// Longest wait for a snapshot to be taken, before memory beyond the budget is used.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
-/// Longest wait for another thread that makes room in the same stripe, or where such memory is used up.
+/// Longest wait for another thread that makes room in the same stripe, or where such memory is used up; and the part of
+/// a request's patience that it may take: all rounds together take no more than half of it.
 const WAIT: Duration = Duration::from_secs(1);
+const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
 
 /// Rows on their way out, and room to work on them; reused.
 #[derive(Debug, Default)]
@@ -91,8 +93,13 @@ impl Table {
 
     /// Whether rows may go to the cold tier again soon. Where memory still is, the wait is short.
     fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>) -> bool {
-        let wait = if self.shared().budget.is_exhausted() { WAIT } else { SHORT_WAIT };
+        let wait = if self.shared().budget.is_exhausted() { self.wait() } else { SHORT_WAIT };
         MutexGuard::unlocked(stripe, || self.shared().moves.try_read_for(wait).is_some())
+    }
+
+    /// The longest wait of one round.
+    fn wait(&self) -> Duration {
+        self.shared().capacity.wait(WAIT, WAIT_SHARE)
     }
 
     /// Whether this many rows more fit in, with memory that the budget allows if need be.
@@ -103,7 +110,7 @@ impl Table {
         }
         if stripe.rows() + rows <= FLOOR {
             budget.force(growth);
-        } else if !budget.reserve(growth) {
+        } else if !budget.reserve(growth, self.shared().arena.idle()) {
             return false;
         }
         stripe.charged += growth;
@@ -153,7 +160,7 @@ impl Table {
         }
         let door = self.door(stripe.number);
         let Some(_inside) = door.try_lock() else {
-            MutexGuard::unlocked(stripe, || drop(door.try_lock_for(WAIT)));
+            MutexGuard::unlocked(stripe, || drop(door.try_lock_for(self.wait())));
             return Ok(Relief::Others);
         };
         let Some(_moving) = self.shared().moves.try_read() else {

@@ -9,8 +9,25 @@ use crate::request::update::Update;
 use crate::tier::visit::Visit;
 use crate::{Access, LookupReport, PushReport, Rows, Step, Table, TableError};
 
+/// Ids of a lookup that are looked for together: what the cold tier has of them is in memory at once.
+const LOOKED_UP: usize = 4096;
+
 impl Table {
     pub(crate) fn lookup_managed(
+        &self,
+        ids: &[u64],
+        access: Access,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<LookupReport, TableError> {
+        let mut total = LookupReport::default();
+        for (ids, out) in std::iter::zip(ids.chunks(LOOKED_UP), out.chunks_mut(LOOKED_UP * self.dim())) {
+            total += self.lookup_some(ids, access, out, scratch)?;
+        }
+        Ok(total)
+    }
+
+    fn lookup_some(
         &self,
         ids: &[u64],
         access: Access,
@@ -30,7 +47,7 @@ impl Table {
             Access::Train => self.copy_brought(&mut visit, out),
             Access::Read => self.copy_cold(&mut visit, out),
         };
-        scratch.visits.push(visit);
+        scratch.keep(visit);
         done
     }
 
@@ -94,11 +111,11 @@ impl Table {
         Ok(report)
     }
 
-    /// What a push does before any part of any table is changed: sums what is repeated and reads the cold copies of rows
-    /// that are not in memory.
+    /// What a push does before any part of any table is changed: sums what is repeated and looks which rows are not in
+    /// memory. Their cold copies are to be read next ([`Self::read_copies`]).
     ///
     /// # Errors
-    /// When the cold tier cannot be read, or memory is full.
+    /// When memory is full.
     pub(crate) fn prepare_push<'a>(
         &self,
         ids: &'a [u64],
@@ -115,8 +132,22 @@ impl Table {
             }
         });
         self.check_room(&visit)?;
-        visit.read(self).map_err(|source| self.unreadable(source))?;
         Ok(Prepared { distinct, visit })
+    }
+
+    /// Reads the cold copies of the rows of a push that are not in memory.
+    ///
+    /// # Errors
+    /// When the cold tier cannot be read.
+    pub(crate) fn read_copies(&self, prepared: &mut Prepared<'_>) -> Result<(), TableError> {
+        prepared.visit.read(self).map_err(|source| self.unreadable(source))
+    }
+
+    /// Bytes of the cold copies that a push needs at most.
+    pub(crate) fn bytes_of_copies(&self, prepared: &Prepared<'_>) -> usize {
+        let rows =
+            if self.is_tiered() { prepared.visit.todo.iter().filter(|todo| todo.is_missing()).count() } else { 0 };
+        rows * (self.stride() + 1) * size_of::<u32>()
     }
 
     /// Applies what was prepared. Nothing can go wrong any more: the gradient of a row that left memory meanwhile and
@@ -143,7 +174,7 @@ impl Table {
             self.owe(&visit.todo, &distinct.gradients, step);
         }
         report.created = visit.created;
-        scratch.visits.push(visit);
+        scratch.keep(visit);
         report
     }
 
@@ -163,7 +194,7 @@ impl Table {
             let mark = rows.marks.get(todo.position as usize).copied();
             *stripe.mark_mut(slot) = mark.unwrap_or_else(|| self.marks().first(tick));
         });
-        scratch.visits.push(visit);
+        scratch.keep(visit);
         Ok(new)
     }
 

@@ -1,13 +1,23 @@
 //! What the tables of one server share: memory, the tier behind it, time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::machine::memory::{Arena, Pages};
 use crate::tier::capacity::Budget;
 use crate::tier::clock::Clock;
+use crate::tier::copies::{Copies, Held};
+use crate::tier::evict::Leaving;
 use crate::{Capacity, ColdError};
+
+/// Pushes may hold one part in this many of the budget beside it, and a little in any case.
+const COPIES_SHARE: usize = 16;
+const LEAST_COPIES: usize = 1 << 20;
+/// How long a push waits for others to be done with theirs, and the part of its patience that it may take.
+const COPIES_WAIT: Duration = Duration::from_secs(5);
+const COPIES_WAIT_SHARE: u32 = 4;
 
 /// What the tables of one server share.
 #[derive(Debug)]
@@ -19,6 +29,10 @@ pub(crate) struct Shared {
     pub(crate) arena: Arc<Arena>,
     /// Held shared while rows go to the cold tier or are forgotten there, alone while it is frozen for a snapshot.
     pub(crate) moves: RwLock<()>,
+    /// What pushes hold of the cold tier.
+    pub(crate) copies: Copies,
+    /// Working memory for rows on their way out, for as many threads as were at it at once.
+    pub(crate) leaving: Mutex<Vec<Leaving>>,
     /// Why rows could not go to the cold tier the last time.
     failure: Mutex<Option<ColdError>>,
 }
@@ -27,12 +41,19 @@ impl Shared {
     pub(crate) fn new(capacity: Capacity) -> Self {
         Self {
             budget: Budget::new(capacity.budget),
+            copies: Copies::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
             capacity,
             clock: Clock::default(),
             arena: Arena::new(Pages::Huge),
             moves: RwLock::default(),
+            leaving: Mutex::default(),
             failure: Mutex::default(),
         }
+    }
+
+    /// Leave to hold the cold copies that a push needs.
+    pub(crate) fn hold_copies(&self, bytes: usize) -> Held<'_> {
+        self.copies.hold(bytes, self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE))
     }
 
     /// Remembers what came of the last attempt to write.

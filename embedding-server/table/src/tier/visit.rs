@@ -59,7 +59,21 @@ enum Seat {
     Stale,
 }
 
+impl Todo {
+    /// Whether its cold copy has yet to be read.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.cold == WANTED
+    }
+}
+
 impl Visit {
+    /// Bytes that it holds, used or not.
+    pub(crate) fn bytes(&self) -> usize {
+        let cold = self.cold.rows.capacity() * size_of::<u32>() + self.cold.found.capacity();
+        let rows = (self.todo.capacity() + self.again.capacity()) * size_of::<Todo>();
+        cold + rows + self.places.capacity() * size_of::<u64>()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.todo.clear();
         self.again.clear();
@@ -74,7 +88,7 @@ impl Visit {
 
     /// Some row that was not in memory.
     pub(crate) fn missing(&self) -> Option<Todo> {
-        self.todo.iter().copied().find(|todo| todo.cold == WANTED)
+        self.todo.iter().copied().find(Todo::is_missing)
     }
 
     /// Reads the cold copies of all rows that were not in memory.

@@ -10,7 +10,7 @@ use zagros_table::{
     Victims,
 };
 
-use crate::support::{by_id, hot, ledger_config, push, read, tiny, train};
+use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};
 
 fn content(cut: &Cut<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
     let mut rows = Rows::default();
@@ -173,4 +173,70 @@ fn room_is_made_ahead_of_need() {
     tend_all(&tables);
     assert!(store.size().rows > before);
     assert!(tables.tend().unwrap().is_idle());
+}
+
+/// Rows in memory and beyond, some of which change while they are read: each part is as small as was asked for, and the
+/// order is that of content, wherever rows lie.
+#[test]
+fn a_stripe_is_read_in_parts_of_one_instant() {
+    let ids: Vec<u64> = (0..3000).collect();
+    let order = |budget: usize, changes: bool| {
+        let (tables, store) = within(&[ledger_config(2, 1)], budget);
+        ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
+        assert_eq!(store.size().rows > 0, budget < 1 << 30);
+        let cut = tables.cut().unwrap();
+        let (mut parts, mut all, mut seed) = (cut.stripe(0, 0).unwrap(), Rows::default(), 1_u64);
+        loop {
+            let mut rows = Rows::default();
+            let is_more = parts.read(70, &mut rows).unwrap();
+            assert!(rows.ids.len() == 70 || !is_more && rows.ids.len() < 70);
+            all.ids.extend(rows.ids);
+            all.slots.extend(rows.slots);
+            all.marks.extend(rows.marks);
+            if !is_more {
+                break;
+            }
+            if changes {
+                // Rows that have been read, and rows that have not; those in memory change places with others.
+                let some: Vec<u64> = (0..50)
+                    .map(|_| {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
+                        (seed >> 33) % 3500
+                    })
+                    .collect();
+                push(&tables, &some, 1.0);
+            }
+        }
+        assert!(cut.stripe(0, 0).is_err(), "it keeps nothing any more");
+        assert!(by_id(&all, 2).values().all(|row| row == &[-1.0, -1.0]) && all.marks.len() == 3000);
+        all.ids
+    };
+    let plain = order(1 << 30, false);
+    assert_eq!(plain.len(), 3000);
+    for (budget, changes) in [(1 << 30, true), (1, false), (1, true), (30_000, true)] {
+        assert!(order(budget, changes) == plain, "{budget} {changes}");
+    }
+}
+
+/// What changes before it is read is there twice: the budget knows, and room is made for it.
+#[test]
+fn copies_for_a_snapshot_count_against_the_budget() {
+    let (tables, _) = within(&[ledger_config(62, 1)], 1 << 30);
+    let ids: Vec<u64> = (0..2000).collect();
+    push(&tables, &ids, 1.0);
+    let used = || tables.budget().unwrap().0;
+    let before = used();
+    let cut = tables.cut().unwrap();
+    push(&tables, &ids, 1.0);
+    assert!(used() >= before + 2000 * 63 * 4, "{} bytes, {before} before", used());
+    // Those that have not changed are read where they lie.
+    drop(cut);
+    assert_eq!(used(), before);
+    let cut = tables.cut().unwrap();
+    let (mut parts, mut rows) = (cut.stripe(0, 0).unwrap(), Rows::default());
+    while parts.read(100, &mut rows).unwrap() {
+        rows = Rows::default();
+        push(&tables, &[1], 0.0);
+        assert!(used() <= before + 16 * 1024, "{} bytes, {before} before", used());
+    }
 }

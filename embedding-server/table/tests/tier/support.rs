@@ -125,6 +125,10 @@ impl ColdStore for HookedStore {
         self.inner.remove(table, places)
     }
 
+    fn remove_all(&self, table: u32) -> Result<(), ColdError> {
+        self.inner.remove_all(table)
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         self.inner.freeze()
     }

@@ -160,7 +160,7 @@ impl Drivers {
 
 impl Driver {
     async fn join(side: &Side, wire: Encoding, index: u32, dim: u32) -> Result<Self, Failure> {
-        let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false };
+        let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index,

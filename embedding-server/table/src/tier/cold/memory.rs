@@ -82,6 +82,11 @@ impl ColdStore for MemoryColdStore {
         Ok(())
     }
 
+    fn remove_all(&self, table: u32) -> Result<(), ColdError> {
+        self.table("remove", table)?.write().rows = Arc::default();
+        Ok(())
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         if let Some(reason) = self.failure.lock().clone() {
             return Err(ColdError { doing: "freeze", reason });

@@ -1,0 +1,92 @@
+//! Whether a file has the content that it had: a hash of samples of its bytes.
+//!
+//! Samples are spread evenly and include start and end, so that a file that was written anew is noticed. They are few, so
+//! that a run starts soon: a change of some bytes in a large file may go unnoticed.
+
+use std::os::unix::fs::FileExt;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::read::text::open_file;
+use crate::{FileInfo, IngestError};
+
+/// Samples of a file.
+const SAMPLES: u64 = 16;
+/// Bytes of a sample: the least, and the most. A file of up to a mebibyte is read whole if there are few files.
+const BYTES: (u64, u64) = (4 << 10, 64 << 10);
+/// Bytes that are read of all files together, unless that leaves less than the least for a sample.
+const ALL: u64 = 256 << 20;
+
+/// Hashes of samples of each file. They depend on the content, the size and the number of files alone.
+///
+/// # Errors
+/// The first file that cannot be read.
+pub fn fingerprints(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
+    let bytes = (ALL / (SAMPLES * files.len().max(1) as u64)).clamp(BYTES.0, BYTES.1);
+    files.iter().map(|file| fingerprint(file, bytes)).collect()
+}
+
+fn fingerprint(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
+    let unreadable = |source| IngestError::Unreadable { path: file.path.clone(), source };
+    let open = open_file(&file.path).map_err(unreadable)?;
+    let open = open.ok_or_else(|| IngestError::NotAFile { path: file.path.clone() })?;
+    let mut hash = Xxh3::new();
+    hash.update(&file.bytes.to_le_bytes());
+    let mut buffer = vec![0; sample as usize];
+    for (start, end) in samples(file.bytes, sample) {
+        let buffer = &mut buffer[..(end - start) as usize];
+        open.read_exact_at(buffer, start).map_err(unreadable)?;
+        hash.update(buffer);
+    }
+    Ok(hash.digest())
+}
+
+/// Ranges of a file, the first at its start and the last at its end.
+fn samples(bytes: u64, sample: u64) -> impl Iterator<Item = (u64, u64)> {
+    let (count, room) = if bytes <= SAMPLES * sample { (bytes.div_ceil(sample), 0) } else { (SAMPLES, bytes - sample) };
+    // u128: a product of a byte count.
+    let spread = move |index: u64| (u128::from(room) * u128::from(index) / u128::from(SAMPLES - 1)) as u64;
+    let start = move |index| if room == 0 { index * sample } else { spread(index) };
+    (0..count).map(move |index| (start(index), (start(index) + sample).min(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn of(bytes: &[u8], sample: u64) -> u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, bytes).unwrap();
+        fingerprint(&FileInfo { path, bytes: bytes.len() as u64, splittable: true }, sample).unwrap()
+    }
+
+    #[test]
+    fn a_small_file_is_read_whole_and_of_a_large_one_start_and_end() {
+        assert_eq!(samples(10, 4).collect::<Vec<_>>(), [(0, 4), (4, 8), (8, 10)]);
+        assert_eq!(samples(0, 4).count(), 0);
+        let large: Vec<_> = samples(1 << 40, 64 << 10).collect();
+        assert_eq!((large.len(), large[0], large[15]), (16, (0, 64 << 10), ((1 << 40) - (64 << 10), 1 << 40)));
+        assert!(large.windows(2).all(|pair| pair[0].1 < pair[1].0));
+    }
+
+    #[test]
+    fn other_content_of_the_same_size_has_another_fingerprint() {
+        let text: Vec<u8> = (0..10_000_u32).flat_map(|row| format!("{row}\n").into_bytes()).collect();
+        let mut other = text.clone();
+        assert_eq!(of(&text, 4096), of(&other, 4096));
+        other[20_000] ^= 1;
+        assert_ne!(of(&text, 4096), of(&other, 4096));
+        assert_ne!(of(&text, 64), of(&text[..text.len() - 1], 64));
+        let reversed: Vec<u8> = text.iter().rev().copied().collect();
+        assert_ne!(of(&text, 64), of(&reversed, 64));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_named() {
+        let gone = FileInfo { path: "no/such/file".into(), bytes: 3, splittable: true };
+        assert!(fingerprints(&[gone]).unwrap_err().to_string().contains("no/such/file"));
+    }
+}

@@ -1,0 +1,242 @@
+//! What numeric columns are standardised by: the first worker measures it once, and tells the others by way of the
+//! coordinator.
+//!
+//! ```text
+//! worker 0: join ─► read all files, telling how far it is ─► tell ─► train
+//! worker n: join ─► ask, ask, …                              ─► train
+//! ```
+//!
+//! All are members meanwhile and keep their leases. The others wait as long as the first worker reads on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zagros_coordinator_client::{ControlPlane, Membership};
+use zagros_ingest::{FitReport, IngestError, fit_numeric};
+use zagros_job::{Job, Standardise};
+use zagros_plumbing::{Backoff, Deadline};
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse};
+
+use super::blocking::blocking;
+use super::splits::control_error;
+use super::stop::Stop;
+use super::worker::Worker;
+use crate::error::WorkerError;
+use crate::event::Event;
+
+/// How often the first worker tells how far it is, and how often the others ask.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Numeric columns, by position, whose mean and deviation the job leaves to be measured.
+pub(super) fn measured_columns(job: &Job) -> Vec<usize> {
+    let columns = job.features.numeric.iter().enumerate();
+    columns.filter(|(_, column)| column.standardise == Standardise::Fit).map(|(position, _)| position).collect()
+}
+
+impl Worker {
+    /// Gives these columns their means and deviations: those of the run if it has some, else measured by this worker if
+    /// it is the first, else once that one has measured them.
+    ///
+    /// # Errors
+    /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's patience.
+    pub(super) async fn know_transforms(
+        &mut self,
+        columns: &[usize],
+        membership: &Membership,
+    ) -> Result<(), WorkerError> {
+        if columns.is_empty() {
+            return Ok(());
+        }
+        let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
+        let caller = Caller {
+            control: Arc::clone(&self.control),
+            member: membership.member(),
+            epoch: membership.epoch(),
+            patience: self.job.cluster.patience,
+            stop,
+        };
+        if self.job.cluster.workers == 1 {
+            self.measure_unless_known(&caller).await?;
+        } else if self.index == 0 {
+            self.tell(columns, &caller).await?;
+        } else {
+            self.observer.on(&Event::WaitingFor("dense worker 0, which measures the numeric columns".to_owned()));
+            apply(&mut self.job, columns, &caller.wait().await?)?;
+        }
+        let (folder, job) = (self.folder.clone(), self.job.clone());
+        let write = move || folder.map_or(Ok(()), |folder| folder.write_job(&job));
+        blocking("job file", write).await?
+    }
+
+    /// As the first of several workers.
+    async fn tell(&mut self, columns: &[usize], caller: &Caller) -> Result<(), WorkerError> {
+        let known = caller.call(Vec::new(), 0).await?.measured;
+        if !known.is_empty() && self.resume.is_none() {
+            return apply(&mut self.job, columns, &known);
+        }
+        self.measure_unless_known(caller).await?;
+        let told = caller.call(transforms(&self.job, columns), 0).await?;
+        apply(&mut self.job, columns, &told.measured)
+    }
+
+    /// Reads all training files, unless a checkpoint has told.
+    async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
+        if measured_columns(&self.job).is_empty() {
+            return Ok(());
+        }
+        self.observer.on(&Event::Fitting);
+        let (cancel, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
+        let (mut job, bytes) = (self.job.clone(), Arc::clone(&read));
+        let fit = blocking("fitting", move || fit_numeric(&mut job, &bytes, &cancel).map(|report| (job, report)));
+        let fitted = tokio::select! {
+            fitted = fit => fitted?,
+            error = caller.keep_telling(&read) => return Err(error),
+        };
+        let (job, FitReport { rows, positive_rate, .. }) = fitted.map_err(|error| match error {
+            IngestError::Cancelled => WorkerError::Interrupted,
+            error => error.into(),
+        })?;
+        self.job = job;
+        self.observer.on(&Event::Fitted { rows, positive_rate });
+        Ok(())
+    }
+}
+
+/// Ends the reading threads when nobody waits for them any more.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The calls, and whatever ends them.
+struct Caller {
+    control: Arc<dyn ControlPlane>,
+    member: u64,
+    epoch: u32,
+    patience: Duration,
+    stop: Stop,
+}
+
+impl Caller {
+    /// Tells or asks once, trying again while the coordinator is away and patience lasts.
+    async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
+        let deadline = Deadline::after(self.patience);
+        let request = TransformsRequest { member: self.member, epoch: self.epoch, measured, bytes };
+        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
+        let told = tokio::select! {
+            told = backoff.retry(deadline, is_away, || self.control.transforms(request.clone())) => told,
+            reason = stop.requested() => return Err(reason),
+        };
+        told.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
+    }
+
+    /// Until it is told to stop, or nobody can be told.
+    async fn keep_telling(&self, read: &AtomicU64) -> WorkerError {
+        let mut stop = self.stop.clone();
+        loop {
+            tokio::select! {
+                reason = stop.requested() => return reason,
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+            if let Err(error) = self.call(Vec::new(), read.load(Ordering::Relaxed)).await {
+                return error;
+            }
+        }
+    }
+
+    /// Asks until the first worker has told. The deadline moves on with each byte that it reads.
+    async fn wait(&self) -> Result<Vec<Transform>, WorkerError> {
+        let (mut bytes, mut since, mut stop) = (0, Instant::now(), self.stop.clone());
+        loop {
+            let told = self.call(Vec::new(), 0).await?;
+            if !told.measured.is_empty() {
+                return Ok(told.measured);
+            }
+            if told.bytes > bytes {
+                (bytes, since) = (told.bytes, Instant::now());
+            }
+            if since.elapsed() > self.patience {
+                let what = format!(
+                    "dense worker 0 has read nothing more of the training files (byte {bytes}) whose numeric columns it measures"
+                );
+                let refusal = Refusal::new(zagros_protocol::RefusalKind::Deadline, what);
+                let deadline = Deadline::after(Duration::ZERO);
+                return Err(control_error(&*self.control, "share the transforms", deadline, refusal));
+            }
+            tokio::select! {
+                reason = stop.requested() => return Err(reason),
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+}
+
+/// What the columns of a job are standardised by.
+fn transforms(job: &Job, columns: &[usize]) -> Vec<Transform> {
+    let of = |column: &usize| match job.features.numeric.get(*column)?.standardise {
+        Standardise::Given { mean, deviation } => Some(Transform { mean, deviation }),
+        Standardise::No | Standardise::Fit => None,
+    };
+    columns.iter().filter_map(of).collect()
+}
+
+fn apply(job: &mut Job, columns: &[usize], measured: &[Transform]) -> Result<(), WorkerError> {
+    if columns.len() != measured.len() {
+        let reason = format!("{} transforms for {} numeric columns", measured.len(), columns.len());
+        return Err(WorkerError::Thread { thread: "transforms", reason });
+    }
+    for (column, Transform { mean, deviation }) in std::iter::zip(columns, measured) {
+        job.features.numeric[*column].standardise = Standardise::Given { mean: *mean, deviation: *deviation };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_plumbing::Shutdown;
+
+    use super::*;
+    use crate::testing::FakeControl;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Asks a coordinator that answers so, again and again with the last.
+    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> Caller {
+        let control = FakeControl::default();
+        control.transforms.lock().unwrap().extend(answers);
+        let stop = Stop::alone(Shutdown::new());
+        Caller { control: Arc::new(control), member: 8, epoch: 1, patience: PATIENCE, stop }
+    }
+
+    fn reading(bytes: u64) -> TransformsResponse {
+        TransformsResponse { measured: Vec::new(), bytes }
+    }
+
+    /// A worker that was later than the timeout ended the run.
+    #[tokio::test(start_paused = true)]
+    async fn the_first_worker_is_waited_for_as_long_as_it_reads_on() {
+        let measured = vec![Transform { mean: 3.0, deviation: 2.0 }];
+        let known = TransformsResponse { measured: measured.clone(), bytes: 400 };
+        // 200 s, forty times the patience, with a byte every four seconds.
+        let started = Instant::now();
+        let caller = caller((0..400).map(|ask| reading(ask / 8)).chain([known]));
+        assert_eq!(caller.wait().await.unwrap(), measured);
+        assert!(started.elapsed() > PATIENCE * 30, "{:?}", started.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_worker_that_reads_nothing_more_is_named() {
+        let started = Instant::now();
+        let error = caller([reading(70)]).wait().await.unwrap_err().to_string();
+        assert!(error.contains("dense worker 0 has read nothing more") && error.contains("byte 70"), "{error}");
+        assert!(started.elapsed() < PATIENCE * 2, "{:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,37 @@
+//! How deep brackets are nested in each other, before a parser that recovers from errors follows them all.
+
+/// Far more than any job has.
+pub(crate) const DEEPEST: usize = 64;
+
+/// Where a bracket opens that is one too many. What stands behind a `#` is taken for a comment; brackets in strings are
+/// counted, since an unclosed string must not hide the rest of the text.
+pub(crate) fn too_deep(text: &str) -> Option<usize> {
+    let (mut depth, mut is_comment) = (0_usize, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'\n' => is_comment = false,
+            b'#' => is_comment = true,
+            _ if is_comment => {}
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return Some(at);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_are_followed_to_a_depth_and_not_beyond() {
+        assert_eq!(too_deep(&"[".repeat(DEEPEST)), None);
+        assert_eq!(too_deep(&format!("a = {}", "[".repeat(1_000_000))), Some(4 + DEEPEST));
+        assert_eq!(too_deep(&"{[]}".repeat(1_000_000)), None);
+        assert_eq!(too_deep(&"# of [0, 1)\n".repeat(1_000)), None);
+    }
+}

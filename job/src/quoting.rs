@@ -1,0 +1,63 @@
+//! What someone may have meant by a value that is not TOML: lists without brackets, words without quotes.
+//!
+//! Command lines eat quotes, so `--set model={kind="dcnv2"}` arrives as `{kind=dcnv2}`.
+
+use crate::document::Node;
+use crate::error::Source;
+
+/// Text with the brackets and quotes that it lacks; `None` where it is no list or table, or is none with them either.
+pub(crate) fn as_toml(text: &str) -> Option<String> {
+    let text = text.trim();
+    let listed = if text.starts_with(['[', '{']) { text.to_owned() } else { format!("[{text}]") };
+    if !listed.contains([',', '{', '[']) || text.is_empty() || (listed != text && !text.contains(',')) {
+        return None;
+    }
+    let quoted = quote_words(&listed);
+    Node::parse(&Source::setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
+}
+
+/// Puts words into quotes that are neither keys nor numbers nor truth values.
+fn quote_words(text: &str) -> String {
+    let mut quoted = String::new();
+    let mut word = String::new();
+    for c in text.chars() {
+        if "[]{},=".contains(c) {
+            quoted.push_str(&spaced(&word, c == '='));
+            word.clear();
+            quoted.push(c);
+        } else {
+            word.push(c);
+        }
+    }
+    quoted + &word
+}
+
+/// A word between two signs with the blanks around it.
+fn spaced(text: &str, is_key: bool) -> String {
+    let word = text.trim();
+    let is_value = word.parse::<f64>().is_ok() || matches!(word, "true" | "false") || word.starts_with(['"', '\'']);
+    if word.is_empty() || is_key || is_value {
+        return text.to_owned();
+    }
+    text.replace(word, &format!("\"{word}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_get_brackets_and_words_quotes() {
+        let meant = |text| as_toml(text).unwrap_or_default();
+        assert_eq!(meant("64,32"), "[64,32]");
+        assert_eq!(meant("C1, C2"), "[\"C1\", \"C2\"]");
+        assert_eq!(meant("{kind=dcnv2}"), "{kind=\"dcnv2\"}");
+        assert_eq!(
+            meant("{kind = dcnv2, hidden = [64, 32], trust = true}"),
+            "{kind = \"dcnv2\", hidden = [64, 32], trust = true}"
+        );
+        for text in ["", "fast", "{", "[[", "a=b", "{a}", "64,32]"] {
+            assert_eq!(as_toml(text), None, "{text}");
+        }
+    }
+}
