@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::Happened;
 use crate::world::{ADS, World, key};
 
 /// Every worker takes long to write its checkpoint.
@@ -14,11 +15,20 @@ fn workers(world: &World) -> usize {
     world.pods().iter().filter(|pod| pod.starts_with("ctr-1-worker-")).count()
 }
 
-/// Names of objects that went, in order.
+/// Names of objects that went, and of pods that ended, in order.
 fn gone(world: &World, plurals: &[&str]) -> Vec<String> {
     let store = world.api.store();
-    let gone = store.log.iter().filter(|one| one.what == "DELETED" && plurals.contains(&one.key.plural.as_str()));
-    gone.map(|one| one.key.name.clone()).filter(|name| name.starts_with("ctr-1-")).collect()
+    let has_ended = |one: &Happened| one.object["status"]["phase"] == "Failed";
+    let of_kind = store.log.iter().filter(|one| plurals.contains(&one.key.plural.as_str()));
+    let gone = of_kind.filter(|one| if one.key.plural == "pods" { has_ended(one) } else { one.what == "DELETED" });
+    let mut names = Vec::new();
+    for one in gone.filter(|one| one.key.name.starts_with("ctr-1-")) {
+        let name = format!("{}/{}", one.key.plural, one.key.name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// Told to end, a worker writes a checkpoint, for which it needs servers and coordinator.
@@ -38,11 +48,13 @@ async fn ends_in_order(world: &World) {
     world.until("gone", |world| gone(world, &["services"]).len() == 3).await;
     let order = gone(world, &["pods", "services", "statefulsets", "jobs"]);
     let place = |name: &str| order.iter().position(|one| one.starts_with(name)).unwrap_or_else(|| panic!("{order:?}"));
-    let last = |part: &str| order.iter().rposition(|one| one.contains(part)).unwrap();
-    assert_eq!(place("ctr-1-worker"), 0, "its Job: {order:?}");
-    assert!(last("-worker-") < place("ctr-1-server-0") && last("-worker-") < place("ctr-1-coordinator-0"), "{order:?}");
-    let services = order.len() - 3;
-    assert!(order[services..].iter().all(|name| name.matches('-').count() == 2), "Services last: {order:?}");
+    let last = |part: &str| order.iter().rposition(|one| one.starts_with(part)).unwrap_or_else(|| panic!("{order:?}"));
+    let last_worker = last("pods/ctr-1-worker-");
+    assert_eq!(place("jobs/ctr-1-worker"), 0, "{order:?}");
+    assert!(last_worker < place("statefulsets/ctr-1-server"), "{order:?}");
+    assert!(last_worker < place("jobs/ctr-1-coordinator"), "{order:?}");
+    let members = [last("pods/ctr-1-server-"), last("pods/ctr-1-coordinator-")];
+    assert!(members.iter().all(|member| *member < place("services/")), "Services last: {order:?}");
 }
 
 #[tokio::test(start_paused = true)]

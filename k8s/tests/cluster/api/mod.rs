@@ -15,7 +15,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
 
-pub(crate) use store::{Key, Part, Store};
+pub(crate) use store::{Happened, Key, Part, Store};
 
 /// The server. Clones are the same one.
 #[derive(Clone)]
