@@ -189,9 +189,6 @@ impl Trainer {
                 // Of a batch that the others count on, this worker makes the step first.
                 reason = self.stop.requested(), if !self.stopping && self.agreed_ahead.is_none() => {
                     let outcome = interrupted_or(reason)?;
-                    if let Some(reason) = self.stop.drained_because() {
-                        tracing::info!("{reason}: training stops after this step");
-                    }
                     if outcome == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
                         return Ok(Next::Interrupted);
                     }

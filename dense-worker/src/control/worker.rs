@@ -233,6 +233,9 @@ impl Worker {
             Ok(outcome) => outcome,
             Err(error) => return Err(trainer.explained(error).await),
         };
+        if let Some(reason) = trainer.stop.drained_because() {
+            tracing::info!("{reason}: training was stopped for it");
+        }
         // From now on nobody is needed but for what this worker still does alone.
         trainer.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
         self.leave_behind(&mut trainer, outcome).await
