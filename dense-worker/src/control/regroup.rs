@@ -26,6 +26,7 @@ use crate::datapath::push::Gradients;
 use crate::datapath::standing::{Standing, furthest};
 use crate::error::{WorkerError, names};
 use crate::event::Event;
+use crate::progress::Overall;
 use crate::summary::Outcome;
 
 /// Groups in a row in which no step is made; then something else is wrong than a worker that was lost.
@@ -185,9 +186,12 @@ impl Trainer {
             if rank == source { serde_json::to_vec(&self.as_training()).unwrap_or_default() } else { Vec::new() };
         let followed = self.dense.call(move |dense| dense.follow(source, said)).await??;
         if mine != furthest {
-            let training: Training = serde_json::from_slice(&followed)
+            let mut training: Training = serde_json::from_slice(&followed)
                 .map_err(|error| inconsistent(0, format!("what dense worker {source} says of training ({error})")))?;
             self.pass = training.pass;
+            // The rows that this worker has seen in the pass are its own.
+            let own = Some(self.tracker.overall().clone()).filter(|_| mine.pass == furthest.pass);
+            training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
             self.go_on_from(training);
             // Its batches are numbered as those of the others are, for whoever reads of them.
             self.next_seq = self.next_seq.max(self.tracker.steps);

@@ -60,6 +60,16 @@ pub(crate) struct TrackerState {
 }
 
 impl TrackerState {
+    /// Measures of the pass so far, of this worker's rows.
+    pub(crate) fn overall(&self) -> &Overall {
+        &self.overall
+    }
+
+    /// With the measures of another worker's rows.
+    pub(crate) fn with_overall(self, overall: Overall) -> Self {
+        Self { overall, ..self }
+    }
+
     /// Of a worker that has done nothing yet beside one that has this state.
     pub(crate) fn of_another(self) -> Self {
         Self { pass: self.pass, pass_bytes: self.pass_bytes, ..Tracker::new(0).state() }

@@ -27,6 +27,7 @@ use crate::control::train::Trainer;
 use crate::datapath::dense::Dense;
 use crate::error::WorkerError;
 use crate::event::Event;
+use crate::progress::Overall;
 use crate::report::files::to_json;
 use crate::summary::Outcome;
 
@@ -121,10 +122,10 @@ impl Trainer {
             return Ok(());
         }
         self.drain(pass).await?;
-        let mine = self.reader();
-        let readers = self.dense.call(move |dense| dense.all_say(&mine)).await??;
+        let mine = (self.reader(), self.tracker.overall().clone());
+        let workers = self.dense.call(move |dense| dense.all_say(&mine)).await??;
         if self.peers.is_none_or(Peers::leads)
-            && let Err(error) = self.lead_cut(pass, readers).await
+            && let Err(error) = self.lead_cut(pass, workers).await
         {
             self.metrics.checkpoint_failures.inc();
             let step = self.tracker.steps_of_all();
@@ -171,7 +172,7 @@ impl Trainer {
         Reader { rest: self.stream.rest(), order, next_seq }
     }
 
-    async fn lead_cut(&mut self, pass: u32, readers: Vec<Reader>) -> Result<(), WorkerError> {
+    async fn lead_cut(&mut self, pass: u32, workers: Vec<(Reader, Overall)>) -> Result<(), WorkerError> {
         self.cutter.last = Instant::now();
         let Some(checkpoints) = self.cutter.folder.clone() else { return Ok(()) };
         if !self.cutter.is_free().await {
@@ -182,7 +183,7 @@ impl Trainer {
         let started = Instant::now();
         let step = self.tracker.steps_of_all();
         let folder = self.cutter.prepare(folder_of(&checkpoints, step), step).await?;
-        let training = self.training(pass, readers).await?;
+        let training = self.training(pass, workers).await?;
         // All gradients are in the rows now.
         self.pull_weights().await?;
         let parts = self
@@ -228,8 +229,9 @@ impl Trainer {
         Ok(())
     }
 
-    async fn training(&self, pass: u32, readers: Vec<Reader>) -> Result<Training, WorkerError> {
-        let known = Training { pass, readers, ..self.as_training() };
+    async fn training(&self, pass: u32, workers: Vec<(Reader, Overall)>) -> Result<Training, WorkerError> {
+        let (readers, measures) = workers.into_iter().unzip();
+        let known = Training { pass, readers, measures, ..self.as_training() };
         Ok(known.placed_at(&self.position(pass).await?))
     }
 
@@ -244,6 +246,7 @@ impl Trainer {
             done: Vec::new(),
             bad_rows: self.completer.bad_rows(),
             readers: Vec::new(),
+            measures: Vec::new(),
             evaluated: self.evaluated,
             of_passes: self.of_passes.clone(),
             choice: self.model.state(),

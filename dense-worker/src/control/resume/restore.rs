@@ -90,10 +90,13 @@ impl Trainer {
         self.cutter.resumed_at(step);
         self.membership.update_progress(|progress| progress.checkpoint_step = step);
         let pass = training.pass;
+        let world = self.peers.map_or(1, |peers| peers.world as usize);
+        let measures = training.measures(rank, world);
         if rank > 0 && self.is_apart() {
             // Steps add up: what was done before is the first worker's.
             training.tracker = training.tracker.of_another();
         }
+        training.tracker = training.tracker.with_overall(measures);
         self.go_on_from(training);
         pass
     }

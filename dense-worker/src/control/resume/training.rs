@@ -9,6 +9,7 @@ use zagros_protocol::control::{self, Position, Split};
 use crate::control::conclude::ChoiceState;
 use crate::control::tracker::TrackerState;
 use crate::event::Evaluation;
+use crate::progress::Overall;
 
 /// Layout of the file; counts up when an older release could not read it.
 pub(crate) const FORMAT: u32 = 1;
@@ -33,6 +34,10 @@ pub(crate) struct Training {
     pub(crate) bad_rows: u64,
     /// Every worker, by rank.
     pub(crate) readers: Vec<Reader>,
+    /// Measures of the pass so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
+    /// releases that kept those of the first worker alone.
+    #[serde(default)]
+    pub(crate) measures: Vec<Overall>,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Measures of the training rows of each pass that is over.
@@ -118,6 +123,20 @@ impl Training {
         std::iter::zip(&self.files, now).find_map(|(then, now)| then.differs_from(now))
     }
 
+    /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are
+    /// no more. All of them together are those of all rows of the pass.
+    pub(crate) fn measures(&self, rank: usize, world: usize) -> Overall {
+        let own = self.measures.get(rank).cloned();
+        match rank {
+            0 if self.measures.is_empty() => self.tracker.overall().clone(),
+            0 if self.measures.len() > world => {
+                let gone = self.measures.iter().skip(world).cloned();
+                Overall::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
+            }
+            _ => own.unwrap_or_else(Overall::new),
+        }
+    }
+
     /// The number that a worker's next batch has: above every one of its pushes, whoever it was before.
     pub(crate) fn next_seq(&self, rank: usize) -> u64 {
         let own = self.readers.get(rank).map(|reader| reader.next_seq);
@@ -128,7 +147,7 @@ impl Training {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::tracker::Tracker;
+    use crate::control::tracker::{Step, Tracker};
 
     fn training() -> Training {
         let range = |index: u64| Range { file: 0, start: index * 10, end: index * 10 + 10 };
@@ -145,6 +164,7 @@ mod tests {
                 Reader { rest: Some(rest), order: 1, next_seq: 8 },
                 Reader { next_seq: 5, ..Reader::default() },
             ],
+            measures: Vec::new(),
             evaluated: None,
             of_passes: Vec::new(),
             choice: ChoiceState::default(),
@@ -176,6 +196,27 @@ mod tests {
         // A checkpoint of a release that kept sizes alone.
         assert_eq!(training().other_files(&[print(30, None)]), None);
         assert_eq!(training().other_files(&[file(31)]).unwrap(), "a had 30 bytes then, moved/a has 31 now");
+    }
+
+    /// Each worker went on from those of the first, which then counted twice and the others' not at all.
+    #[test]
+    fn the_measures_of_all_workers_add_up_for_any_number_of_them() {
+        let part = |loss: f64| {
+            let mut tracker = Tracker::new(9);
+            let (labels, logits) = (&[1.0_f32][..], &[0.5_f32][..]);
+            (0..loss as u64).for_each(|_| {
+                tracker.stepped(Step { samples: 1, labels, logits, loss: 1.0, staleness: 0, bytes: 1 });
+            });
+            tracker.overall().clone()
+        };
+        let training = Training { measures: [2.0, 3.0, 5.0].map(part).to_vec(), ..training() };
+        let samples = |training: &Training, world: usize| {
+            (0..world).map(|rank| training.measures(rank, world).report().samples).collect::<Vec<_>>()
+        };
+        assert_eq!([1, 2, 3, 4].map(|world| samples(&training, world).iter().sum::<u64>()), [10; 4]);
+        assert_eq!(samples(&training, 3), [2, 3, 5]);
+        let older = Training { measures: Vec::new(), ..training };
+        assert_eq!(samples(&older, 2), [older.tracker.overall().report().samples, 0]);
     }
 
     #[test]
