@@ -6,7 +6,9 @@ use crate::fixture::Fixture;
 
 /// Peak resident memory of a run, from the kernel's own account of the process, kB.
 fn peak(fixture: &Fixture) -> f64 {
-    fixture.zagros(["train", "job.toml", "--set", "output.save_model=false"]).expect(0);
+    // A shuffle window that is filled several times in the short run, too.
+    let sets = ["--set", "output.save_model=false", "--set", "data.shuffle_rows=5000"];
+    fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
     fixture.summary()["peak_rss_bytes"].as_f64().expect("a peak")
 }
 
