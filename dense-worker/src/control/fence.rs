@@ -24,7 +24,8 @@ impl Trainer {
             return Ok(());
         }
         let coordinator = self.splits.control.name().to_owned();
-        warn!(coordinator, silence = ?proof.age(), "the lease is not proven; no step until the coordinator answers");
+        let silence = proof.age();
+        warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
         self.tracker.pause();
         let mut stop = self.stop.clone();
         tokio::select! {

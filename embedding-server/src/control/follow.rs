@@ -129,7 +129,8 @@ pub(crate) async fn follow(
 /// away, and so are the workers; or it has waited long enough.
 fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
     if deadline.is_past() {
-        warn!(waited = ?deadline.waited(), "asked to end, and the workers have not left in time: ending without them");
+        let waited = deadline.waited();
+        warn!("asked to end {waited:.0?} ago, and the workers have not left in time: ending without them");
         return true;
     }
     view.lost.is_some() && idle > PERIOD * 2
