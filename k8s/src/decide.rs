@@ -3,6 +3,8 @@
 //! Pure: the time is an argument. An attempt is recorded in the status before anything of it is made, so an operator
 //! that ends half-way, and one that takes over, find in the status what was begun.
 
+mod decision;
+
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,14 +12,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::Stage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
-use crate::crd::{
-    AttemptFailure, CleanPodPolicy, HybridJobSpec, HybridJobStatus, LastCheckpoint, Phase, Progress, RunPolicy,
-};
+use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, RunPolicy};
 use crate::judge::{Verdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
 use crate::observe::{Observed, PodState};
 use crate::removal::{Removal, Scope, is_overdue};
 use crate::report;
+pub use decision::{Decision, Facts, News, Work};
 
 /// Wait before the second attempt; doubled for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
@@ -29,74 +30,6 @@ const GLANCE: Duration = Duration::from_secs(15);
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 /// Records this step before the next.
 const AT_ONCE: Duration = Duration::ZERO;
-
-/// What a decision is made on.
-#[derive(Debug)]
-pub struct Facts<'a> {
-    /// Name of the job.
-    pub job: &'a str,
-    /// Its namespace.
-    pub namespace: &'a str,
-    /// Its spec, checked.
-    pub spec: &'a HybridJobSpec,
-    /// Generation of the spec.
-    pub generation: Option<i64>,
-    /// Its status as it is recorded.
-    pub status: &'a HybridJobStatus,
-    /// What the attempt would be made from now.
-    pub template: &'a str,
-    /// What there is.
-    pub observed: &'a Observed,
-    /// Whether the others wait for a lost worker, which Kubernetes then starts again.
-    pub rejoins: bool,
-    /// What the coordinator told just now.
-    pub progress: Option<Progress>,
-    /// Now.
-    pub now: Timestamp,
-}
-
-/// The next status and the work at hand.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// What to record.
-    pub status: HybridJobStatus,
-    /// What to do.
-    pub work: Work,
-    /// When to look again, if nothing happens before.
-    pub again: Option<Duration>,
-    /// What to tell as an Event.
-    pub news: Option<News>,
-    /// Workers' pods on nodes that nobody hears of, which their Job waits for.
-    pub given_up: Vec<String>,
-}
-
-/// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Record the status and look again.
-    Record,
-    /// Make the objects of the attempt up to a stage; what is left of others goes, one step at a time.
-    Run(Stage),
-    /// Other attempts go, and nothing of this one is made before their workers have ended.
-    Drain,
-    /// Everything that runs goes, one step at a time.
-    Clear,
-    /// The job is over: pods go as the policy says, one step at a time.
-    Tidy(CleanPodPolicy),
-    /// The job itself goes.
-    Delete,
-}
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
-    /// Whether someone should look at it.
-    pub is_warning: bool,
-    /// In one CamelCase word.
-    pub reason: &'static str,
-    /// For a person.
-    pub note: String,
-}
 
 /// Decides.
 #[must_use]

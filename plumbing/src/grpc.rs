@@ -27,7 +27,7 @@ const FRAME: u32 = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Requests of one connection at a time. A worker has twice its staleness bound of them under way, and waits beyond this.
+/// Requests of one connection at a time. A client that has more of them under way waits.
 const MOST_STREAMS: u32 = 256;
 
 /// A server with our settings and bounds; serve it on a [`crate::listener::BoundedListener`].

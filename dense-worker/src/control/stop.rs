@@ -1,10 +1,15 @@
 //! Whatever ends training before its data does.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 use zagros_coordinator_client::MemberView;
 use zagros_plumbing::Shutdown;
 
 use crate::error::WorkerError;
+
+/// Two heartbeats.
+const WORD_OF_DRAIN: Duration = Duration::from_secs(2);
 
 /// Listens to the process's shutdown and to the coordinator.
 #[derive(Clone, Debug)]
@@ -29,9 +34,16 @@ impl Stop {
         &self.shutdown
     }
 
-    /// Why the run is drained, where it is: another process was asked to end.
-    pub(crate) fn drained_because(&self) -> Option<String> {
-        self.view.borrow().draining.clone()
+    /// Which other process was asked to end, so that the run is drained; `None` where this one was. A worker that heard it
+    /// from the others of its group first waits for the coordinator's word.
+    pub(crate) async fn drained_because(&self) -> Option<String> {
+        if self.shutdown.is_requested() {
+            return None;
+        }
+        let mut view = self.view.clone();
+        let told = view.wait_for(|view| view.draining.is_some() || end(view).is_some());
+        let told = tokio::time::timeout(WORD_OF_DRAIN, told).await.ok()?.ok()?;
+        told.draining.clone()
     }
 
     /// Whether training must end, as of now.
@@ -101,10 +113,25 @@ mod tests {
         tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
         assert!(stop.is_requested() && stop.over().now_or_never().is_none());
         assert!(matches!(stop.requested().await, WorkerError::Interrupted));
-        assert_eq!(stop.drained_because().as_deref(), Some("embedding server 0 was asked to end"));
+        assert_eq!(stop.drained_because().await.as_deref(), Some("embedding server 0 was asked to end"));
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
         assert!(matches!(stop.over().await, WorkerError::Stopped { .. }));
         assert!(matches!(stop.requested().await, WorkerError::Stopped { .. }));
+    }
+
+    /// The other workers of its group stop with this one, often before its own heartbeat is answered.
+    #[tokio::test(start_paused = true)]
+    async fn the_reason_of_a_drain_may_come_after_the_others_stopped() {
+        let (tell, view) = watch::channel(MemberView::default());
+        let stop = Stop::new(Shutdown::new(), view);
+        let later = async {
+            tokio::time::sleep(WORD_OF_DRAIN / 2).await;
+            tell.send_modify(|view| view.draining = Some("embedding server 1 was asked to end".to_owned()));
+        };
+        let (reason, ()) = tokio::join!(stop.drained_because(), later);
+        assert_eq!(reason.as_deref(), Some("embedding server 1 was asked to end"));
+        let (_silent, view) = watch::channel(MemberView::default());
+        assert_eq!(Stop::new(Shutdown::new(), view).drained_because().await, None);
     }
 
     #[tokio::test]

@@ -233,7 +233,9 @@ impl Worker {
             Ok(outcome) => outcome,
             Err(error) => return Err(trainer.explained(error).await),
         };
-        if let Some(reason) = trainer.stop.drained_because() {
+        if outcome == Outcome::Interrupted
+            && let Some(reason) = trainer.stop.drained_because().await
+        {
             tracing::info!("{reason}: training was stopped for it");
         }
         // From now on nobody is needed but for what this worker still does alone.
