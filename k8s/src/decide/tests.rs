@@ -1,7 +1,7 @@
 //! Decisions, by value.
 
 use super::*;
-use crate::crd::{Elasticity, ExitCodes};
+use crate::crd::{CleanPodPolicy, Elasticity, ExitCodes, HybridJobSpec, Progress};
 use crate::fixture::{hybrid_job, pod};
 use crate::observe::{JobEnd, JobState, Owned, OwnedKind, PodExit, PodState, Remaining};
 
