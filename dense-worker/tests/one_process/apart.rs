@@ -83,7 +83,7 @@ async fn the_best_state_of_workers_apart_is_scored_and_saved() {
         "data.validation_share=0.2",
         "train.early_stop={patience=1}",
         "train.epochs=30",
-        "optimizer={kind='sgd', lr=3}",
+        "optimizer={kind='sgd', lr=1}",
         "cluster.servers=2",
         "cluster.workers=2",
     ];
