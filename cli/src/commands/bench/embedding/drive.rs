@@ -8,7 +8,7 @@ use zagros_coordinator_client::Membership;
 use zagros_embedding_client::{ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, Rows, UniqueIds};
 use zagros_ingest::Batch;
 use zagros_plumbing::Shutdown;
-use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Role};
+use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_shell::{Exit, Failure, OrInternal};
@@ -61,7 +61,7 @@ pub(super) struct Drivers(Vec<Driver>);
 struct Driver {
     client: EmbeddingClient,
     /// Servers take updates from members alone.
-    _membership: Membership,
+    membership: Membership,
     dim: u32,
     deduplicator: Deduplicator,
     seq: u64,
@@ -104,6 +104,15 @@ impl Drivers {
             drivers.push(Driver::join(side, wire, index as u32, dim).await?);
         }
         Ok(Self(drivers))
+    }
+
+    /// Ends the run, whose servers would otherwise wait for its workers to save.
+    pub(super) async fn leave(&self) -> Result<(), Failure> {
+        for driver in &self.0 {
+            let left = driver.membership.leave(Outcome::Finished, "").await;
+            left.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+        }
+        Ok(())
     }
 
     /// Trains on all batches, dealt out one by one.
@@ -177,7 +186,7 @@ impl Driver {
         let config = ClientConfig { writer, epoch, wire, patience: side.patience };
         Ok(Self {
             client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),
-            _membership: membership,
+            membership,
             dim,
             deduplicator: Deduplicator::new(),
             seq: 0,

@@ -82,6 +82,7 @@ impl Bench {
         let calls = 4 * self.counted();
         let looked_up = drivers.look_up(&side, calls).await?;
         let pushed = drivers.push(&side, calls).await?;
+        drivers.leave().await?;
         side.end().await;
         Ok(Measured { clients, trained, looked_up, pushed, rows, held })
     }

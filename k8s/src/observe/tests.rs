@@ -1,0 +1,144 @@
+//! What is seen of objects, by value.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(status: Value) -> PodState {
+    let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "1", "zagros.dev/role": "worker"});
+    let metadata = json!({"name": "ctr-1-worker-0-abcde", "labels": labels});
+    let object = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "n7"}, "status": status});
+    let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
+    Observed::new(1, &Objects { pods, ..Objects::default() }).pods.remove(0)
+}
+
+fn container(state: Value, last: Value) -> Value {
+    let (image, none) = ("zagros:1", "");
+    json!({"containerStatuses": [{
+        "name": "worker", "image": image, "imageID": none, "ready": false, "restartCount": 0,
+        "state": state, "lastState": last,
+    }]})
+}
+
+#[test]
+fn an_end_is_a_code_and_the_last_line_of_the_log() {
+    let ended = json!({"terminated": {
+        "exitCode": 3, "reason": "Error", "message": "a\n  no such file /data/train.txt\n\n", "finishedAt": "2026-01-01T00:00:00Z",
+    }});
+    let exit = pod(container(ended, json!({}))).exit.unwrap();
+    assert_eq!((exit.code, exit.message.as_str()), (3, "no such file /data/train.txt"));
+    assert_eq!(exit.at, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+    let good = json!({"terminated": {"exitCode": 0}});
+    assert_eq!(pod(container(good, json!({}))).exit, None);
+    let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    let restarted = pod(container(json!({"running": {}}), killed));
+    assert_eq!(restarted.exit.unwrap().reason, "OOMKilled");
+}
+
+#[test]
+fn what_keeps_a_pod_from_starting_is_told_in_the_kubelets_words() {
+    let waiting =
+        |reason: &str| container(json!({"waiting": {"reason": reason, "message": "no such image"}}), json!({}));
+    let trouble = pod(waiting("ImagePullBackOff")).trouble.unwrap();
+    assert_eq!((trouble.reason.as_str(), trouble.message.as_str()), ("ImagePullBackOff", "no such image"));
+    assert_eq!(pod(waiting("ContainerCreating")).trouble, None);
+    let unscheduled = json!({"conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "persistentvolumeclaim \"criteo\" not found",
+    }]});
+    assert!(pod(unscheduled).trouble.unwrap().message.contains("criteo"));
+}
+
+/// Sidecars that a mesh puts into a pod are listed too, first or last, and end for reasons of their own.
+#[test]
+fn an_end_is_that_of_the_roles_container() {
+    let beside = |name: &str, code: i32| {
+        let ended = json!({"terminated": {"exitCode": code, "reason": "Error"}});
+        let mut of = container(ended, json!({}))["containerStatuses"][0].clone();
+        of["name"] = json!(name);
+        of
+    };
+    for (order, code) in [
+        (vec![beside("istio-proxy", 2), beside("worker", 137)], Some(137)),
+        (vec![beside("worker", 137), beside("istio-proxy", 2)], Some(137)),
+        (vec![beside("istio-proxy", 2), beside("worker", 0)], None),
+        (vec![beside("istio-proxy", 2)], None),
+    ] {
+        let exit = pod(json!({"containerStatuses": order})).exit;
+        assert_eq!(exit.map(|exit| exit.code), code);
+    }
+}
+
+#[test]
+fn a_sidecar_that_does_not_start_is_named() {
+    let mut waiting = container(json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}), json!({}));
+    waiting["containerStatuses"][0]["name"] = json!("shipper");
+    let of_worker = container(json!({"waiting": {"reason": "PodInitializing"}}), json!({}));
+    let status = json!({
+        "initContainerStatuses": waiting["containerStatuses"], "containerStatuses": of_worker["containerStatuses"],
+    });
+    let trouble = pod(status).trouble.unwrap();
+    assert_eq!(
+        (trouble.reason.as_str(), trouble.message.as_str()),
+        ("ErrImagePull", "container shipper: no such image")
+    );
+}
+
+#[test]
+fn a_pod_of_a_lost_node_is_leaving() {
+    assert_eq!(pod(json!({"reason": "NodeLost"})).leaving, Some("n7".to_owned()));
+    assert_eq!(pod(json!({"phase": "Running"})).leaving, None);
+}
+
+/// Whatever else a stand-in for the kubelet says of it.
+#[test]
+fn a_pod_whose_image_has_a_bad_name_is_not_ready() {
+    let mut status = container(json!({"waiting": {"reason": "InvalidImageName", "message": "A:B:C"}}), json!({}));
+    status["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    let seen = pod(status);
+    assert_eq!((seen.is_ready, seen.trouble.unwrap().reason.as_str()), (false, "InvalidImageName"));
+}
+
+fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {
+    let metadata = json!({"name": format!("ctr-{attempt}-{role}"), "labels": {"zagros.dev/attempt": attempt}});
+    let done = if attempt == "2" { "0,2-4" } else { "1-3" };
+    let status = json!({"ready": 1, "succeeded": 1, "completedIndexes": done, "conditions": conditions});
+    Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap())
+}
+
+fn seen(attempt: i32, jobs: &[Arc<Job>]) -> Observed {
+    Observed::new(attempt, &Objects { jobs: jobs.to_vec(), ..Objects::default() })
+}
+
+#[test]
+fn jobs_and_sets_are_those_of_the_attempt() {
+    let failed = json!([{
+        "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    let none = json!([]);
+    let jobs = [job("1", "worker", &none), job("2", "worker", &failed), job("2", "coordinator", &none)];
+    let both = seen(2, &jobs);
+    let owned: Vec<_> = both.owned.iter().map(|one| (one.kind, one.attempt, one.is_active)).collect();
+    let (workers, coordinator) = (OwnedKind::Workers, OwnedKind::Coordinator);
+    assert_eq!(owned, [(workers, Some(1), true), (workers, Some(2), false), (coordinator, Some(2), true)]);
+    assert_eq!(both.ready(Role::Worker), 1, "those that ended well; no pod is ready");
+    assert!(both.workers.as_ref().unwrap().first_is_done);
+    assert!(!seen(1, &jobs).workers.unwrap().first_is_done);
+    assert_eq!(both.coordinator.as_ref().and_then(|job| job.end.clone()), None);
+    let Some(JobEnd::Failed { message, .. }) = both.workers.and_then(|job| job.end) else { panic!("failed") };
+    assert_eq!(message, "BackoffLimitExceeded: too often");
+    assert_eq!(seen(2, &[]), Observed::default());
+}
+
+/// With a pod on a node that nobody hears of, Kubernetes never adds the last condition.
+#[test]
+fn a_job_that_is_about_to_fail_has_failed() {
+    let target = json!([{
+        "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    let workers = seen(2, &[job("2", "worker", &target)]).workers.unwrap();
+    assert!(matches!(workers.end, Some(JobEnd::Failed { .. })) && workers.is_ending);
+}
