@@ -267,45 +267,6 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     assert_eq!(assign(&mut core, 12, &worker, 0).unwrap_err().kind, RefusalKind::Fenced);
 }
 
-/// As when a link to the coordinator was down for longer than a lease.
-#[test]
-fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() {
-    let (mut core, server, worker) = running();
-    let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
-    for second in (4..=36).step_by(4) {
-        beat(&mut core, second, &server).unwrap();
-    }
-    assert_eq!(assign(&mut core, 36, &worker, 0).unwrap_err().kind, RefusalKind::Unavailable);
-    core.take_notices();
-    beat(&mut core, 37, &worker).unwrap();
-    assert_eq!(core.take_notices(), [Notice::Back { seat: Seat::worker(0) }]);
-    let complete = CompleteRequest {
-        member: worker.member,
-        epoch: worker.epoch,
-        pass: 0,
-        splits: vec![first.id],
-        bad_rows: vec![],
-    };
-    core.complete(at(37), &complete).unwrap();
-}
-
-/// Invariants SP-1 and MB-1.
-#[test]
-fn a_silent_worker_whose_splits_others_read_is_fenced() {
-    let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
-    while let Work::Split(_) = assign(&mut core, 0, &ada, 0).unwrap() {}
-    for second in (4..=12).step_by(4) {
-        beat(&mut core, second, &bob).unwrap();
-    }
-    let Work::Split(stolen) = assign(&mut core, 12, &bob, 0).unwrap() else { panic!("no split") };
-    assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
-    assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
-    let complete =
-        CompleteRequest { member: ada.member, epoch: ada.epoch, pass: 0, splits: vec![stolen.id], bad_rows: vec![] };
-    assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
-}
-
 /// Invariant WT-1: servers and coordinator do not wait for ever for a worker that was killed.
 #[test]
 fn a_lost_worker_that_nobody_replaces_ends_the_run() {
