@@ -88,7 +88,7 @@ pub enum TableError {
         value: f32,
     },
     /// No room for a row that would have to come to memory, because none can leave it.
-    #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
+    #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try stale later")]
     Full {
         /// The table.
         table: u32,
@@ -102,14 +102,14 @@ pub enum TableError {
     },
     /// A stripe that was read from a snapshot before, and is not kept for it any more.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
-    Spent {
+    AlreadyRead {
         /// The table.
         table: u32,
         /// The stripe.
         stripe: usize,
     },
     /// Rows of the cold tier cannot be read.
-    #[error("table {table}: {source}; try again later")]
+    #[error("table {table}: {source}; try stale later")]
     Cold {
         /// The table.
         table: u32,
@@ -137,7 +137,7 @@ impl TableError {
             | Self::NotFinite { table, .. }
             | Self::TooLarge { table, .. }
             | Self::Full { table, .. }
-            | Self::Spent { table, .. }
+            | Self::AlreadyRead { table, .. }
             | Self::Cold { table, .. } => Some(*table),
             Self::UnknownTable { .. } | Self::Length { .. } => None,
         }

@@ -4,18 +4,18 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Retention {
     /// Which rows go first when memory is short.
-    pub order: Order,
+    pub order: EvictionOrder,
     /// Age since its last use at which a row is forgotten: it starts again from its first value.
     pub ttl: Option<Ttl>,
     /// Rows whose weights have a smaller Euclidean norm leave; 0 for none.
     pub small_norm: f32,
     /// Where rows go.
-    pub victims: Victims,
+    pub target: EvictionTarget,
 }
 
 /// Which rows go first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum EvictionOrder {
     /// Those used longest ago.
     #[default]
     Lru,
@@ -37,7 +37,7 @@ pub enum Ttl {
 
 /// Where rows go that leave memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Victims {
+pub enum EvictionTarget {
     /// To the cold tier: nothing is lost.
     #[default]
     Cold,
@@ -55,10 +55,10 @@ impl Retention {
             return Some("the time to live is 0; expected at least 1".to_owned());
         }
         match (self.order, self.ttl) {
-            (Order::Lfu { half_life: 0 }, _) => {
+            (EvictionOrder::Lfu { half_life: 0 }, _) => {
                 Some("the half-life of uses is 0 steps; expected at least 1".to_owned())
             }
-            (Order::Lfu { .. }, Some(Ttl::Seconds(_))) => {
+            (EvictionOrder::Lfu { .. }, Some(Ttl::Seconds(_))) => {
                 Some("uses are counted by steps (lfu) and the time to live in seconds; give it in steps".to_owned())
             }
             _ => None,
