@@ -88,7 +88,7 @@ pub enum TableError {
         value: f32,
     },
     /// No room for a row that would have to come to memory, because none can leave it.
-    #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try stale later")]
+    #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
     Full {
         /// The table.
         table: u32,
@@ -109,7 +109,7 @@ pub enum TableError {
         stripe: usize,
     },
     /// Rows of the cold tier cannot be read.
-    #[error("table {table}: {source}; try stale later")]
+    #[error("table {table}: {source}; try again later")]
     Cold {
         /// The table.
         table: u32,

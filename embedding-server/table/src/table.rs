@@ -17,8 +17,8 @@ use crate::{
     TableError, TableTime,
 };
 
-const NO_COLD_TIER: &str = "rows that leave memory go to the cold tier, and there is none; \
-     set a budget of memory with a cold tier, or let target be dropped";
+const NO_COLD_TIER: &str = "evicted rows go to the cold tier, and there is none; \
+     set a budget of memory with a cold tier, or let evicted rows be dropped";
 
 /// One embedding table. All calls take `&self` and may run on any number of threads at once.
 #[derive(Debug)]

@@ -48,7 +48,7 @@ impl AdmissionPolicy {
         };
         match *self {
             Self::Count { threshold, .. } if !(1..=LARGEST_COUNT).contains(&threshold) => {
-                Some(format!("admission after {threshold} threshold; expected 1 to {LARGEST_COUNT}"))
+                Some(format!("an admission threshold of {threshold}; expected 1 to {LARGEST_COUNT}"))
             }
             Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {
                 open("error", error).or_else(|| open("failure", failure))
@@ -69,7 +69,7 @@ mod tests {
     fn settings_out_of_range_are_told() {
         let problem = |admission: AdmissionPolicy| admission.problem().unwrap();
         let count = |threshold, counter| AdmissionPolicy::Count { threshold, counter };
-        assert_eq!(problem(count(0, FrequencyCounter::Exact)), "admission after 0 threshold; expected 1 to 65535");
+        assert_eq!(problem(count(0, FrequencyCounter::Exact)), "an admission threshold of 0; expected 1 to 65535");
         assert!(problem(count(65_536, FrequencyCounter::Exact)).contains("expected 1 to 65535"));
         let sketch = |error, failure| problem(count(2, FrequencyCounter::CountMin { error, failure }));
         assert!(sketch(1.0, 0.5).contains("error of the admission sketch is 1"));

@@ -17,7 +17,7 @@ impl Table {
     /// # Errors
     /// When there is not one count for each id; nothing is added then.
     pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
-        self.check_rows("sightings", ids, 1, counts.len())?;
+        self.check_rows("frequency counts", ids, 1, counts.len())?;
         for (id, count) in std::iter::zip(ids, counts) {
             let key = key_of(*id);
             let mut stripe = self.lock(self.stripe_of(key));

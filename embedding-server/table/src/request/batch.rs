@@ -57,7 +57,7 @@ impl Table {
     pub fn insert(&self, rows: &RowBatch, scratch: &mut Scratch) -> Result<u64, TableError> {
         let RowBatch { ids, slots, access } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
-        self.check_rows("access", ids, usize::from(!access.is_empty()), access.len())?;
+        self.check_rows("access metadata", ids, usize::from(!access.is_empty()), access.len())?;
         if self.is_managed() {
             return self.insert_managed(rows, scratch);
         }

@@ -182,7 +182,7 @@ impl Slab {
     /// Where the marks of a block begin: behind its slots.
     #[inline(always)]
     fn access_start(&self, block: usize) -> usize {
-        assert!(self.with_access, "the slab has no with_access");
+        assert!(self.with_access, "the slab has no access metadata");
         self.slots_of(block) * self.stride
     }
 

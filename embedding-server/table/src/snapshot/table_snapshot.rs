@@ -36,7 +36,7 @@ pub enum TableSnapshotError {
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
     /// Others did not end in time.
-    #[error("no snapshot of the tables: after {waited:?} {whom} had not ended; try stale later")]
+    #[error("no snapshot of the tables: after {waited:?} {whom} had not ended; try again later")]
     Busy {
         /// Who was waited for.
         whom: &'static str,
@@ -44,7 +44,7 @@ pub enum TableSnapshotError {
         waited: Duration,
     },
     /// The cold tier cannot be frozen, or rows in it wait for gradients.
-    #[error("no snapshot of the tables; try stale later")]
+    #[error("no snapshot of the tables; try again later")]
     Cold(#[source] ColdError),
 }
 

@@ -14,7 +14,7 @@ const WAIT_SHARE: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClearError {
     /// Others did not end in time; nothing is forgotten.
-    #[error("the tables are not cleared: after {waited:?} {whom} had not ended; try stale later")]
+    #[error("the tables are not cleared: after {waited:?} {whom} had not ended; try again later")]
     Busy {
         /// Who was waited for.
         whom: &'static str,
@@ -22,7 +22,7 @@ pub enum ClearError {
         waited: Duration,
     },
     /// The cold tier failed; some rows may be forgotten.
-    #[error("the tables are not cleared; see to the disk of the cold tier and load the model stale")]
+    #[error("the tables are not cleared; see to the disk of the cold tier and load the model again")]
     Cold(#[source] ColdError),
 }
 
