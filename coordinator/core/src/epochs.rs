@@ -301,7 +301,14 @@ impl Books {
 impl Epoch {
     fn fresh(number: u32, splits: u32, order: SplitOrder) -> Self {
         let (held, done, resume_cursors) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        Self { free: (0..splits).map(|split| order.turn(number, split)).collect(), number, order, held, done, resume_cursors }
+        Self {
+            free: (0..splits).map(|split| order.turn(number, split)).collect(),
+            number,
+            order,
+            held,
+            done,
+            resume_cursors,
+        }
     }
 
     fn turn(&self, split: u32) -> Turn {

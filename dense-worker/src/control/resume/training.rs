@@ -179,7 +179,10 @@ mod tests {
         let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
         assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
         assert_eq!(position.bad_rows, 4);
-        assert_eq!(position.resume_cursors, [control::ResumeCursor { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]);
+        assert_eq!(
+            position.resume_cursors,
+            [control::ResumeCursor { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]
+        );
         let empty = Training { plan: Vec::new(), done: Vec::new(), ..training() };
         let placed = empty.placed_at(&position);
         assert_eq!((placed.plan, placed.done), (training().plan, vec![0]));
