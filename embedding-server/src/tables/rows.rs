@@ -1,7 +1,7 @@
 //! What the job says about rows, in the table's terms.
 
 use zagros_job as job;
-use zagros_table::{Admission, Counter, Element, NonFinite, EvictionOrder, Retention, Schedule, Ttl, EvictionTarget};
+use zagros_table::{Admission, Counter, Element, EvictionOrder, EvictionTarget, NonFinite, Retention, Schedule, Ttl};
 
 pub(super) fn non_finite(non_finite: job::NonFinite) -> NonFinite {
     match non_finite {

@@ -12,9 +12,7 @@ use crate::stripe::Stripe;
 use crate::tier::cold_sweep::ColdSweep;
 use crate::tier::evict::Leaving;
 use crate::tier::shared::Shared;
-use crate::{
-    Admission, Capacity, ColdStore, Element, Moment, Retention, TableConfig, TableCounts, TableError,
-};
+use crate::{Admission, Capacity, ColdStore, Element, Moment, Retention, TableConfig, TableCounts, TableError};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

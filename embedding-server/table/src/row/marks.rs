@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::{Moment, EvictionOrder, Retention, Ttl};
+use crate::{EvictionOrder, Moment, Retention, Ttl};
 
 /// Bits of a frequency, and those of its fraction.
 const FREQUENCY_BITS: u32 = 12;

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use zagros_table::{
-    Capacity, ColdStore, Cut, CutError, EvictionOrder, Part, Retention, Rows, Scratch, TableConfig, TableError, TableSet, Ttl,
-    EvictionTarget,
+    Capacity, ColdStore, Cut, CutError, EvictionOrder, EvictionTarget, Part, Retention, Rows, Scratch, TableConfig,
+    TableError, TableSet, Ttl,
 };
 
 use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
 use zagros_table::{
-    Access, Capacity, Cut, Initializer, Limits, Optimizer, EvictionOrder, Part, Retention, Rows, Scratch, TableConfig,
-    TableSet, Ttl, EvictionTarget,
+    Access, Capacity, Cut, EvictionOrder, EvictionTarget, Initializer, Limits, Optimizer, Part, Retention, Rows,
+    Scratch, TableConfig, TableSet, Ttl,
 };
 
 use crate::support::{by_id, within};
@@ -224,7 +224,9 @@ fn tables(retention: Retention, stripes: usize, budget: usize) -> TableSet {
         TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
     match retention.victims {
         EvictionTarget::Cold => within(&[config], budget).0,
-        EvictionTarget::Drop => TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap(),
+        EvictionTarget::Drop => {
+            TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap()
+        }
     }
 }
 
