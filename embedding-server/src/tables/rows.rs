@@ -20,12 +20,11 @@ pub(super) fn element(element: job::Element) -> Element {
     }
 }
 
-/// The job counts the fall from the end of the rise, the table from the first step.
 pub(super) fn schedule(schedule: job::Schedule) -> Schedule {
     match schedule {
         job::Schedule::Constant => Schedule::Constant,
-        job::Schedule::Linear { warmup, decay, floor } => Schedule::Linear { warmup, steps: warmup + decay, floor },
-        job::Schedule::Cosine { warmup, decay, floor } => Schedule::Cosine { warmup, steps: warmup + decay, floor },
+        job::Schedule::Linear { warmup, decay, floor } => Schedule::Linear { warmup, decay, floor },
+        job::Schedule::Cosine { warmup, decay, floor } => Schedule::Cosine { warmup, decay, floor },
         job::Schedule::Step { warmup, every, factor } => Schedule::Step { warmup, every, factor },
     }
 }
@@ -90,7 +89,7 @@ mod tests {
         );
         assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
         assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
-        assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, steps: 12, floor: 0.5 });
+        assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
         let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
         assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
     }

@@ -13,8 +13,7 @@ use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::shared_memory::SharedMemory;
 use crate::tier::sweep::ColdSweep;
 use crate::{
-    AdmissionPolicy, Capacity, ColdStore, Element, EvictionTarget, Retention, RowBatch, TableConfig, TableCounts,
-    TableError, TableTime,
+    AdmissionPolicy, Capacity, ColdStore, Element, Retention, RowBatch, TableConfig, TableCounts, TableError, TableTime,
 };
 
 const NO_COLD_TIER: &str = "evicted rows go to the cold tier, and there is none; \
@@ -62,7 +61,7 @@ impl Table {
         config.check(table)?;
         let (layout, retention) = (config.layout(seed, table), config.retention);
         let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
-        let tiered = needs_cold && retention.target == EvictionTarget::Cold;
+        let tiered = needs_cold && retention.keeps_evicted_rows();
         if tiered && shared.capacity.cold.is_none() {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }

@@ -144,7 +144,7 @@ fn sightings_that_do_not_fit_are_refused() {
     let said = |error: zagros_table::TableError| error.to_string();
     assert!(said(table.merge_sketch(0, &[1, 2, 3]).unwrap_err()).contains("words of a sketch"));
     assert!(said(table.merge_sketch(4, &[]).unwrap_err()).contains("stripes: expected 4 values, found 5"));
-    assert!(said(table.insert_frequency_counts(&[1, 2], &[1]).unwrap_err()).contains("threshold"));
+    assert!(said(table.insert_frequency_counts(&[1, 2], &[1]).unwrap_err()).contains("frequency counts"));
     let always = set(AdmissionPolicy::Always, Retention::default());
     let table = always.table(0).unwrap();
     assert_eq!(table.counter_layout(), None);

@@ -21,7 +21,7 @@ use crate::key::cold_key_of;
 use crate::stripe::Stripe;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::tier::page_in_rows::PageInEntry;
-use crate::{ColdError, EvictionTarget, Table};
+use crate::{ColdError, Table};
 
 /// Rows that are compared to find those of the lowest rank: all rows of a stripe that has no more, else as many
 /// neighbours in its index. Neighbours in the index are as good as random rows. Each search goes on where the one
@@ -134,7 +134,7 @@ impl Table {
         entries: &mut [PageInEntry],
         choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
     ) -> Result<EvictionOutcome, ColdError> {
-        if self.retention().target == EvictionTarget::Drop || !self.is_tiered() {
+        if !self.is_tiered() {
             choose(stripe, buffer);
             return Ok(EvictionOutcome::Evicted(drop_candidates(stripe, buffer)));
         }

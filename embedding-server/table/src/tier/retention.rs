@@ -1,5 +1,8 @@
 //! Which rows leave memory, and where they go.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// Rules by which rows leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Retention {
@@ -13,17 +16,24 @@ pub struct Retention {
     pub target: EvictionTarget,
 }
 
-/// Which rows go first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which rows leave memory first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EvictionOrder {
-    /// Those used longest ago.
+    /// The least recently used rows.
     #[default]
     Lru,
-    /// Those used least often, a use counting half after `half_life` steps.
+    /// The least frequently used rows. A use counts half after `half_life` steps.
     Lfu {
-        /// Steps, at least 1.
+        /// Steps after which a use counts half.
+        #[serde(default = "half_life")]
+        #[schemars(range(min = 1, max = 1_000_000_000))]
         half_life: u32,
     },
+}
+
+fn half_life() -> u32 {
+    10_000
 }
 
 /// An age.
@@ -35,17 +45,24 @@ pub enum Ttl {
     Seconds(u32),
 }
 
-/// Where rows go that leave memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where evicted rows go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum EvictionTarget {
-    /// To the cold tier: nothing is lost.
+    /// To the cold tier on disk. They come back when they are looked up: nothing is lost.
     #[default]
     Cold,
-    /// Nowhere: they are dropped, and counted.
+    /// Nowhere. They are dropped and counted, and start again from their first value.
     Drop,
 }
 
 impl Retention {
+    /// Whether evicted rows are kept on disk.
+    #[must_use]
+    pub fn keeps_evicted_rows(&self) -> bool {
+        self.target == EvictionTarget::Cold
+    }
+
     /// The first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(self.small_norm.is_finite() && self.small_norm >= 0.0) {
