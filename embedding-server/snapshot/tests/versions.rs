@@ -52,10 +52,10 @@ fn version_2() -> (Header, Vec<u8>) {
     let clock = Clock { steps: 1 << 33, seconds: 1_700_000_000 };
     let item = TableHeader {
         access: Some("steps".to_owned()),
-        sightings: Some("exact".to_owned()),
+        counter: Some("exact".to_owned()),
         ..table(1, "item", 3, "bf16", 3, "adagrad-row")
     };
-    let tag = TableHeader { sightings: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
+    let tag = TableHeader { counter: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
     let tables = vec![table(0, "user", 2, "f32", 4, "adagrad"), item, tag];
     let (release, owned) = ("0.1.0".to_owned(), vec![[0, 8], [12, 16]]);
     let header = Header { release, server: 1, servers: 3, buckets: 16, owned, tables };
