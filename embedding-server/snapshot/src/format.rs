@@ -83,7 +83,7 @@ pub struct TableHeader {
     /// Layout of the optimiser state.
     pub state: String,
     /// What the access metadata of a row counts. `None` when rows have none. Files call it `marks`.
-    #[serde(default, rename = "access", alias = "access")]
+    #[serde(default, rename = "marks", alias = "access")]
     pub access: Option<String>,
     /// How ids without a row are counted. `None` when they are not. Files call it `sightings`.
     #[serde(default, rename = "sightings", alias = "counter")]
