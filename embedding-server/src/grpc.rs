@@ -14,13 +14,14 @@ use tower_service::Service;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_plumbing::grpc::unary::{self, Outgoing};
-use zagros_protocol::control::storage_server::{Storage, StorageServer};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
 };
-use zagros_protocol::datapath::embedding_server::SERVICE_NAME;
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::payloads::{LOOKUP, PUSH};
+use zagros_transport::control::storage_server::{Storage, StorageServer};
+use zagros_transport::datapath::embedding_server::SERVICE_NAME;
+use zagros_transport::paths::{LOOKUP, PUSH};
+use zagros_transport::status_of;
 
 use crate::control::{RunGuard, StorageRoots};
 
@@ -52,7 +53,7 @@ impl Adapter {
     }
 
     fn admitted<T>(&self, request: tonic::Request<T>) -> Result<T, Status> {
-        self.guard.check(request.metadata().as_ref())?;
+        self.guard.check(request.metadata().as_ref()).map_err(status_of)?;
         Ok(request.into_inner())
     }
 }
@@ -74,7 +75,7 @@ impl Service<Request<Body>> for Embedding {
         let Adapter { shard, guard, .. } = self.0.clone();
         let answered = async move {
             if let Err(refusal) = guard.check(request.headers()) {
-                return Status::from(refusal).into_http();
+                return status_of(refusal).into_http();
             }
             match request.uri().path() {
                 LOOKUP => unary::answer(request, |message| lookup(shard, message)).await,
@@ -87,13 +88,13 @@ impl Service<Request<Body>> for Embedding {
 }
 
 async fn lookup(shard: Arc<dyn Shard>, request: LookupRequest) -> Result<Outgoing<LookupResponse>, Status> {
-    let mut answer = shard.lookup(request).await?;
+    let mut answer = shard.lookup(request).await.map_err(status_of)?;
     let payloads = answer.take_payloads();
     Ok(Outgoing::new(answer, payloads))
 }
 
 async fn push(shard: Arc<dyn Shard>, request: PushRequest) -> Result<Outgoing<PushResponse>, Status> {
-    Ok(Outgoing::new(shard.push(request).await?, []))
+    Ok(Outgoing::new(shard.push(request).await.map_err(status_of)?, []))
 }
 
 #[tonic::async_trait]
@@ -102,18 +103,18 @@ impl Storage for Adapter {
         &self,
         request: tonic::Request<DescribeRequest>,
     ) -> Result<tonic::Response<DescribeResponse>, Status> {
-        Ok(tonic::Response::new(self.shard.describe(self.admitted(request)?).await?))
+        Ok(tonic::Response::new(self.shard.describe(self.admitted(request)?).await.map_err(status_of)?))
     }
 
     async fn save(&self, request: tonic::Request<SaveRequest>) -> Result<tonic::Response<SaveResponse>, Status> {
         let request = self.admitted(request)?;
-        self.roots.check(&request.folder)?;
-        Ok(tonic::Response::new(self.shard.save(request).await?))
+        self.roots.check(&request.folder).map_err(status_of)?;
+        Ok(tonic::Response::new(self.shard.save(request).await.map_err(status_of)?))
     }
 
     async fn load(&self, request: tonic::Request<LoadRequest>) -> Result<tonic::Response<LoadResponse>, Status> {
         let request = self.admitted(request)?;
-        self.roots.check(&request.folder)?;
-        Ok(tonic::Response::new(self.shard.load(request).await?))
+        self.roots.check(&request.folder).map_err(status_of)?;
+        Ok(tonic::Response::new(self.shard.load(request).await.map_err(status_of)?))
     }
 }

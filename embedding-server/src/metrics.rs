@@ -69,7 +69,10 @@ impl ServerMetrics {
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
             // All from the start: a series that appears with its first count has no rate.
-            refusals: RefusalKind::all().map(|kind| (kind, refusals.with_label_values(&[name, kind.name()]))).collect(),
+            refusals: RefusalKind::ALL
+                .into_iter()
+                .map(|kind| (kind, refusals.with_label_values(&[name, kind.name()])))
+                .collect(),
         };
         let bags =
             of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use http::HeaderMap;
-use zagros_protocol::run::check_server;
 use zagros_protocol::{Refusal, RefusalKind, RunId, ServerIndex};
+use zagros_transport::{check_run, check_server};
 
 /// Lets the requests of one run pass. A server that is called within its process has none: its caller made it.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ impl RunGuard {
     /// it is read (invariant MB-2).
     ///
     /// # Errors
-    /// As [`RunId::check`] and [`check_server`]; `Unavailable` before the server has joined.
+    /// As [`check_run`] and [`check_server`]; `Unavailable` before the server has joined.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self.joined.get() {
             Some((run, instance)) => {
-                run.check(headers, &self.name)?;
+                check_run(*run, headers, &self.name)?;
                 check_server(*instance, headers, &self.name)
             }
             None => {
@@ -46,6 +46,8 @@ impl RunGuard {
 
 #[cfg(test)]
 mod tests {
+    use zagros_transport::stamp_run;
+
     use super::*;
 
     /// Invariant MB-2.
@@ -53,8 +55,8 @@ mod tests {
     fn a_server_serves_the_run_that_it_joined_and_no_other() {
         let guard = RunGuard::new(ServerIndex(3));
         let [mut ours, mut theirs] = [HeaderMap::new(), HeaderMap::new()];
-        RunId(7).stamp(&mut ours);
-        RunId(8).stamp(&mut theirs);
+        stamp_run(RunId(7), &mut ours);
+        stamp_run(RunId(8), &mut theirs);
         assert!(guard.check(&ours).unwrap_err().kind.is_retryable());
         guard.joined(RunId(7), 1);
         assert_eq!(guard.check(&ours), Ok(()));
