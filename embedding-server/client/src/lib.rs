@@ -12,7 +12,7 @@ mod storage;
 mod testing;
 
 pub use datapath::{
-    Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds,
+    Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, RoutedIds, Rows, TableIds,
     UniqueIds, Waiting, Window, bag_bytes,
 };
 pub use errors::ClientError;

@@ -13,7 +13,7 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
 use super::dedup::UniqueIds;
-use super::route::{Part, split};
+use super::route::{Route, RoutePart, RoutedIds};
 use super::rows::Rows;
 use super::unacknowledged::Unacknowledged;
 use super::waiting::{Requests, Waiting};
@@ -109,25 +109,25 @@ impl EmbeddingClient {
         self.directory.refresh().await
     }
 
-    /// Rows and sums of `unique`, aligned with its tables. The sum of a bag is that of its parts, one per server, in
+    /// Rows and sums of `ids`, aligned with its tables. The sum of a bag is that of its parts, one per server, in
     /// the order of the servers.
     ///
     /// # Errors
     /// When a server does not serve in time, refuses, was restarted, or answers in the wrong shape.
-    pub async fn lookup(&self, unique: &UniqueIds, access: Access) -> Result<Rows, ClientError> {
+    pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<Rows, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
-        let parts = self.split(unique).await?;
-        self.metrics.lookup.pooled(unique, &parts, self.config.wire);
-        let answers = try_join_all(parts.iter().map(|part| self.lookup_part(part, access))).await?;
-        let mut rows = Rows::zeroed(unique);
-        for (part, (server, answer)) in parts.iter().zip_eq(answers) {
+        let route = self.route(ids).await?;
+        self.metrics.lookup.pooled(ids, &route.parts, self.config.wire);
+        let answers = try_join_all(route.parts.iter().map(|part| self.lookup_part(part, access))).await?;
+        let mut rows = Rows::zeroed(ids);
+        for (part, (server, answer)) in route.parts.iter().zip_eq(answers) {
             self.metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
             self.take(part, &answer, &mut rows).map_err(|source| ClientError::Malformed { server, source })?;
         }
         Ok(rows)
     }
 
-    /// Pushes `gradients` (aligned with `unique`, one full row per row and sum of its lookup) and waits until every server has
+    /// Pushes `gradients` (aligned with `ids`, one full row per row and sum of its lookup) and waits until every server has
     /// acknowledged them.
     ///
     /// # Errors
@@ -136,16 +136,16 @@ impl EmbeddingClient {
     pub async fn push(
         &self,
         batch: impl Into<Batch>,
-        unique: &UniqueIds,
+        ids: &RoutedIds,
         gradients: &Rows,
     ) -> Result<PushReport, ClientError> {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
-        check_shape(unique, gradients)?;
+        check_shape(ids, gradients)?;
         let _begun = self.unacknowledged.begin(batch.seq).await;
-        let parts = self.split(unique).await?;
-        self.metrics.push.pooled(unique, &parts, self.config.wire);
-        let answers = try_join_all(parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
+        let route = self.route(ids).await?;
+        self.metrics.push.pooled(ids, &route.parts, self.config.wire);
+        let answers = try_join_all(route.parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
         let mut report = PushReport { servers: answers.len() as u32, ..PushReport::default() };
         for (bytes, answer) in answers {
             report.bytes += bytes;
@@ -169,12 +169,12 @@ impl EmbeddingClient {
         self.requests.waiting()
     }
 
-    async fn split(&self, unique: &UniqueIds) -> Result<Vec<Part>, ClientError> {
+    async fn route(&self, ids: &RoutedIds) -> Result<Arc<Route>, ClientError> {
         let placement = self.directory.current().await?;
-        Ok(split(unique, placement.map(), placement.shards().len()))
+        Ok(ids.route(placement.map(), placement.shards().len()))
     }
 
-    async fn lookup_part(&self, part: &Part, access: Access) -> Result<(String, LookupResponse), ClientError> {
+    async fn lookup_part(&self, part: &RoutePart, access: Access) -> Result<(String, LookupResponse), ClientError> {
         let request = LookupRequest {
             generation: Generation::NONE.0,
             segments: part.segments.clone(),
@@ -186,7 +186,7 @@ impl EmbeddingClient {
         self.call(part.server, &request, &self.metrics.lookup).await
     }
 
-    async fn push_part(&self, part: &Part, batch: Batch, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
+    async fn push_part(&self, part: &RoutePart, batch: Batch, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
         let request = PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
@@ -205,7 +205,7 @@ impl EmbeddingClient {
         Ok((request.gradients.len() as u64, answer))
     }
 
-    fn take(&self, part: &Part, answer: &LookupResponse, rows: &mut Rows) -> Result<(), PackError> {
+    fn take(&self, part: &RoutePart, answer: &LookupResponse, rows: &mut Rows) -> Result<(), PackError> {
         if answer.encoding != self.config.wire as i32 {
             return Err(PackError::Encoding(answer.encoding));
         }
