@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use zagros_coordinator_client::Membership;
-use zagros_embedding_client::{ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, RoutedIds, Rows, UniqueIds};
+use zagros_embedding_client::{
+    ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, RoutedIds, Rows, UniqueIds,
+};
 use zagros_ingest::Batch;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, Role};

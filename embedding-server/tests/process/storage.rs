@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use zagros_embedding_client::{ClientConfig, EmbeddingClient, GrpcShard};
+use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Encoding;
-use zagros_protocol::{Refusal, RefusalKind};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::{refusal_of, stamp_server};
 

@@ -186,7 +186,12 @@ impl EmbeddingClient {
         self.call(part.server, &request, &self.metrics.lookup).await
     }
 
-    async fn push_part(&self, part: &RoutePart, batch: Batch, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
+    async fn push_part(
+        &self,
+        part: &RoutePart,
+        batch: Batch,
+        gradients: &Rows,
+    ) -> Result<(u64, PushResponse), ClientError> {
         let request = PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
