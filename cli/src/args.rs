@@ -202,7 +202,7 @@ pub(crate) struct EvalArgs {
     pub(crate) json: bool,
     /// How long to wait for an object store that the model is in.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
 }
 
 #[derive(Debug, Args)]
@@ -247,7 +247,7 @@ pub(crate) struct InspectModelArgs {
     pub(crate) json: bool,
     /// How long to wait for an object store that the model is in.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
 }
 
 impl InspectModelArgs {

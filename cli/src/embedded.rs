@@ -27,7 +27,7 @@ impl Embedded {
             services.push(EmbeddingService::new(job, ServerIndex(index), registry).or_internal()?);
             members.push(join(job, index, Arc::clone(&control)).await?);
         }
-        let placement = wait_for_placement(control.as_ref(), job.cluster.patience, &Shutdown::new()).await;
+        let placement = wait_for_placement(control.as_ref(), job.cluster.timeout, &Shutdown::new()).await;
         let placement = placement.map_err(|error| Failure::from_error(Exit::Internal, error))?;
         let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).or_internal()?;
         let map = Arc::new(map);
@@ -53,12 +53,12 @@ async fn join(job: &Job, index: u32, control: Arc<dyn ControlPlane>) -> Result<M
         role: Role::EmbeddingServer.into(),
         index,
         address: format!("embedded:{index}"),
-        incarnation: u64::from(std::process::id()),
+        instance: u64::from(std::process::id()),
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
         ..JoinRequest::default()
     };
-    let joined = Membership::join(control, request, job.cluster.patience, &Shutdown::new()).await;
+    let joined = Membership::join(control, request, job.cluster.timeout, &Shutdown::new()).await;
     joined.map_err(|error| Failure::from_error(Exit::Internal, error))
 }

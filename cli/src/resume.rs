@@ -126,8 +126,8 @@ fn check(job: &Job, point: &ResumePoint) -> Result<Vec<Change>, Failure> {
         let help = "what was learned means something else now: start over with --fresh, or set these keys back";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
-    if point.pass() >= job.train.epochs {
-        let (step, epoch, epochs) = (point.step(), point.pass() + 1, job.train.epochs);
+    if point.epoch() >= job.train.epochs {
+        let (step, epoch, epochs) = (point.step(), point.epoch() + 1, job.train.epochs);
         let what =
             format!("the run to go on with is in epoch {epoch} (step {step}), and `train.epochs` is {epochs} now");
         return Err(Failure::with_help(Exit::Usage, what, "raise train.epochs, or start over with --fresh"));

@@ -26,20 +26,20 @@ pub(crate) struct SavedModel {
 }
 
 impl SavedModel {
-    /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`, whose requests take `patience`
+    /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`, whose requests take `timeout`
     /// at most.
     ///
     /// # Errors
     /// When there is none, with what is there instead; when a store cannot be asked.
-    pub(crate) fn find(named: &Path, patience: Duration) -> Result<Self, Failure> {
-        let place = open(named, patience)?;
+    pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
+        let place = open(named, timeout)?;
         if has_manifest(&place)? {
             // `.` has no parent by name.
             let whole = place.path().and_then(|path| path.canonicalize().ok());
             let run = whole.as_deref().and_then(Path::parent).map(Folder::disk);
             return Ok(Self { folder: place, run });
         }
-        if let Some(folder) = told_by_run(&place, patience)? {
+        if let Some(folder) = told_by_run(&place, timeout)? {
             if !has_manifest(&folder)? {
                 let what = format!("the model of {place} was saved in {folder}, and there is no {MANIFEST} any more");
                 return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
@@ -85,7 +85,7 @@ fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure
 }
 
 /// Where a run on this disk says that it saved its model, where that is not in its folder.
-fn told_by_run(run: &Folder, patience: Duration) -> Result<Option<Folder>, Failure> {
+fn told_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Failure> {
     #[derive(Deserialize)]
     struct Told {
         model: Option<PathBuf>,
@@ -93,13 +93,13 @@ fn told_by_run(run: &Folder, patience: Duration) -> Result<Option<Folder>, Failu
     let text = run.path().and_then(|path| std::fs::read(path.join(SUMMARY)).ok());
     let told = text.and_then(|text| serde_json::from_slice::<Told>(&text).ok()).and_then(|told| told.model);
     let elsewhere = told.filter(|model| model.is_absolute() || url(model).is_some());
-    elsewhere.map(|model| open(&model, patience)).transpose()
+    elsewhere.map(|model| open(&model, timeout)).transpose()
 }
 
 /// A folder by what was typed.
-pub(crate) fn open(named: &Path, patience: Duration) -> Result<Folder, Failure> {
+pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
     match url(named) {
-        Some(url) => Folder::open(url, patience).map_err(refused),
+        Some(url) => Folder::open(url, timeout).map_err(refused),
         None => Ok(Folder::disk(named)),
     }
 }
@@ -156,7 +156,7 @@ fn has_rows(folder: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
     /// A manifest of an earlier release, which does not say by what files are known.
     const OLD: &str = r#"{"format": 1, "job": "ads", "fingerprint": "0", "release": "0.1.0", "outcome": "finished", "steps": 1,
         "samples": 1, "dense": "dense.safetensors", "row_files": [], "rows": 0, "evaluation": null}"#;
@@ -173,7 +173,7 @@ mod tests {
         let model = run.path().join(MODEL);
         std::fs::create_dir(&model).unwrap();
         std::fs::write(model.join(MANIFEST), OLD).unwrap();
-        let find = |path: &Path| SavedModel::find(path, PATIENCE).unwrap();
+        let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
         assert!(told(find(run.path()).job(&[])).contains("has no job.toml"));
         // Of the first release.
         std::fs::write(run.path().join(JOB), TEXT).unwrap();
@@ -194,7 +194,7 @@ mod tests {
         let own = run.path().join(MODEL);
         std::fs::create_dir(&own).unwrap();
         std::fs::write(own.join(MANIFEST), "{}").unwrap();
-        let find = || SavedModel::find(run.path(), PATIENCE);
+        let find = || SavedModel::find(run.path(), TIMEOUT);
         for inside in ["null", "\"model\""] {
             summary(inside);
             assert_eq!(find().unwrap().folder.path(), Some(own.as_path()));
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn what_holds_no_model_says_what_it_holds() {
         let folder = tempfile::tempdir().unwrap();
-        let find = |path: &Path| told(SavedModel::find(path, PATIENCE));
+        let find = |path: &Path| told(SavedModel::find(path, TIMEOUT));
         assert!(find(&folder.path().join("none")).contains("none does not exist"));
         assert!(find(folder.path()).contains("holds no model: there is no manifest.json"));
         std::fs::write(folder.path().join("rows-0-of-1.zrows"), "").unwrap();

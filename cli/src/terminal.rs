@@ -96,9 +96,9 @@ impl Terminal {
 impl Observer for Terminal {
     fn on(&self, event: &Event) {
         match event {
-            Event::Fitting => self.status("measuring numeric columns (a first pass over the training rows)"),
+            Event::Fitting => self.status("measuring numeric columns (a first epoch over the training rows)"),
             Event::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
-            Event::Started { passes, steps_hint, .. } => self.start(*passes, *steps_hint),
+            Event::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
             Event::Step(report) => self.step(report),
             Event::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
             Event::Evaluated { step, part, evaluation, .. } => {
@@ -108,8 +108,8 @@ impl Observer for Terminal {
             Event::Resumed { step, folder } => {
                 self.line(&format!("going on after step {step}, from {folder} (--fresh starts over)"));
             }
-            Event::WorkerLost { step, workers, cause, patience } => {
-                self.line(&describe_lost(*step, workers, cause, *patience))
+            Event::WorkerLost { step, workers, cause, timeout } => {
+                self.line(&describe_lost(*step, workers, cause, *timeout))
             }
             Event::Regrouped { step, generation, source, workers } => self.line(&format!(
                 "training together goes on after step {step} with {}, with the state of dense worker {source} (group \
@@ -159,9 +159,9 @@ fn new_bar() -> ProgressBar {
 fn log(report: &StepReport, epochs: u32, eta: Option<Duration>) {
     tracing::info!(
         step = report.step,
-        epoch = report.pass + 1,
+        epoch = report.epoch + 1,
         epochs,
-        epoch_fraction = report.pass_fraction,
+        epoch_fraction = report.epoch_fraction,
         samples_per_second = report.samples_per_second,
         loss = report.loss_smoothed,
         auc = report.auc_so_far,
@@ -177,19 +177,19 @@ fn describe(report: &StepReport, epochs: u32, eta: Option<Duration>) -> String {
     format!(
         "step {}  epoch {}/{epochs} {:>3.0} %  {} samples/s  loss {:.4}{auc}  staleness {}{eta}",
         HumanCount(report.step),
-        report.pass + 1,
-        report.pass_fraction * 100.0,
+        report.epoch + 1,
+        report.epoch_fraction * 100.0,
         HumanCount(report.samples_per_second as u64),
         report.loss_smoothed,
         report.staleness,
     )
 }
 
-fn describe_lost(step: u64, workers: &str, cause: &str, patience: Duration) -> String {
+fn describe_lost(step: u64, workers: &str, cause: &str, timeout: Duration) -> String {
     let workers = if workers.is_empty() { "the group of workers" } else { workers };
     format!(
-        "{workers} lost after step {step} ({cause}); waiting for another process in its place for up to {patience:?} \
-         (cluster.patience_seconds) after its lease has run out"
+        "{workers} lost after step {step} ({cause}); waiting for another process in its place for up to {timeout:?} \
+         (cluster.timeout_seconds) after its lease has run out"
     )
 }
 
@@ -203,7 +203,7 @@ fn describe_evaluation(step: u64, part: HeldOutPart, evaluation: &Evaluation) ->
 
 /// Share of the run: of its data or of its steps, whichever ends first.
 fn share_done(report: &StepReport, epochs: u32, most_steps: Option<u64>) -> f64 {
-    let of_data = (f64::from(report.pass) + report.pass_fraction) / f64::from(epochs);
+    let of_data = (f64::from(report.epoch) + report.epoch_fraction) / f64::from(epochs);
     let of_steps = most_steps.map_or(0.0, |most| report.step as f64 / most.max(1) as f64);
     of_data.max(of_steps)
 }
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_run_ends_with_its_data_or_its_steps() {
-        let report = StepReport { step: 30, pass: 1, pass_fraction: 0.5, ..StepReport::default() };
+        let report = StepReport { step: 30, epoch: 1, epoch_fraction: 0.5, ..StepReport::default() };
         assert_eq!(share_done(&report, 2, None), 0.75);
         assert_eq!(share_done(&report, 2, Some(1000)), 0.75);
         assert_eq!(share_done(&report, 20, Some(40)), 0.75);

@@ -67,7 +67,7 @@ async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) 
     let request = JoinRequest {
         role: Role::EmbeddingServer.into(),
         address: "embedded:0".to_owned(),
-        incarnation: 1,
+        instance: 1,
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),

@@ -55,17 +55,17 @@ function header(run) {
   document.getElementById("job").textContent = run.job;
   const state = show("state", word);
   state.className = `state ${tone}`;
-  const epoch = `epoch ${Math.min(run.pass + 1, run.passes)} of ${run.passes}`;
+  const epoch = `epoch ${Math.min(run.epoch + 1, run.epochs)} of ${run.epochs}`;
   show("lead", `${epoch} · step ${exact(run.step)} · ${count(run.samples)} samples · running for ${duration(run.elapsed_seconds)}`);
   const reason = show("reason", run.reason);
   reason.className = run.state === "failed" ? "told bad" : "told";
   document.title = `${word} ${percent(done(run))} – ${run.job}`;
 }
 
-// Share of all passes that is done.
+// Share of all epochs that is done.
 function done(run) {
   if (run.state === "finished") return 1;
-  return run.splits > 0 ? (run.pass + run.splits_done / run.splits) / run.passes : 0;
+  return run.splits > 0 ? (run.epoch + run.splits_done / run.splits) / run.epochs : 0;
 }
 
 function warnings(run) {
@@ -104,7 +104,7 @@ function tiles(run) {
   const part = last?.part || "held-out";
   const progress = bar([["done", run.splits_done / splits], ["held", Math.min(run.splits_held, splits - run.splits_done) / splits]]);
   document.getElementById("tiles").replaceChildren(
-    tile("progress", `epoch ${Math.min(run.pass + 1, run.passes)} of ${run.passes}`, percent(run.splits_done / splits), [progress, `${run.splits_done} of ${run.splits} splits done${held}`]),
+    tile("progress", `epoch ${Math.min(run.epoch + 1, run.epochs)} of ${run.epochs}`, percent(run.splits_done / splits), [progress, `${run.splits_done} of ${run.splits} splits done${held}`]),
     tile("speed", "throughput", rate(run.samples_per_second), ["samples, all workers"]),
     tile("nats", "loss", measure(loss), [last ? `${part} ${measure(last.logloss)}` : "smoothed, training"]),
     tile("area", last ? `${part} AUC` : "AUC so far", measure(last ? last.auc : auc), [last ? `after step ${exact(last.step)}; training ${measure(auc)}` : "training, before learning"]),

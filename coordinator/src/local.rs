@@ -53,7 +53,7 @@ impl LocalCoordinator {
             workers: job.cluster.workers,
             min_workers: job.cluster.min_workers.unwrap_or(job.cluster.workers),
             buckets: job.cluster.buckets,
-            passes: job.train.epochs,
+            epochs: job.train.epochs,
             fixed_splits: job.train.mode == Mode::Sync,
             order: match job.data.shuffle_rows {
                 0 => SplitOrder::AsInFiles,
@@ -63,7 +63,7 @@ impl LocalCoordinator {
             staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
             checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
             lease: job.cluster.lease,
-            patience: job.cluster.patience,
+            timeout: job.cluster.timeout,
             fingerprint: job.fingerprint(),
         };
         Arc::new(Self {
@@ -222,7 +222,7 @@ fn log(notice: &Notice) {
 mod tests {
     use std::path::Path;
 
-    use zagros_coordinator_core::Seat;
+    use zagros_coordinator_core::MemberSlot;
     use zagros_job::Overrides;
     use zagros_plumbing::metrics::render;
     use zagros_protocol::PROTOCOL_VERSION;
@@ -235,9 +235,9 @@ mod tests {
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
         let registry = Registry::new();
         let request = JoinRequest {
-            role: Seat::server(0).role.to_wire(),
+            role: MemberSlot::server(0).role.to_wire(),
             address: "embedded:0".to_owned(),
-            incarnation: 1,
+            instance: 1,
             job_fingerprint: job.fingerprint(),
             protocol_version: PROTOCOL_VERSION,
             ..JoinRequest::default()
@@ -252,7 +252,8 @@ mod tests {
         assert_eq!(coordinator.ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
         let other = coordinator.join(JoinRequest { index: 1, ..request }).await.unwrap();
         assert_eq!(coordinator.ready(), Ok(()));
-        let beat = HeartbeatRequest { member: other.member, epoch: other.epoch, ..HeartbeatRequest::default() };
+        let beat =
+            HeartbeatRequest { member: other.member, incarnation: other.incarnation, ..HeartbeatRequest::default() };
         for _ in 0..11 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(coordinator.heartbeat(beat.clone()).await.unwrap().generation, 1);
@@ -277,7 +278,8 @@ mod tests {
         let server = coordinator.join(request).await.unwrap();
         coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned()));
         coordinator.end(RunOutcome::Finished);
-        let beat = HeartbeatRequest { member: server.member, epoch: server.epoch, ..HeartbeatRequest::default() };
+        let beat =
+            HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
         let told = coordinator.heartbeat(beat).await.unwrap();
         assert_eq!((told.stop, told.reason.as_str()), (true, "run interrupted: ctrl-c"));
         assert_eq!(coordinator.outcome(), Some(RunOutcome::Interrupted("ctrl-c".to_owned())));

@@ -16,7 +16,7 @@ pub(crate) struct CoordinatorMetrics {
     /// Role, state, gauge.
     members: Vec<(i32, &'static str, IntGauge)>,
     generation: IntGauge,
-    pass: IntGauge,
+    epoch: IntGauge,
     splits: IntGauge,
     splits_done: IntGauge,
     auc: Gauge,
@@ -38,9 +38,9 @@ impl CoordinatorMetrics {
             ),
             members: members(registry),
             generation: int_gauge("zagros_coordinator_generation", "Generation of the placement; 0 before the first."),
-            pass: int_gauge("zagros_coordinator_pass", "Pass over the data, counted from 0."),
-            splits: int_gauge("zagros_coordinator_splits", "Splits in a pass."),
-            splits_done: int_gauge("zagros_coordinator_splits_done", "Splits of this pass that are complete."),
+            epoch: int_gauge("zagros_coordinator_epoch", "Epoch over the data, counted from 0."),
+            splits: int_gauge("zagros_coordinator_splits", "Splits in an epoch."),
+            splits_done: int_gauge("zagros_coordinator_splits_done", "Splits of this epoch that are complete."),
             auc: gauge("zagros_coordinator_auc", "Area under the ROC curve of the last evaluation; NaN before it."),
             logloss: gauge("zagros_coordinator_logloss", "Mean log loss (nats) of the last evaluation; NaN before it."),
         };
@@ -57,7 +57,7 @@ impl CoordinatorMetrics {
             gauge.set(count as i64);
         }
         self.generation.set(status.generation as i64);
-        self.pass.set(i64::from(status.pass));
+        self.epoch.set(i64::from(status.epoch));
         self.splits.set(i64::from(status.splits));
         self.splits_done.set(i64::from(status.splits_done));
         if let Some(last) = status.evaluations.last() {

@@ -16,7 +16,7 @@ use zagros_protocol::control::{
 
 use crate::LocalCoordinator;
 
-/// Passes each call on.
+/// Epochs each call on.
 pub(crate) struct Service(Arc<LocalCoordinator>);
 
 impl Service {

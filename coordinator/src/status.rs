@@ -20,13 +20,13 @@ pub struct StatusReport {
     pub reason: String,
     /// Generation of the placement; 0 before every embedding server has joined.
     pub generation: u64,
-    /// Pass over the data, counted from 0.
-    pub pass: u32,
-    /// Passes in all.
-    pub passes: u32,
-    /// Splits in a pass; 0 before the first worker has joined.
+    /// Epoch over the data, counted from 0.
+    pub epoch: u32,
+    /// Epochs in all.
+    pub epochs: u32,
+    /// Splits in an epoch; 0 before the first worker has joined.
     pub splits: u32,
-    /// Splits of this pass that are complete.
+    /// Splits of this epoch that are complete.
     pub splits_done: u32,
     /// Everyone who ever joined: servers first, by index.
     pub members: Vec<MemberReport>,
@@ -36,7 +36,7 @@ pub struct StatusReport {
     pub warnings: Vec<String>,
     /// Seconds since the coordinator started.
     pub elapsed_seconds: f64,
-    /// Splits of this pass that workers are reading.
+    /// Splits of this epoch that workers are reading.
     pub splits_held: u32,
     /// Batches trained by all workers; of workers that step together, each once.
     pub step: u64,
@@ -85,8 +85,8 @@ pub struct HistoryReport {
 pub struct EvaluationReport {
     /// Batches trained before it.
     pub step: u64,
-    /// Pass over the data, counted from 0.
-    pub pass: u32,
+    /// Epoch over the data, counted from 0.
+    pub epoch: u32,
     /// Samples scored.
     pub samples: u64,
     /// Area under the ROC curve.
@@ -104,8 +104,8 @@ impl From<StatusResponse> for StatusReport {
             state: status.state,
             reason: status.reason,
             generation: status.generation,
-            pass: status.pass,
-            passes: status.passes,
+            epoch: status.epoch,
+            epochs: status.epochs,
             splits: status.splits,
             splits_done: status.splits_done,
             members: status.members.into_iter().map(MemberReport::from).collect(),
@@ -144,8 +144,8 @@ impl From<Evaluation> for EvaluationReport {
             HeldOutPart::Test => "test",
             HeldOutPart::Unspecified => "",
         };
-        let Evaluation { step, pass, samples, auc, logloss, .. } = evaluation;
-        Self { step, pass, samples, auc, logloss, part }
+        let Evaluation { step, epoch, samples, auc, logloss, .. } = evaluation;
+        Self { step, epoch, samples, auc, logloss, part }
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
         let worker = MemberStatus {
             role: Role::DenseWorker.to_wire(),
             state: "alive".to_owned(),
-            epoch: 1,
+            incarnation: 1,
             silent_ms: 1500,
             progress: Some(progress),
             splits_held: 2,
@@ -192,7 +192,7 @@ mod tests {
             job: "quickstart".to_owned(),
             state: "training".to_owned(),
             members: vec![server, worker],
-            evaluations: vec![Evaluation { step: 9, pass: 0, samples: 100, auc: 0.75, logloss: 0.5, part }],
+            evaluations: vec![Evaluation { step: 9, epoch: 0, samples: 100, auc: 0.75, logloss: 0.5, part }],
             history: vec![point],
             checkpoints: vec![CheckpointMark { step: 8, age_ms: 500 }],
             warnings: vec!["look".to_owned()],
@@ -208,12 +208,12 @@ mod tests {
             "waiting": 0.0, "reduce": 0.0,
         });
         let expected = serde_json::json!({
-            "job": "quickstart", "state": "training", "reason": "", "generation": 0, "pass": 0, "passes": 0,
+            "job": "quickstart", "state": "training", "reason": "", "generation": 0, "epoch": 0, "epochs": 0,
             "splits": 0, "splits_done": 0,
             "members": [
                 {
                     "name": "embedding server 1", "role": "embedding server", "index": 1, "address": "127.0.0.1:7701",
-                    "state": "left", "epoch": 0, "silent_seconds": 0.0, "splits_held": 0, "progress": null,
+                    "state": "left", "incarnation": 0, "silent_seconds": 0.0, "splits_held": 0, "progress": null,
                     "load": {
                         "rows": 10, "bytes": 3 << 20, "requests": 0, "under_way": 0, "hit_rate": 0.5,
                         "lookup_seconds_mean": null, "lookup_seconds_p99": null,
@@ -222,16 +222,16 @@ mod tests {
                 },
                 {
                     "name": "dense worker 0", "role": "dense worker", "index": 0, "address": "", "state": "alive",
-                    "epoch": 1, "silent_seconds": 1.5, "splits_held": 2, "load": null,
+                    "incarnation": 1, "silent_seconds": 1.5, "splits_held": 2, "load": null,
                     "progress": {
-                        "step": 9, "pass": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0,
+                        "step": 9, "epoch": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0,
                         "checkpoint_step": 0, "staleness_max": 0, "auc": 0.75, "stages": stages,
                     },
                     "buckets": 0, "waits": [{ "server": 1, "lookups": 1, "pushes": 2, "oldest_seconds": 3.2 }],
                     "disk": null, "still_seconds": 0.25,
                 },
             ],
-            "evaluations": [{ "step": 9, "pass": 0, "samples": 100, "auc": 0.75, "logloss": 0.5, "part": "test" }],
+            "evaluations": [{ "step": 9, "epoch": 0, "samples": 100, "auc": 0.75, "logloss": 0.5, "part": "test" }],
             "warnings": ["look"], "elapsed_seconds": 0.0, "splits_held": 0, "step": 0, "samples": 0,
             "samples_per_second": 0.0, "staleness_bound": 0, "checkpoint_every_seconds": null,
             "checkpoints": [{ "step": 8, "age_seconds": 0.5 }],

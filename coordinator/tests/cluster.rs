@@ -22,7 +22,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 
 /// Long enough for a slow machine; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Cluster {
     job: Arc<Job>,
@@ -59,13 +59,13 @@ impl Cluster {
         };
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
-        let control = Arc::new(GrpcControlPlane::connect(&address, PATIENCE).unwrap());
+        let control = Arc::new(GrpcControlPlane::connect(&address, TIMEOUT).unwrap());
         Self { job, address, control, admin, shutdown, process }
     }
 
     async fn join(&self, role: Role, index: u32) -> Membership {
         let request = self.request(role, index);
-        Membership::join(Arc::clone(&self.control), request, PATIENCE, &Shutdown::new()).await.unwrap()
+        Membership::join(Arc::clone(&self.control), request, TIMEOUT, &Shutdown::new()).await.unwrap()
     }
 
     fn request(&self, role: Role, index: u32) -> JoinRequest {
@@ -75,7 +75,7 @@ impl Cluster {
             role: role.into(),
             index,
             address: if is_worker { String::new() } else { format!("127.0.0.1:{}", 7701 + index) },
-            incarnation: 40 + u64::from(index),
+            instance: 40 + u64::from(index),
             job_fingerprint: self.job.fingerprint(),
             protocol_version: PROTOCOL_VERSION,
             release: "0.1.0".to_owned(),
@@ -85,7 +85,7 @@ impl Cluster {
     }
 
     async fn outcome(self) -> RunOutcome {
-        tokio::time::timeout(PATIENCE, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
     }
 }
 
@@ -100,22 +100,28 @@ async fn get(address: SocketAddr, path: &str) -> String {
 
 async fn told_to_stop(member: &Membership) -> String {
     let mut view = member.subscribe();
-    let stopped = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.stop.is_some())).await;
+    let stopped = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.stop.is_some())).await;
     stopped.expect("not told to stop").unwrap().stop.clone().unwrap()
 }
 
-/// Reads and completes every split of a pass; answers their bytes.
-async fn work(control: &dyn ControlPlane, worker: &Membership, pass: u32) -> Vec<(u64, u64)> {
-    let (member, epoch) = (worker.member(), worker.epoch());
+/// Reads and completes every split of an epoch; answers their bytes.
+async fn work(control: &dyn ControlPlane, worker: &Membership, epoch: u32) -> Vec<(u64, u64)> {
+    let (member, incarnation) = (worker.member(), worker.incarnation());
     let mut read = Vec::new();
     loop {
-        match control.assign(AssignRequest { member, epoch, pass, continuing: false }).await.unwrap().work.unwrap() {
+        match control
+            .assign(AssignRequest { member, incarnation, epoch, continuing: false })
+            .await
+            .unwrap()
+            .work
+            .unwrap()
+        {
             Work::Split(split) => {
                 read.push((split.start, split.end));
-                let complete = CompleteRequest { member, epoch, pass, splits: vec![split.id], bad_rows: vec![] };
+                let complete = CompleteRequest { member, incarnation, epoch, splits: vec![split.id], bad_rows: vec![] };
                 control.complete(complete).await.unwrap();
             }
-            Work::PassDone(_) => return read,
+            Work::EpochDone(_) => return read,
             Work::Rest(rest) => panic!("a run from the start has a rest: {rest:?}"),
             Work::Wait(wait) => panic!("the only worker was told to wait: {}", wait.reason),
         }
@@ -131,20 +137,20 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     assert!(unready.contains("503") && unready.contains("embedding server 1 has not joined"), "{unready}");
     let second = cluster.join(Role::EmbeddingServer, 1).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
-    let placement = wait_for_placement(control.as_ref(), PATIENCE, &Shutdown::new()).await.unwrap();
+    let placement = wait_for_placement(control.as_ref(), TIMEOUT, &Shutdown::new()).await.unwrap();
     let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
     assert_eq!(map, BucketMap::even(Generation(1), cluster.job.cluster.buckets, 2));
     assert_eq!(placement.servers[1].address, "127.0.0.1:7702");
     assert!(get(cluster.admin, "/readyz").await.contains("ready\n"));
 
-    for pass in 0..2 {
-        let read = work(control.as_ref(), &worker, pass).await;
+    for epoch in 0..2 {
+        let read = work(control.as_ref(), &worker, epoch).await;
         // An eighth each of what the worker reads.
         let eighth = |part: u64| (part << 18, (part + 1) << 18);
         assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7].map(eighth));
     }
-    let evaluation = Some(Evaluation { step: 8, pass: 1, samples: 100, auc: 0.75, logloss: 0.5, part: 0 });
-    let report = ReportEvaluationRequest { member: worker.member(), epoch: worker.epoch(), evaluation };
+    let evaluation = Some(Evaluation { step: 8, epoch: 1, samples: 100, auc: 0.75, logloss: 0.5, part: 0 });
+    let report = ReportEvaluationRequest { member: worker.member(), incarnation: worker.incarnation(), evaluation };
     control.report_evaluation(report).await.unwrap();
     second.set_load(ServerLoad { rows: 3, bytes: 300, ..ServerLoad::default() });
     worker.set_progress(Progress { step: 8, ..Progress::default() });
@@ -198,7 +204,7 @@ async fn a_coordinator_that_is_asked_to_stop_tells_its_members_and_waits_no_long
     let reason = "the coordinator was asked to end".to_owned();
     assert_eq!(cluster.outcome().await, RunOutcome::Interrupted(reason));
     let mut view = server.subscribe();
-    let lost = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.lost.is_some())).await;
+    let lost = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.lost.is_some())).await;
     assert!(lost.expect("a coordinator that is gone was not noticed").is_ok());
 }
 
@@ -209,11 +215,11 @@ async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left()
     let worker = cluster.join(Role::DenseWorker, 0).await;
     cluster.shutdown.request();
     let mut view = worker.subscribe();
-    let told = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.draining.is_some())).await;
+    let told = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.draining.is_some())).await;
     let told = told.expect("the worker is not told to save").unwrap().clone();
     assert_eq!((told.draining.as_deref(), told.stop), (Some("the coordinator was asked to end"), None));
     // Its last checkpoint needs the coordinator.
-    let position = PositionRequest { member: worker.member(), epoch: worker.epoch(), pass: 0 };
+    let position = PositionRequest { member: worker.member(), incarnation: worker.incarnation(), epoch: 0 };
     cluster.control.position(position).await.unwrap();
     assert_eq!(server.subscribe().borrow().stop, None);
     worker.leave(Outcome::Interrupted, "interrupted").await.unwrap();
@@ -227,18 +233,19 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     let cluster = Cluster::start(1.0).await;
     let control = &cluster.control;
     let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
-    let ask = AssignRequest { member: joined.member, epoch: joined.epoch, pass: 0, continuing: false };
+    let ask = AssignRequest { member: joined.member, incarnation: joined.incarnation, epoch: 0, continuing: false };
     let Some(Work::Split(held)) = control.assign(ask).await.unwrap().work else { panic!("no split") };
     // No heartbeat follows: another process may have the place once the lease is over, and not before.
-    let successor = JoinRequest { incarnation: 99, ..cluster.request(Role::DenseWorker, 0) };
+    let successor = JoinRequest { instance: 99, ..cluster.request(Role::DenseWorker, 0) };
     let refused = control.join(successor.clone()).await.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Unavailable);
     assert!(refused.message.contains("dense worker 0 is held by another process"), "{refused}");
-    let successor = Membership::join(Arc::clone(control), successor, PATIENCE, &Shutdown::new()).await.unwrap();
-    assert_eq!(successor.epoch(), 2);
-    let ask = AssignRequest { member: successor.member(), epoch: 2, pass: 0, continuing: false };
+    let successor = Membership::join(Arc::clone(control), successor, TIMEOUT, &Shutdown::new()).await.unwrap();
+    assert_eq!(successor.incarnation(), 2);
+    let ask = AssignRequest { member: successor.member(), incarnation: 2, epoch: 0, continuing: false };
     assert_eq!(control.assign(ask).await.unwrap().work, Some(Work::Split(held)));
-    let late = CompleteRequest { member: joined.member, epoch: 1, pass: 0, splits: vec![held.id], bad_rows: vec![] };
+    let late =
+        CompleteRequest { member: joined.member, incarnation: 1, epoch: 0, splits: vec![held.id], bad_rows: vec![] };
     assert_eq!(control.complete(late).await.unwrap_err().kind, RefusalKind::Fenced);
     assert!(get(cluster.admin, "/metrics").await.contains("zagros_coordinator_expired_leases_total 1"));
 }
@@ -247,8 +254,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
 async fn another_job_is_refused_with_both_fingerprints() {
     let cluster = Cluster::start(20.0).await;
     let other = JoinRequest { job_fingerprint: 7, ..cluster.request(Role::EmbeddingServer, 0) };
-    let refused =
-        Membership::join(Arc::clone(&cluster.control), other, PATIENCE, &Shutdown::new()).await.err().unwrap();
+    let refused = Membership::join(Arc::clone(&cluster.control), other, TIMEOUT, &Shutdown::new()).await.err().unwrap();
     let MemberError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
     let text = refused.to_string();
@@ -271,15 +277,18 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     let cluster = Cluster::listen(&address, 20.0).await;
     let [first, _second] = [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
     let worker = cluster.join(Role::DenseWorker, 0).await;
-    assert_eq!((first.member(), first.epoch()), (stale.member(), stale.epoch()));
+    assert_eq!((first.member(), first.incarnation()), (stale.member(), stale.incarnation()));
     assert_ne!(worker.run(), stale.run());
-    let (member, epoch) = (stale.member(), stale.epoch());
-    let leave = LeaveRequest { member, epoch, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
+    let (member, incarnation) = (stale.member(), stale.incarnation());
+    let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
     let both = format!("this coordinator belongs to run {}, and this request to run {}", worker.run(), stale.run());
     let refusals = [
-        control.heartbeat(HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).await.map(drop),
-        control.assign(AssignRequest { member, epoch, pass: 0, continuing: false }).await.map(drop),
-        control.complete(CompleteRequest { member, epoch, pass: 0, splits: vec![0], bad_rows: vec![] }).await.map(drop),
+        control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
+        control.assign(AssignRequest { member, incarnation, epoch: 0, continuing: false }).await.map(drop),
+        control
+            .complete(CompleteRequest { member, incarnation, epoch: 0, splits: vec![0], bad_rows: vec![] })
+            .await
+            .map(drop),
         control.placement(PlacementRequest {}).await.map(drop),
         control.leave(leave).await.map(drop),
     ];
@@ -290,7 +299,7 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     }
     // Its own heartbeats have told the stale process to stop.
     let mut view = stale.subscribe();
-    let fenced = tokio::time::timeout(PATIENCE, view.wait_for(|view| view.fenced.is_some())).await;
+    let fenced = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.fenced.is_some())).await;
     assert!(fenced.expect("the stale process goes on").is_ok());
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!(status.state, "training", "{}", status.reason);
@@ -312,15 +321,16 @@ async fn many_files_and_many_splits_join_and_are_told() {
     };
     let plan: Vec<Split> = (0..splits).map(split).collect();
     let done = plan.iter().step_by(2).map(|split| split.id).collect();
-    let position = Position { pass: 1, plan: plan.clone(), done, rests: Vec::new(), bad_rows: 0 };
+    let position = Position { epoch: 1, plan: plan.clone(), done, rests: Vec::new(), bad_rows: 0 };
     let request = JoinRequest { files, position: Some(position.clone()), ..cluster.request(Role::DenseWorker, 0) };
     println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
-    let worker = Membership::join(Arc::clone(&cluster.control), request, PATIENCE, &Shutdown::new()).await.unwrap();
-    let (member, epoch) = (worker.member(), worker.epoch());
-    let told = cluster.control.position(PositionRequest { member, epoch, pass: 1 }).await.unwrap();
+    let worker = Membership::join(Arc::clone(&cluster.control), request, TIMEOUT, &Shutdown::new()).await.unwrap();
+    let (member, incarnation) = (worker.member(), worker.incarnation());
+    let told = cluster.control.position(PositionRequest { member, incarnation, epoch: 1 }).await.unwrap();
     println!("the position has {} bytes", prost::Message::encoded_len(&told));
     assert_eq!(told.position, Some(position));
-    let next = cluster.control.assign(AssignRequest { member, epoch, pass: 1, continuing: false }).await.unwrap();
+    let next =
+        cluster.control.assign(AssignRequest { member, incarnation, epoch: 1, continuing: false }).await.unwrap();
     assert_eq!(next.work, Some(Work::Split(plan[1])));
 }
 
@@ -332,9 +342,9 @@ async fn a_join_that_claims_files_beyond_measure_costs_nothing_and_ends_nothing(
     let vast = DataFile { bytes: u64::MAX, ..request.files[0].clone() };
     let joined = cluster.control.join(JoinRequest { files: vec![vast], ..request.clone() }).await.unwrap();
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
-    assert_eq!((joined.epoch, status.splits), (1, 1 << 19));
+    assert_eq!((joined.incarnation, status.splits), (1, 1 << 19));
     let none = DataFile { bytes: 0, ..request.files[0].clone() };
-    let many = JoinRequest { files: vec![none; (1 << 18) + 1], incarnation: request.incarnation, ..request };
+    let many = JoinRequest { files: vec![none; (1 << 18) + 1], instance: request.instance, ..request };
     let refused = cluster.control.join(many).await.unwrap_err();
     assert!(refused.message.contains("262145 training files, and a run has at most 262144"), "{refused}");
 }

@@ -14,7 +14,7 @@ use zagros_job::{Job, Overrides};
 use zagros_plumbing::Shutdown;
 
 /// Long enough for a slow machine; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const TOKEN: &str = "0123456789abcdef";
 
 struct Served {
@@ -54,13 +54,13 @@ impl Served {
     async fn get(&self, path: &str, headers: &str) -> String {
         let mut answer = String::new();
         let mut stream = self.ask(path, headers).await;
-        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("no end").unwrap();
+        tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut answer)).await.expect("no end").unwrap();
         answer
     }
 
     async fn end(self) -> RunOutcome {
         self.shutdown.request();
-        tokio::time::timeout(PATIENCE, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
     }
 }
 
@@ -76,7 +76,7 @@ async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
             );
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("it did not come");
+    tokio::time::timeout(TIMEOUT, reading).await.expect("it did not come");
     String::from_utf8(read).unwrap()
 }
 
@@ -117,7 +117,7 @@ async fn events_come_each_second_and_end_with_the_run() {
     assert!(read_until(&mut stream, "\n\n").await.contains("\"state\":\"waiting\""));
     assert_eq!(served.end().await.word(), "interrupted");
     let mut rest = String::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut rest)).await.expect("the stream goes on").unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut rest)).await.expect("the stream goes on").unwrap();
     assert!(rest.contains("event: end") && rest.contains("\"state\":\"interrupted\""), "{rest}");
 }
 
@@ -146,6 +146,6 @@ async fn listeners_are_bounded_and_one_that_does_not_read_holds_up_nobody() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("the place is not free");
+    tokio::time::timeout(TIMEOUT, again).await.expect("the place is not free");
     served.end().await;
 }

@@ -28,7 +28,7 @@ const WORKERS: usize = 2;
 const NUMERIC: usize = 13;
 const FEATURES: usize = 26;
 const DIM: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const NETWORKS: [(&str, &str); 2] = [
     ("dlrm", "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]"),
     ("ffnn", "kind = \"ffnn\"\nhidden = [1024, 512, 256]"),
@@ -72,13 +72,13 @@ fn compare<const N: usize>(
 ) -> Outcome<[Duration; N]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let store = listener.local_addr()?.to_string();
-    let meetings = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
+    let rendezvous = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
         let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
         StoreRendezvous::new(listener, address, Backend::Gloo)
     });
-    let play = |rank: usize, meeting: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
-        let place = Place { rank, world: WORKERS, generation: 1, store: store.clone(), patience: PATIENCE };
-        let group = Wire { group: meeting.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
+    let play = |rank: usize, rendezvous: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
+        let place = Place { rank, world: WORKERS, generation: 1, store: store.clone(), timeout: TIMEOUT };
+        let group = Wire { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {
             workers.push(Worker::new(network, samples, size, rank)?);
@@ -99,9 +99,9 @@ fn compare<const N: usize>(
         Ok(times)
     };
     let times = thread::scope(|scope| {
-        let ranks = (0..).zip(meetings).map(|(rank, meeting)| {
+        let ranks = (0..).zip(rendezvous).map(|(rank, rendezvous)| {
             let play = &play;
-            scope.spawn(move || play(rank, meeting?))
+            scope.spawn(move || play(rank, rendezvous?))
         });
         let ranks: Vec<_> = ranks.collect();
         let times: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("a worker panicked")).collect();

@@ -38,7 +38,7 @@ use zagros_protocol::{PROTOCOL_VERSION, ServerIndex, TableId};
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const DIM: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Natural logarithm of the rows that ids are drawn from.
 const LOG_ROWS: f64 = 13.8;
 
@@ -199,16 +199,16 @@ async fn start(servers: u32) -> Outcome<Side> {
         };
         tokio::spawn(zagros_embedding_server::run(config, Shutdown::new()));
     }
-    wait_for_placement(control.as_ref(), PATIENCE, &Shutdown::new()).await?;
+    wait_for_placement(control.as_ref(), TIMEOUT, &Shutdown::new()).await?;
     let bytes = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&bytes);
     let connect: Connect = Arc::new(move |entry| {
-        Ok(Arc::new(Watched::new(GrpcShard::connect(entry, PATIENCE)?, Counting(Arc::clone(&counted))))
+        Ok(Arc::new(Watched::new(GrpcShard::connect(entry, TIMEOUT)?, Counting(Arc::clone(&counted))))
             as Arc<dyn Shard>)
     });
-    let member = Membership::join(control.clone(), request(&job), PATIENCE, &Shutdown::new()).await?;
-    let (writer, epoch) = (member.member(), member.epoch());
-    let config = ClientConfig { writer, epoch, wire: Encoding::F32, patience: PATIENCE };
+    let member = Membership::join(control.clone(), request(&job), TIMEOUT, &Shutdown::new()).await?;
+    let (writer, incarnation) = (member.member(), member.incarnation());
+    let config = ClientConfig { writer, incarnation, wire: Encoding::F32, timeout: TIMEOUT };
     let client = EmbeddingClient::new(config, control, connect);
     Ok(Side { client, _member: member, deduplicator: Deduplicator::new(), bytes, pushes: 0 })
 }

@@ -40,7 +40,7 @@ pub enum WorkerError {
         source: ModelError,
     },
     /// Other dense workers are gone, late, or cannot be reached.
-    #[error("{}{_0}; see their logs (a longer `cluster.patience_seconds` waits longer)", lost_workers(_0))]
+    #[error("{}{_0}; see their logs (a longer `cluster.timeout_seconds` waits longer)", lost_workers(_0))]
     Peers(#[from] CollectiveError),
     /// The batch of another worker made the step diverge; no worker applied anything of it.
     #[error(
@@ -70,7 +70,7 @@ pub enum WorkerError {
     },
     /// As [`Self::PeerDiverged`], of a step that all workers leave out for it.
     #[error("step {step}: loss or gradients of {} are not finite; all workers leave out their batches", names(workers))]
-    LeftOut {
+    Skipped {
         /// The step, counted from 1.
         step: u64,
         /// Which workers', by index.
@@ -118,7 +118,7 @@ pub enum WorkerError {
     /// The coordinator was away for so long that this worker's splits may be another's by now.
     #[error(
         "{coordinator} has not answered for {silence:.1?}, so this worker cannot prove that its splits are still its own, \
-         and has made no step; see whether it still runs and what its log says (a longer `cluster.patience_seconds` waits \
+         and has made no step; see whether it still runs and what its log says (a longer `cluster.timeout_seconds` waits \
          longer)"
     )]
     LeaseUnproven {
@@ -133,7 +133,7 @@ pub enum WorkerError {
          goes on from its newest checkpoint"
     )]
     Books {
-        /// Pass over the data, counted from 1.
+        /// Epoch over the data, counted from 1.
         epoch: u32,
         /// What is wrong.
         reason: String,
@@ -250,7 +250,7 @@ impl WorkerError {
             {
                 ExitClass::Diverged
             }
-            Self::PeerDiverged { .. } | Self::LeftOut { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
+            Self::PeerDiverged { .. } | Self::Skipped { .. } | Self::LossWithoutSense { .. } => ExitClass::Diverged,
             Self::SavedModel { .. } => ExitClass::Data,
             Self::Store(error) => store_class(error),
             Self::Member(_)
@@ -278,7 +278,7 @@ impl WorkerError {
         match self {
             Self::Peers(error) => Self::Peers(error.numbered(indices)),
             Self::PeerDiverged { step, workers } => Self::PeerDiverged { step, workers: named(workers) },
-            Self::LeftOut { step, workers } => Self::LeftOut { step, workers: named(workers) },
+            Self::Skipped { step, workers } => Self::Skipped { step, workers: named(workers) },
             Self::Unequal { workers } => Self::Unequal { workers: named(workers) },
             other => other,
         }
@@ -335,7 +335,7 @@ fn describe_control(coordinator: &str, what: &str, waited: Duration, refusal: &R
     let why = refusal.message.strip_prefix(&format!("{coordinator}: ")).unwrap_or(&refusal.message);
     format!(
         "{coordinator} did not {what} for {waited:.1?}: {why}; see whether it still runs and what its log says \
-         (a longer `cluster.patience_seconds` waits longer)"
+         (a longer `cluster.timeout_seconds` waits longer)"
     )
 }
 
@@ -351,7 +351,7 @@ fn ingest_class(error: &IngestError) -> ExitClass {
 
 fn model_class(error: &ModelError) -> ExitClass {
     match error {
-        ModelError::NotFinite { .. } | ModelError::LeftOut { .. } => ExitClass::Diverged,
+        ModelError::NotFinite { .. } | ModelError::Skipped { .. } => ExitClass::Diverged,
         ModelError::Device { .. } => ExitClass::Usage,
         ModelError::Shape { .. }
         | ModelError::Dims { .. }

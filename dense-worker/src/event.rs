@@ -15,7 +15,7 @@ pub trait Observer: Send + Sync {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Numeric transforms are being measured by a pass over the training rows.
+    /// Numeric transforms are being measured: the training rows are read once for it.
     Fitting,
     /// The transforms are measured.
     Fitted {
@@ -31,16 +31,16 @@ pub enum Event {
         /// Member id.
         member: u64,
         /// Counts up with each restart of this worker.
-        epoch: u32,
+        incarnation: u32,
         /// Embedding servers.
         servers: u32,
     },
     /// The first batch is about to be read.
     Started {
-        /// Bytes of the training files, for one pass.
+        /// Bytes of the training files, for one epoch.
         total_bytes: u64,
-        /// Passes over them.
-        passes: u32,
+        /// Epochs over them.
+        epochs: u32,
         /// Steps that will be made, where the job says so.
         steps_hint: Option<u64>,
     },
@@ -68,12 +68,12 @@ pub enum Event {
         /// Bytes of those files.
         total: u64,
     },
-    /// A pass over the training rows is done.
-    PassEnded {
+    /// An epoch over the training rows is done.
+    EpochEnded {
         /// Steps made before.
         step: u64,
-        /// Which pass, from 0.
-        pass: u32,
+        /// Which epoch, from 0.
+        epoch: u32,
         /// Measures of its training rows, each scored before it was learned from.
         training: Evaluation,
     },
@@ -83,8 +83,8 @@ pub enum Event {
         step: u64,
         /// Which part.
         part: HeldOutPart,
-        /// In which pass, from 0.
-        pass: u32,
+        /// In which epoch, from 0.
+        epoch: u32,
         /// The measures.
         evaluation: Evaluation,
     },
@@ -111,7 +111,7 @@ pub enum Event {
         /// What was seen of it.
         cause: String,
         /// For how long is waited, once the coordinator counts them as lost.
-        patience: Duration,
+        timeout: Duration,
     },
     /// The workers train together again.
     Regrouped {
@@ -168,10 +168,10 @@ impl HeldOutPart {
 pub struct StepReport {
     /// Counted from 1.
     pub step: u64,
-    /// Pass over the data, from 0.
-    pub pass: u32,
-    /// Share of the pass's bytes that was read, 0..1.
-    pub pass_fraction: f64,
+    /// Epoch over the data, from 0.
+    pub epoch: u32,
+    /// Share of the epoch's bytes that was read, 0..1.
+    pub epoch_fraction: f64,
     /// Samples trained on by all workers so far; in mode `async` by this one.
     pub samples: u64,
     /// Over the last seconds.

@@ -17,7 +17,7 @@ use crate::summary::StageSeconds;
 pub struct Metrics {
     /// Steps made.
     pub steps: IntCounter,
-    /// Of these, left out for what was not finite.
+    /// Of these, skipped for what was not finite.
     pub skipped_steps: IntCounter,
     /// Samples trained on.
     pub samples: IntCounter,
@@ -145,7 +145,7 @@ impl Metrics {
         let whole = |name, help| register(registry, IntGauge::new(name, help));
         Self {
             steps: counter("zagros_worker_steps_total", "Steps made."),
-            skipped_steps: counter("zagros_worker_skipped_steps_total", "Steps left out for what was not finite."),
+            skipped_steps: counter("zagros_worker_skipped_steps_total", "Steps skipped for what was not finite."),
             samples: counter("zagros_worker_samples_total", "Samples trained on."),
             loss: gauge("zagros_worker_loss", "Mean loss of the last batch, nats."),
             staleness: whole(

@@ -249,7 +249,7 @@ fn measures(sums: &Sums, auc: Option<f64>) -> Evaluation {
     }
 }
 
-/// Samples per second over the last seconds, pauses left out.
+/// Samples per second over the last seconds, pauses skipped.
 #[derive(Clone, Debug)]
 pub(crate) struct Speed {
     window: Duration,

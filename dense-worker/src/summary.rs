@@ -9,7 +9,7 @@ use crate::event::Evaluation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// All passes, or as many steps as the job asked for.
+    /// All epochs, or as many steps as the job asked for.
     Finished,
     /// Asked to stop; the step it was in was finished and everything acknowledged.
     Interrupted,
@@ -24,9 +24,9 @@ pub struct Summary {
     /// could not be saved.
     #[serde(default)]
     pub complete: bool,
-    /// Steps made, those left out among them; in mode `async` by all workers.
+    /// Steps made, those skipped among them; in mode `async` by all workers.
     pub steps: u64,
-    /// Steps left out because loss or gradients were not finite (`train.non_finite = "skip"`).
+    /// Steps skipped because loss or gradients were not finite (`train.non_finite = "skip"`).
     pub skipped_steps: u64,
     /// Samples trained on by all workers.
     pub samples: u64,
@@ -56,9 +56,9 @@ pub struct Summary {
     /// Measures over about the last 100,000 training samples, each scored before it was learned from.
     #[serde(default)]
     pub recent: Evaluation,
-    /// The same of each pass.
-    #[serde(default)]
-    pub passes: Vec<Evaluation>,
+    /// The same of each epoch.
+    #[serde(default, alias = "passes")]
+    pub epochs: Vec<Evaluation>,
     /// Rows of all tables.
     pub rows: u64,
     /// Memory held by them on all servers: weights, optimiser state, index.

@@ -166,7 +166,7 @@ fn cluster() -> Cluster {
         worker_address: "127.0.0.1:0".to_owned(),
         collective: zagros_job::Collective::Gloo,
         admin: "127.0.0.1:0".to_owned(),
-        patience: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
         lease: Duration::from_secs(2),
         wire: Wire::F32,
         memory: None,

@@ -76,7 +76,7 @@ pub enum ServerError {
     /// The coordinator is gone and nobody asks for rows: the run ended and this server did not hear of it.
     #[error(
         "embedding server {index} stops: {silence}, and no worker has asked it for anything in the last {idle:.1?} \
-         (a longer `cluster.patience_seconds` waits longer)"
+         (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Abandoned {
         /// Position among the servers.

@@ -29,7 +29,7 @@ pub(crate) struct ServerMetrics {
     pub(crate) updated: IntCounter,
     /// Gradients of an id that occurred before in the same push.
     pub(crate) repeated: IntCounter,
-    /// Gradients left out because they were not finite, or too large.
+    /// Gradients skipped because they were not finite, or too large.
     pub(crate) skipped: IntCounter,
     /// Rows of ids that are not admitted: lookups answered with zeros, gradients dropped.
     pub(crate) refused: IntCounter,

@@ -20,7 +20,7 @@ use crate::grpc::Adapter;
 use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
 
-/// How long requests under way may take to end after the server stops taking new ones, if patience lasts so long.
+/// How long requests under way may take to end after the server stops taking new ones, if timeout lasts so long.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What an embedding server needs from its process.
@@ -59,7 +59,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
     // A token of its own: a server that is told to stop does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
-    let grace = GRACE.min(config.job.cluster.patience);
+    let grace = GRACE.min(config.job.cluster.timeout);
     let guard = Arc::new(RunGuard::new(config.index));
     let member = Member {
         service: Arc::clone(&service),
@@ -140,18 +140,18 @@ struct Member {
 impl Member {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
-        let (control, incarnation) = (Arc::clone(&self.control), rand::random());
-        let joined = join(&self.job, index, &self.advertised, incarnation, control, &self.shutdown).await;
+        let (control, instance) = (Arc::clone(&self.control), rand::random());
+        let joined = join(&self.job, index, &self.advertised, instance, control, &self.shutdown).await;
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         let run = membership.run();
-        self.guard.joined(run, incarnation);
+        self.guard.joined(run, instance);
         info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
-        let patience = self.job.cluster.patience;
-        let ended = follow(&self.service, self.control.as_ref(), &membership, patience, &self.shutdown).await;
+        let timeout = self.job.cluster.timeout;
+        let ended = follow(&self.service, self.control.as_ref(), &membership, timeout, &self.shutdown).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
             Ended::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,

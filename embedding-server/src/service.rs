@@ -36,7 +36,7 @@ pub struct EmbeddingService {
     /// Bytes of rows that a save sorts and writes together.
     pub(crate) run_bytes: usize,
     /// How long a request to an object store may take.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) cuts: Cuts,
     pub(crate) windows: Windows,
     pub(crate) writers: Writers,
@@ -76,7 +76,7 @@ impl EmbeddingService {
             configs: configs.into(),
             storage: Turns::default(),
             run_bytes: Memory::of(job).map_or(RUN_BYTES, |memory| memory.run()),
-            patience: job.cluster.patience,
+            timeout: job.cluster.timeout,
             cuts: Cuts::default(),
             windows: Windows::default(),
             writers: Writers::default(),

@@ -55,7 +55,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>
         budget: Memory::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
-        patience: Some(job.cluster.patience),
+        timeout: Some(job.cluster.timeout),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
         let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));

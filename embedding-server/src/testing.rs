@@ -84,7 +84,7 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
     PushRequest {
         generation: 1,
         writer: 9,
-        epoch: 1,
+        incarnation: 1,
         seq,
         step: seq,
         segments,

@@ -93,7 +93,7 @@ const EFFECTS: [(&str, Effect); 73] = [
     ("cluster.worker_address", Operational),
     ("cluster.collective", Operational),
     ("cluster.admin", Operational),
-    ("cluster.patience_seconds", Operational),
+    ("cluster.timeout_seconds", Operational),
     ("cluster.lease_seconds", Operational),
     // Narrow rows and gradients are rounded.
     ("cluster.wire", Learning),

@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_integer_is_a_number_but_not_the_reverse() {
-        assert_eq!(problems("[cluster]\npatience_seconds = 5\n"), [""; 0]);
+        assert_eq!(problems("[cluster]\ntimeout_seconds = 5\n"), [""; 0]);
         let expected = "`train.epochs` is a number, expected an integer from 1 to 10000";
         assert_eq!(problems("[train]\nepochs = 2.0\n"), [expected]);
     }

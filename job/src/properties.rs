@@ -61,7 +61,7 @@ fn any_fields(fields: &[Field]) -> BoxedStrategy<Map<String, Json>> {
     })
 }
 
-/// The tag may be left out when it is the default.
+/// The tag may be skipped when it is the default.
 fn any_variant(variant: &Variant, default: Option<&str>) -> BoxedStrategy<Json> {
     let (kind, optional) = (variant.kind.clone(), default == Some(&variant.kind));
     let tagged = move |(mut keys, leave_out): (Map<String, Json>, bool)| {

@@ -27,7 +27,7 @@ impl Job {
 
     /// A number that two roles share exactly when they work on the same run: features, tables, model, optimisers,
     /// training, and the cluster's size, wire form and collective. Paths, addresses, time limits and thread counts may differ
-    /// from machine to machine and are left out, as is whether a standardisation is already fitted.
+    /// from machine to machine and are skipped, as is whether a standardisation is already fitted.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut features = self.features.clone();
@@ -269,7 +269,7 @@ fn cluster(cluster: &crate::Cluster) -> raw::Cluster {
             Collective::Nccl => raw::Collective::Nccl,
         },
         admin: cluster.admin.clone(),
-        patience_seconds: cluster.patience.as_secs_f64(),
+        timeout_seconds: cluster.timeout.as_secs_f64(),
         lease_seconds: cluster.lease.as_secs_f64(),
         wire: match cluster.wire {
             Wire::F32 => raw::Wire::F32,
@@ -325,7 +325,7 @@ mod tests {
             "cluster.coordinator=far:1",
             "cluster.admin='0.0.0.0:9'",
             "cluster.worker_address='0.0.0.0:9'",
-            "cluster.patience_seconds=5",
+            "cluster.timeout_seconds=5",
             "cluster.min_workers=1",
             "output.folder=other",
             "cluster.memory=2GiB",

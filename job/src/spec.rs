@@ -190,7 +190,7 @@ pub struct Numeric {
 pub enum Standardise {
     /// Left as it is.
     No,
-    /// Mean and deviation measured by a pass over the training rows before training.
+    /// Mean and deviation measured by an epoch before training.
     Fit,
     /// Given.
     Given {
@@ -358,7 +358,7 @@ pub enum DenseOptimizer {
 pub struct Train {
     /// Samples per step.
     pub batch_size: usize,
-    /// Passes over the training files.
+    /// Epochs over the training files.
     pub epochs: u32,
     /// Consistency between embeddings and the dense network.
     pub mode: Mode,

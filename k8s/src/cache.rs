@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::names::{JOB_LABEL, MANAGER};
 
 /// How long a look waits for the first lists.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused watch is held against its cache. A watch that is tried again fails at least this often.
 const REFUSED: Duration = Duration::from_secs(60);
 
@@ -162,7 +162,7 @@ where
 
     async fn listed(&self) -> Result<(), Error> {
         let mut turns = self.turns.subscribe();
-        let waited = timeout(PATIENCE, async {
+        let waited = timeout(TIMEOUT, async {
             loop {
                 let standing = self.state().standing();
                 if let Some(standing) = standing {
@@ -171,7 +171,7 @@ where
                 let _ = turns.changed().await;
             }
         });
-        let unlisted = || Err(Error::Unlisted { kind: K::plural(&()).into_owned(), seconds: PATIENCE.as_secs() });
+        let unlisted = || Err(Error::Unlisted { kind: K::plural(&()).into_owned(), seconds: TIMEOUT.as_secs() });
         waited.await.unwrap_or_else(|_| unlisted())
     }
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::names::MANAGER;
 
 /// How long Kubernetes may take to answer one question.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Verbs on a resource.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub enum CheckError {
     #[error(transparent)]
     Refused(#[from] Error),
     /// No answer.
-    #[error("Kubernetes' API server does not answer within {PATIENCE:?} ({what}): is it reached from here?")]
+    #[error("Kubernetes' API server does not answer within {TIMEOUT:?} ({what}): is it reached from here?")]
     Late {
         /// What was asked.
         what: String,
@@ -92,7 +92,7 @@ async fn in_time<T>(
     what: &str,
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Result<T, Error>, CheckError> {
-    let answer = tokio::time::timeout(PATIENCE, request).await;
+    let answer = tokio::time::timeout(TIMEOUT, request).await;
     Ok(answer.map_err(|_| CheckError::Late { what: what.to_owned() })?.map_err(Error::of(what)))
 }
 

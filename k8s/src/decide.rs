@@ -389,7 +389,7 @@ fn exhausted(facts: &Facts<'_>, mut cause: AttemptFailure) -> Decision {
     decision
 }
 
-/// A worker of an earlier attempt that may still have the run folder: the next would pass over its checkpoints. Members
+/// A worker of an earlier attempt that may still have the run folder: the next would epoch over its checkpoints. Members
 /// that were made already would give up waiting for it, if it takes long to end.
 fn held_up_by(facts: &Facts<'_>) -> Option<String> {
     let others = Scope::Others(facts.status.attempt);

@@ -33,7 +33,7 @@ const DEBOUNCE: Duration = Duration::from_millis(500);
 /// Jobs looked at side by side.
 const CONCURRENCY: u16 = 64;
 /// How long what runs may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What an operator needs.
 pub struct OperatorConfig {
@@ -106,8 +106,8 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
             ended = async {
                 hold(candidate.as_mut(), &shutdown).await?;
                 stop.request();
-                tokio::time::sleep(PATIENCE).await;
-                warn!(patience = ?PATIENCE, "reconciling did not end in time; the next operator goes on with it");
+                tokio::time::sleep(TIMEOUT).await;
+                warn!(timeout = ?TIMEOUT, "reconciling did not end in time; the next operator goes on with it");
                 Ok(())
             } => ended,
         }
@@ -119,12 +119,12 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     };
     metrics.leads.set(0);
     if let (Some(candidate), Ok(())) = (&mut candidate, &ended) {
-        let released = tokio::time::timeout(PATIENCE, candidate.release()).await;
+        let released = tokio::time::timeout(TIMEOUT, candidate.release()).await;
         if !matches!(released, Ok(Ok(()))) {
             warn!("the lease was not given back: the next operator waits until it runs out");
         }
     }
-    if let Err(late) = life.finish(PATIENCE).await {
+    if let Err(late) = life.finish(TIMEOUT).await {
         warn!(%late, "port did not close in time");
     }
     ended

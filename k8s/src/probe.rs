@@ -8,7 +8,7 @@ use zagros_plumbing::ask::ask as ask_role;
 use crate::crd::Progress;
 
 /// How long a coordinator may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a coordinator could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub struct ProbeError {
 /// When it does not answer in time, or something else answers.
 pub async fn ask(address: &str) -> Result<Progress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
-    let (status, body) = ask_role(address, "/status", PATIENCE).await.map_err(|error| failed(error.to_string()))?;
+    let (status, body) = ask_role(address, "/status", TIMEOUT).await.map_err(|error| failed(error.to_string()))?;
     if !status.is_success() {
         return Err(failed(format!("it answers {status}")));
     }
@@ -36,8 +36,8 @@ pub async fn ask(address: &str) -> Result<Progress, ProbeError> {
 struct Report {
     state: String,
     reason: String,
-    pass: i32,
-    passes: i32,
+    epoch: i32,
+    epochs: i32,
     members: Vec<Member>,
     evaluations: Vec<Evaluation>,
 }
@@ -72,8 +72,8 @@ fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
     Ok(Progress {
         step: foremost.map_or(0, |worker| worker.step),
         checkpoint_step: workers().map(|worker| worker.checkpoint_step).max().unwrap_or(0),
-        epoch: (report.pass + 1).min(report.passes.max(1)),
-        epochs: report.passes,
+        epoch: (report.epoch + 1).min(report.epochs.max(1)),
+        epochs: report.epochs,
         samples_per_second: rate.round() as i64,
         loss: digits(foremost.and_then(|worker| worker.loss)),
         auc: digits(last.and_then(|evaluation| evaluation.auc)),
@@ -96,19 +96,19 @@ mod tests {
         let checkpoint_step = 30;
         let progress =
             ProgressReport { step, samples, samples_per_second, loss, checkpoint_step, ..ProgressReport::default() };
-        MemberReport { epoch: 1, progress: Some(progress), ..MemberReport::default() }
+        MemberReport { incarnation: 1, progress: Some(progress), ..MemberReport::default() }
     }
 
     /// What the coordinator's own code writes.
     fn report() -> String {
-        let evaluation = EvaluationReport { step: 9, pass: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
+        let evaluation = EvaluationReport { step: 9, epoch: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
         let report = StatusReport {
             job: "ctr".to_owned(),
             state: "training".to_owned(),
             reason: String::new(),
             generation: 1,
-            pass: 1,
-            passes: 3,
+            epoch: 1,
+            epochs: 3,
             splits: 8,
             splits_done: 2,
             members: vec![worker(40, 0.5), worker(41, f64::NAN)],

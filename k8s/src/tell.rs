@@ -21,7 +21,7 @@ use crate::removal::Scope;
 use crate::validate::SpecProblem;
 
 /// How often a job that waits for its user is looked at: what its spec names may appear without an event.
-pub(crate) const USER_PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Writes the status if it changed; answers the job as it is then. What somebody has to mend stays in the message until
 /// the work was done.
@@ -71,7 +71,7 @@ pub(crate) async fn refuse(
         publish(look, job, number, &News { is_warning: true, reason: "InvalidSpec", note: message }).await;
     }
     release(look, job, observed).await?;
-    Ok(Action::requeue(USER_PATIENCE))
+    Ok(Action::requeue(USER_TIMEOUT))
 }
 
 /// An object that an older definition let in, or that was written past it.
@@ -80,13 +80,13 @@ pub(crate) async fn unreadable(cluster: &Cluster, name: &str, error: &str) -> Re
     let raw = cluster.raw();
     let told = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;
     if told.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
-        return Ok(Action::requeue(USER_PATIENCE));
+        return Ok(Action::requeue(USER_TIMEOUT));
     }
     warn!(job = name, error, "job cannot be read");
     let status = json!({ "status": { "phase": "Invalid", "message": message } });
     let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
     patched.map_err(Error::of(format!("record the status of HybridJob {name}")))?;
-    Ok(Action::requeue(USER_PATIENCE))
+    Ok(Action::requeue(USER_TIMEOUT))
 }
 
 /// What someone has to mend: told in the status once, tried again after a pause that grows.
@@ -106,7 +106,7 @@ pub(crate) async fn tell(look: &Look<'_>, reason: &'static str, error: Error) ->
         publish(look, &job, number, &News { is_warning: true, reason, note: message }).await;
     }
     let again = look.memory(&job, |memory| memory.retry(look.now()));
-    Ok(Action::requeue(again.unwrap_or(USER_PATIENCE)))
+    Ok(Action::requeue(again.unwrap_or(USER_TIMEOUT)))
 }
 
 /// An Event is a courtesy: without it the status says the same.

@@ -16,7 +16,7 @@ pub use crate::problem::SpecProblem;
 use crate::problem::problem;
 
 /// How long members wait for each other unless the job file says so: images are pulled and disks made meanwhile.
-const PATIENCE_SECONDS: f64 = 300.0;
+const TIMEOUT_SECONDS: f64 = 300.0;
 
 /// A HybridJob that can be built. Made by [`validate`] alone.
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'stati
 /// Keys whose default is another in a cluster of pods.
 fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     vec![
-        ("cluster", "patience_seconds", value(PATIENCE_SECONDS)),
+        ("cluster", "timeout_seconds", value(TIMEOUT_SECONDS)),
         ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
     ]
 }
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!((cluster.servers, cluster.workers), (3, 2));
         assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
         assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
-        assert_eq!(cluster.patience.as_secs_f64(), PATIENCE_SECONDS);
+        assert_eq!(cluster.timeout.as_secs_f64(), TIMEOUT_SECONDS);
         assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
         assert_eq!(valid.job.name, "ctr");
         assert_eq!(valid.job.train.seed, 7);
@@ -333,9 +333,9 @@ mod tests {
 
     #[test]
     fn what_the_user_set_for_waiting_stays() {
-        let text = format!("{JOB_TEXT}[cluster]\npatience_seconds = 40.0\nservers = 9\n");
+        let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
         let cluster = validate(&hybrid_job(), &text, &attempt(1)).unwrap().job.cluster;
-        assert_eq!((cluster.patience.as_secs(), cluster.servers), (40, 3));
+        assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
     }
 
     #[test]

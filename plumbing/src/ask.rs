@@ -24,27 +24,27 @@ pub enum AskError {
         reason: String,
     },
     /// Nothing came in time.
-    #[error("{address} does not answer {path} within {patience:?}")]
+    #[error("{address} does not answer {path} within {timeout:?}")]
     Late {
         /// `host:port` that was asked.
         address: String,
         /// What for.
         path: String,
         /// How long it was waited for.
-        patience: Duration,
+        timeout: Duration,
     },
 }
 
 /// Sends `GET path` to `host:port`; the answer's status and body.
 ///
 /// # Errors
-/// When there is none within `patience`, or it is longer than 4 MiB.
-pub async fn ask(address: &str, path: &str, patience: Duration) -> Result<(StatusCode, Bytes), AskError> {
-    match tokio::time::timeout(patience, get(address, path)).await {
+/// When there is none within `timeout`, or it is longer than 4 MiB.
+pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
+    match tokio::time::timeout(timeout, get(address, path)).await {
         Ok(answer) => {
             answer.map_err(|error| AskError::Unreachable { address: address.to_owned(), reason: error.to_string() })
         }
-        Err(_) => Err(AskError::Late { address: address.to_owned(), path: path.to_owned(), patience }),
+        Err(_) => Err(AskError::Late { address: address.to_owned(), path: path.to_owned(), timeout }),
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
     async fn listener() -> (TcpListener, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -89,8 +89,8 @@ mod tests {
         let routes =
             crate::admin::routes(crate::metrics::Registry::new(), std::sync::Arc::new(|| Err("not yet".into())));
         tokio::spawn(crate::admin::serve(listener, routes, crate::Shutdown::new()));
-        assert_eq!(ask(&address, "/healthz", PATIENCE).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
-        let (status, body) = ask(&address, "/readyz", PATIENCE).await.unwrap();
+        assert_eq!(ask(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
+        let (status, body) = ask(&address, "/readyz", TIMEOUT).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));
     }
 
@@ -98,14 +98,14 @@ mod tests {
     async fn nobody_there_is_told_at_once() {
         let (listener, address) = listener().await;
         drop(listener);
-        let error = ask(&address, "/healthz", PATIENCE).await.unwrap_err().to_string();
+        let error = ask(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.starts_with(&address) && error.contains("refused"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_accepts_and_says_nothing_is_not_waited_for() {
         let (_listener, address) = listener().await;
-        let error = ask(&address, "/status", PATIENCE).await.unwrap_err().to_string();
+        let error = ask(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.ends_with("does not answer /status within 2s"), "{error}");
     }
 }

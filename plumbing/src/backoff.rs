@@ -10,20 +10,20 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     started: Instant,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Deadline {
-    /// `patience` from now.
+    /// `timeout` from now.
     #[must_use]
-    pub fn after(patience: Duration) -> Self {
-        Self { started: Instant::now(), patience }
+    pub fn after(timeout: Duration) -> Self {
+        Self { started: Instant::now(), timeout }
     }
 
     /// Time left, zero when passed.
     #[must_use]
     pub fn left(&self) -> Duration {
-        self.patience.saturating_sub(self.started.elapsed())
+        self.timeout.saturating_sub(self.started.elapsed())
     }
 
     /// Whether it has passed.
@@ -38,7 +38,7 @@ impl Deadline {
         self.started.elapsed()
     }
 
-    /// What `work` answers, unless the deadline passes first (invariant WT-1).
+    /// What `work` answers, unless the deadline epochs first (invariant WT-1).
     ///
     /// # Errors
     /// How long it had, for the caller to say whom it waited for.
@@ -72,7 +72,7 @@ impl Backoff {
         ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. An attempt that may take long is
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline epochs. An attempt that may take long is
     /// bounded by the caller with [`Deadline::bound`]; none is made when the deadline has passed, except the first.
     ///
     /// # Errors

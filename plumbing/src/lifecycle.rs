@@ -74,23 +74,23 @@ impl Lifecycle {
     /// Requests the end and waits for every task.
     ///
     /// # Errors
-    /// The names of the tasks still running after `patience`.
-    pub async fn finish(self, patience: Duration) -> Result<(), Late> {
+    /// The names of the tasks still running after `timeout`.
+    pub async fn finish(self, timeout: Duration) -> Result<(), Late> {
         self.shutdown.request();
         self.tracker.close();
-        match tokio::time::timeout(patience, self.tracker.wait()).await {
+        match tokio::time::timeout(timeout, self.tracker.wait()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(Late { patience, tasks: self.names.list() }),
+            Err(_) => Err(Late { timeout, tasks: self.names.list() }),
         }
     }
 }
 
 /// Tasks that did not end in time.
 #[derive(Debug, thiserror::Error)]
-#[error("still running {patience:?} after shutdown was requested: {}", tasks.join(", "))]
+#[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
 pub struct Late {
     /// How long was waited.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Who was waited for.
     pub tasks: Vec<&'static str>,
 }

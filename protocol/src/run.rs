@@ -12,7 +12,7 @@ use crate::{Refusal, RefusalKind};
 
 /// Carries the run across gRPC.
 const HEADER: HeaderName = HeaderName::from_static("zagros-run");
-/// Carries the incarnation of the server that is meant.
+/// Carries the instance of the server that is meant.
 const SERVER: HeaderName = HeaderName::from_static("zagros-server");
 
 /// A run, by a number that its coordinator chose at random.
@@ -28,7 +28,7 @@ impl RunId {
         }
     }
 
-    /// Lets a request of this run pass. `receiver` is for the message: `embedding server 1`.
+    /// Lets a request of this run epoch. `receiver` is for the message: `embedding server 1`.
     ///
     /// # Errors
     /// `Fenced` for a request of another run, by both names; `Mismatch` for one that names none.
@@ -58,18 +58,18 @@ impl RunId {
 
 /// Names the process of an embedding server that a request is for: one that took its place at the same address holds none of
 /// its rows.
-pub fn stamp_server(incarnation: u64, headers: &mut HeaderMap) {
-    if let Ok(value) = HeaderValue::try_from(format!("{incarnation:016x}")) {
+pub fn stamp_server(instance: u64, headers: &mut HeaderMap) {
+    if let Ok(value) = HeaderValue::try_from(format!("{instance:016x}")) {
         headers.insert(SERVER, value);
     }
 }
 
-/// Lets a request for this process of a server pass, and one that names none.
+/// Lets a request for this process of a server epoch, and one that names none.
 ///
 /// # Errors
 /// `Moved` for a request that is for another.
-pub fn check_server(incarnation: u64, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
-    if !headers.contains_key(SERVER) || number_in(headers, &SERVER) == Some(incarnation) {
+pub fn check_server(instance: u64, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
+    if !headers.contains_key(SERVER) || number_in(headers, &SERVER) == Some(instance) {
         return Ok(());
     }
     let message = format!(

@@ -117,7 +117,7 @@ fn movielens_learns_the_same_wherever_its_bags_are_pooled() {
 }
 
 #[test]
-fn one_pass_over_two_million_planted_rows_comes_97_percent_of_the_way() {
+fn one_epoch_over_two_million_planted_rows_comes_97_percent_of_the_way() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path();
     zagros_in(path, ["data", "generate", "planted", "--rows", "2000000", "--test-rows", "100000"]).expect(0);

@@ -36,24 +36,24 @@ fn workers_apart_learn_what_one_learns_and_the_model_scores_as_told() {
 #[test]
 fn a_worker_apart_that_is_killed_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
-    let sets = ["train.epochs=1000", "train.mode=async", "cluster.patience_seconds=5"];
+    let sets = ["train.epochs=1000", "train.mode=async", "cluster.timeout_seconds=5"];
     let (roles, [mut first, _second]) = Roles::start(&fixture, &sets);
     first.wait_for_line("step ");
     signal_process(roles.worker(1), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);
 }
 
-/// Pass that the newest complete checkpoint of the newest run is in.
-fn checkpointed_pass(fixture: &Fixture) -> u64 {
+/// Epoch that the newest complete checkpoint of the newest run is in.
+fn checkpointed_epoch(fixture: &Fixture) -> u64 {
     let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
     let folders = entries.map(|entry| entry.expect("readable").path());
     let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
     let text = std::fs::read_to_string(newest.join("training.json")).expect("training.json");
     let training: Value = serde_json::from_str(&text).expect("JSON");
-    training["pass"].as_u64().expect("a pass")
+    training["epoch"].as_u64().expect("an epoch")
 }
 
-/// Up to the checkpoint each sample was trained on once in each pass, and after it so is what was left.
+/// Up to the checkpoint each sample was trained on once in each epoch, and after it so is what was left.
 #[test]
 fn a_killed_run_of_workers_apart_goes_on_with_another_number_of_them() {
     let fixture = Fixture::new(4_000);
@@ -69,11 +69,11 @@ fn a_killed_run_of_workers_apart_goes_on_with_another_number_of_them() {
     first.wait_for_line("checkpoint after step");
     signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);
-    let passes = checkpointed_pass(&fixture) + 2;
-    let second = up("3", passes.to_string(), &[]).finish();
+    let epochs = checkpointed_epoch(&fixture) + 2;
+    let second = up("3", epochs.to_string(), &[]).finish();
     second.expect(0).says(&["cluster.workers: 2 → 3", "going on after step"]);
     let summary = fixture.summary();
-    assert_eq!((&summary["outcome"], summary["samples"].as_u64()), (&"finished".into(), Some(samples * passes)));
+    assert_eq!((&summary["outcome"], summary["samples"].as_u64()), (&"finished".into(), Some(samples * epochs)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::fixture::Fixture;
 
-/// Few rows and many passes at a high rate: the validation part gets worse soon.
+/// Few rows and many epochs at a high rate: the validation part gets worse soon.
 const OVERFITS: [&str; 6] = [
     "data.validation=validation.txt",
     "train.epochs=40",
@@ -67,7 +67,7 @@ fn a_run_stops_when_validation_gets_no_better_and_saves_the_best_state() {
     is_the_best_state(&fixture);
     let kept = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints").count();
     assert_eq!(kept, 3, "two best and the last");
-    assert_eq!(lines(&fixture, "pass").len(), fixture.summary()["passes"].as_array().map_or(0, Vec::len));
+    assert_eq!(lines(&fixture, "epoch").len(), fixture.summary()["epochs"].as_array().map_or(0, Vec::len));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn servers_of_their_own_go_back_to_the_best_state_too() {
     is_the_best_state(&fixture);
 }
 
-/// The best state is older than a row lives when it is put back, by far: three passes of twelve steps.
+/// The best state is older than a row lives when it is put back, by far: three epochs of twelve steps.
 #[test]
 fn rows_that_expire_are_in_the_best_state_too() {
     let fixture = fixture();
@@ -98,8 +98,8 @@ fn a_share_of_the_rows_can_be_kept_out_and_nothing_saved() {
     let summary = fixture.summary();
     let kept_out = summary["validation"]["samples"].as_u64().expect("a count");
     assert!((750..1050).contains(&kept_out), "{kept_out} of 3000");
-    let per_pass = summary["passes"][0]["samples"].as_u64();
-    assert!(per_pass.is_none_or(|rows| rows + kept_out == 3_000), "{summary}");
+    let per_epoch = summary["epochs"][0]["samples"].as_u64();
+    assert!(per_epoch.is_none_or(|rows| rows + kept_out == 3_000), "{summary}");
     assert!(!fixture.run_folder().join("checkpoints").exists() && !fixture.run_folder().join("model").exists());
 }
 

@@ -76,7 +76,7 @@ fn a_role_without_a_coordinator_gives_up_and_says_whom_it_waited_for() {
     let address = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
     let coordinator = format!("cluster.coordinator={address}");
     for role in ["dense-worker", "embedding-server"] {
-        let arguments = [role, "--config", "job.toml", "--set", &coordinator, "--set", "cluster.patience_seconds=1"];
+        let arguments = [role, "--config", "job.toml", "--set", &coordinator, "--set", "cluster.timeout_seconds=1"];
         fixture.zagros(arguments).expect(4).says(&["coordinator", &address]);
     }
 }
@@ -99,7 +99,7 @@ fn a_worker_without_servers_gives_up_and_names_them() {
     // Another job file than the coordinator's is refused before anything starts.
     let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "train.seed=99"];
     fixture.zagros(arguments).expect(4).says(&["job file"]);
-    let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "cluster.patience_seconds=1"];
+    let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "cluster.timeout_seconds=1"];
     fixture.zagros(arguments).expect(4).says(&["embedding server 0"]);
 }
 

@@ -30,7 +30,7 @@ top = [16]
 batch_size = 256
 threads = 1
 [cluster]
-patience_seconds = 20
+timeout_seconds = 20
 lease_seconds = 2
 [output]
 folder = "runs"

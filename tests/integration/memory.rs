@@ -15,7 +15,7 @@ const SHARED: &str = "[features]\ncategorical = [";
 /// A twentieth of the rows of 20,000 samples and less.
 const MEMORY: u64 = 256 << 10;
 /// How long a test waits for rows to leave memory.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn fixture() -> Fixture {
     let fixture = Fixture::new(20_000);
@@ -59,7 +59,7 @@ fn a_server_keeps_to_its_memory_and_tells_what_left_it() {
         if metric(&metrics, r#"table_ids_total{server="0",table="shared",what="promoted"}"#) > 0 {
             break metrics;
         }
-        assert!(since.elapsed() < PATIENCE, "no row came back from the cold tier in {PATIENCE:?}:\n{metrics}");
+        assert!(since.elapsed() < TIMEOUT, "no row came back from the cold tier in {TIMEOUT:?}:\n{metrics}");
         std::thread::sleep(Duration::from_millis(20));
     };
     let bytes = metric(&metrics, r#"table_bytes{server="0",table="shared"}"#);
@@ -87,7 +87,7 @@ fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], set
     let role = fixture.start_program(program, all);
     let since = Instant::now();
     while !fixture.path(&announce).exists() {
-        assert!(since.elapsed() < PATIENCE, "{name} does not start");
+        assert!(since.elapsed() < TIMEOUT, "{name} does not start");
         std::thread::sleep(Duration::from_millis(20));
     }
     role
@@ -144,7 +144,7 @@ fn the_process_of_a_server_keeps_to_its_budget() {
             println!("{} KiB at most, {rows} rows beyond memory, {pushes} pushes", peak >> 10);
             return;
         }
-        assert!(since.elapsed() < 3 * PATIENCE, "{rows} rows and {pushes} pushes in {PATIENCE:?} and more");
+        assert!(since.elapsed() < 3 * TIMEOUT, "{rows} rows and {pushes} pushes in {TIMEOUT:?} and more");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -21,7 +21,7 @@ const SETS: [&str; 10] = [
     "cluster.workers=2",
     "cluster.memory=256 KiB",
     "cluster.cold_folder=cold",
-    "cluster.patience_seconds=45",
+    "cluster.timeout_seconds=45",
     "cluster.lease_seconds=45",
 ];
 

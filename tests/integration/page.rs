@@ -29,7 +29,7 @@ const SETS: [&str; 8] = [
     "checkpoint.every_seconds=2",
     "cluster.servers=2",
     "cluster.workers=2",
-    "cluster.patience_seconds=60",
+    "cluster.timeout_seconds=60",
     "cluster.lease_seconds=20",
 ];
 

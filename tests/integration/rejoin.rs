@@ -8,13 +8,13 @@ use crate::fixture::Fixture;
 use crate::workers::Roles;
 
 const ROWS: u32 = 20_000;
-const PASSES: u64 = 8;
+const EPOCHS: u64 = 8;
 
 #[test]
 fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     let fixture = Fixture::new(ROWS);
-    let passes = format!("train.epochs={PASSES}");
-    let sets = [passes.as_str(), "checkpoint.every_steps=50", "checkpoint.keep=1"];
+    let epochs = format!("train.epochs={EPOCHS}");
+    let sets = [epochs.as_str(), "checkpoint.every_steps=50", "checkpoint.keep=1"];
     let (roles, [mut first, mut second]) = Roles::start(&fixture, &sets);
     first.wait_for_line("checkpoint after step");
 
@@ -43,9 +43,9 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     let summary = fixture.summary();
     let samples = summary["samples"].as_u64().expect("samples");
     let auc = summary["evaluation"]["auc"].as_f64().expect("an AUC");
-    println!("{samples} samples of {}, AUC {auc:.4}\n{}", PASSES * u64::from(ROWS), second.stderr);
-    // At most what one worker reads of a pass is trained on twice, for each worker that was lost.
-    assert!((PASSES * u64::from(ROWS)..=(PASSES + 2) * u64::from(ROWS)).contains(&samples), "{samples}");
+    println!("{samples} samples of {}, AUC {auc:.4}\n{}", EPOCHS * u64::from(ROWS), second.stderr);
+    // At most what one worker reads of an epoch is trained on twice, for each worker that was lost.
+    assert!((EPOCHS * u64::from(ROWS)..=(EPOCHS + 2) * u64::from(ROWS)).contains(&samples), "{samples}");
     assert!(auc > 0.65, "AUC {auc}");
     let folders = std::fs::read_dir(fixture.path("runs")).expect("runs").count();
     assert_eq!(folders, 1, "the new process went on in another folder");
@@ -73,7 +73,7 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
 #[test]
 fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
     let fixture = Fixture::new(ROWS);
-    let sets = ["train.epochs=10", "cluster.lease_seconds=2", "cluster.patience_seconds=3600"];
+    let sets = ["train.epochs=10", "cluster.lease_seconds=2", "cluster.timeout_seconds=3600"];
     let sets = sets.into_iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
@@ -89,7 +89,7 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
 #[test]
 fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     let fixture = Fixture::new(ROWS);
-    let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.lease_seconds=2", "cluster.patience_seconds=8"];
+    let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.lease_seconds=2", "cluster.timeout_seconds=8"];
     let sets = sets.into_iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml", "--workers", "2", "--restarts", "0"].into_iter().chain(sets));
     run.wait_for_line("epoch 1/");
@@ -101,7 +101,7 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
         "training together goes on after step",
         "with dense worker 0 alone",
     ]);
-    // At least every row once a pass, by this one worker from then on.
+    // At least every row once an epoch, by this one worker from then on.
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 }
 

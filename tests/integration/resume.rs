@@ -119,7 +119,7 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
 fn a_run_that_is_named_does_not_silently_learn_otherwise() {
     let fixture = Fixture::new(20_000);
     let run = interrupt(&fixture, &[]).display().to_string();
-    let sets = ["--set", "train.batch_size=128", "--set", "cluster.patience_seconds=1"];
+    let sets = ["--set", "train.batch_size=128", "--set", "cluster.timeout_seconds=1"];
     let worker = ["dense-worker", "--config", "job.toml", "--folder", &run];
     let told = fixture.zagros([&worker[..], &sets].concat()).expect(2);
     told.says(&["the job learns otherwise than the run in", "train.batch_size: 256 → 128", "--resume goes on"]);

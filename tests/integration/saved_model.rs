@@ -130,7 +130,7 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
 fn a_store_that_cannot_be_asked_for_a_model_is_told() {
     let (store, fixture) = stored(500);
     for command in ["eval", "inspect"] {
-        let ask = |fixture: &Fixture, url: &str| fixture.zagros([command, url, "--patience", "2"]);
+        let ask = |fixture: &Fixture, url: &str| fixture.zagros([command, url, "--timeout", "2"]);
         ask(&fixture, "s3://other/ads").expect(2).says(&["there is no such bucket"]);
         ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are known"]);
     }
@@ -141,8 +141,8 @@ fn a_store_that_cannot_be_asked_for_a_model_is_told() {
     let half = with(&store, wrong, "AWS_ACCESS_KEY_ID", None);
     half.zagros(["eval", "s3://models/ads"]).expect(2).says(&["correct the environment"]);
     let away = with(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
-    let told = away.zagros(["eval", "s3://models/ads", "--patience", "2"]).expect(4);
-    told.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--patience"]);
+    let told = away.zagros(["eval", "s3://models/ads", "--timeout", "2"]).expect(4);
+    told.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--timeout"]);
 }
 
 const TO_STORE: &str = "output.model_folder=s3://models/ads";
@@ -196,7 +196,7 @@ fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
 #[test]
 fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
     let (store, fixture) = stored(20_000);
-    let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.patience_seconds=5"];
+    let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.timeout_seconds=5"];
     let up = |more: &'static [&'static str]| {
         let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
         ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()

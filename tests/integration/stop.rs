@@ -42,7 +42,7 @@ fn workers_that_are_stopped_save_everything_before_the_servers_end() {
 #[test]
 fn a_run_that_lost_a_server_waits_for_nobody() {
     let fixture = Fixture::new(20_000);
-    let mut run = fixture.start(LONG.into_iter().chain(["--set", "cluster.patience_seconds=600"]));
+    let mut run = fixture.start(LONG.into_iter().chain(["--set", "cluster.timeout_seconds=600"]));
     run.wait_for_line("dense worker 0     │ step ");
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     run.finish().expect(4).says(&["embedding server 1 was killed by signal 9"]);
@@ -51,7 +51,7 @@ fn a_run_that_lost_a_server_waits_for_nobody() {
 #[test]
 fn a_second_interrupt_ends_every_process_at_once() {
     let fixture = Fixture::new(20_000);
-    let mut run = fixture.start(LONG.into_iter().chain(["--set", "cluster.patience_seconds=600"]));
+    let mut run = fixture.start(LONG.into_iter().chain(["--set", "cluster.timeout_seconds=600"]));
     run.wait_for_line("dense worker 0     │ step ");
     // It can neither finish its step nor save.
     let worker = pid(&fixture, "dense-worker-1");

@@ -107,7 +107,7 @@ fn kill_worker(fixture: &Fixture) {
 fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     let (store, fixture) = stored(20_000);
     store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
-    let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.patience_seconds=2"]));
+    let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.timeout_seconds=2"]));
     let told = run.wait_for_line("no checkpoint was written; training goes on");
     assert!(told.contains("s3://models/ads/small-") && told.contains("is AWS_ENDPOINT_URL right"), "{told}");
     assert_eq!(checkpoints(&store), Vec::<String>::new());
@@ -134,7 +134,7 @@ fn wrong_credentials_no_bucket_and_no_store_are_told_before_training() {
     assert!(!told.stderr.contains("someone-else") && !told.stderr.contains("test-secret"), "{}", told.stderr);
     fixture.zagros([&["up", "job.toml"], &SYNC[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
     let fixture = with(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
-    let away = fixture.zagros(train(&["--set", "cluster.patience_seconds=2"]));
+    let away = fixture.zagros(train(&["--set", "cluster.timeout_seconds=2"]));
     away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right"]);
     let fixture = with(fixture, "AWS_ALLOW_HTTP", "false");
     fixture.zagros(train(&[])).expect(2).says(&["AWS_ALLOW_HTTP=true allows that"]);

@@ -13,7 +13,7 @@ use zagros_tests::Program;
 
 use crate::fixture::Fixture;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// What a terminal is told to show its other screen, and to go back.
 const TAKE: &str = "\u{1b}[?1049h";
 const GIVE_BACK: &str = "\u{1b}[?1049l";
@@ -71,9 +71,9 @@ impl OnTerminal {
     }
 
     fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.shown().contains(text) {
-            assert!(Instant::now() < deadline, "no {text:?} within {PATIENCE:?} in:\n{}", self.shown());
+            assert!(Instant::now() < deadline, "no {text:?} within {TIMEOUT:?} in:\n{}", self.shown());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -84,7 +84,7 @@ impl OnTerminal {
 
     /// Its exit code.
     fn end(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("it is waited for") {
                 return status.code();

@@ -116,7 +116,7 @@ fn a_worker_that_runs_dry_steps_along_and_every_row_is_trained_once() {
     let (fixture, arguments) = uneven();
     let run = fixture.zagros(arguments.into_iter().chain(["--set", "train.epochs=2"])).expect(0);
     assert_eq!(fixture.summary()["samples"], 2 * 6_000);
-    // The worker with 5,000 rows makes 20 steps of 256 a pass, the other one its 4 beside them; one with all makes 24.
+    // The worker with 5,000 rows makes 20 steps of 256 an epoch, the other one its 4 beside them; one with all makes 24.
     let steps = fixture.summary()["steps"].as_u64().expect("a count");
     assert!([20 + 20, 20 + 24, 24 + 24].contains(&steps), "{steps} steps; {}", run.stderr);
     assert!(fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC") > 0.6);
@@ -162,7 +162,7 @@ fn synchronous_workers_write_the_same_losses_in_every_run() {
 fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
     for (signal, lost) in [(Signal::KILL, 1), (Signal::KILL, 0), (Signal::STOP, 1)] {
-        let sets = ["train.epochs=1000", "cluster.patience_seconds=5"];
+        let sets = ["train.epochs=1000", "cluster.timeout_seconds=5"];
         let (roles, [mut first, second]) = Roles::start(&fixture, &sets);
         first.wait_for_line("step ");
         signal_process(roles.worker(lost), signal);

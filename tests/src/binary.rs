@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long any run of a test may take before it is killed and the test fails with its output.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Which of the programs.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +146,7 @@ impl Running {
             let mut bytes = Vec::new();
             stdout.read_to_end(&mut bytes).map(|_| text(&bytes)).unwrap_or_default()
         });
-        Self { child, deadline: Instant::now() + PATIENCE, stdout: Some(stdout), lines, stderr: String::new() }
+        Self { child, deadline: Instant::now() + TIMEOUT, stdout: Some(stdout), lines, stderr: String::new() }
     }
 
     /// Reads standard error until a line holds `wanted`; gives that line.
@@ -211,7 +211,7 @@ impl Running {
                 Some(line)
             }
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("did not end within {PATIENCE:?}; it printed:\n{}", self.stderr),
+            Err(RecvTimeoutError::Timeout) => panic!("did not end within {TIMEOUT:?}; it printed:\n{}", self.stderr),
         }
     }
 }

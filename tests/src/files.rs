@@ -7,7 +7,7 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the checkout").to_owned()
 }
 
-/// Rust files below a folder of the checkout, with their text; built and downloaded folders left out.
+/// Rust files below a folder of the checkout, with their text; built and downloaded folders skipped.
 pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let root = repository();

@@ -3,7 +3,7 @@
 use zagros_tests::sources;
 
 /// Durations, which Rust writes as a person does: `3.2s`.
-const DURATIONS: [&str; 5] = ["silence", "pause", "patience", "idle", "PATIENCE"];
+const DURATIONS: [&str; 5] = ["silence", "pause", "timeout", "idle", "TIMEOUT"];
 const CALLS: [&str; 5] = ["trace!(", "debug!(", "info!(", "warn!(", "error!("];
 
 /// Fields of the log calls in a text that are written as Rust's debug output.

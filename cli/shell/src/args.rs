@@ -125,7 +125,7 @@ pub struct StatusArgs {
     pub(crate) watch: bool,
     /// How long to wait for an answer.
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
 }
 
 #[derive(Debug, Args)]
@@ -138,5 +138,5 @@ pub struct HealthArgs {
     pub(crate) ready: bool,
     /// How long to wait for an answer.
     #[arg(long, default_value_t = 3, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
 }

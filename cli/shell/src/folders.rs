@@ -17,7 +17,7 @@ pub fn check_folders(job: &Job) -> Result<(), Failure> {
     for (key, folder) in [("checkpoint.folder", checkpoints), ("output.model_folder", model)] {
         let Some(folder) = folder else { continue };
         // Requests to a store take as long as the job is patient.
-        let checked = Folder::open(folder, job.cluster.patience).and_then(|folder| folder.check());
+        let checked = Folder::open(folder, job.cluster.timeout).and_then(|folder| folder.check());
         checked.map_err(|error| failed(error, key))?;
     }
     Ok(())

@@ -75,7 +75,7 @@ impl Role {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
         let address = address.map(|address| address.to_string());
         let admin = http.local_addr().or_internal()?.to_string();
-        // A worker has no address of its own: the field is left out then.
+        // A worker has no address of its own: the field is skipped then.
         tracing::info!(address = address.as_deref(), admin, "listening");
         let address = address.unwrap_or_default();
         let Some(path) = &config.announce else { return Ok(()) };
@@ -91,7 +91,7 @@ impl Role {
     /// When its address is none.
     pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
-        let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.patience);
+        let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout);
         Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
     }
 

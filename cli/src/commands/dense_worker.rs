@@ -31,11 +31,11 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         Some(path) => Some(Start::within(RunFolder::open(path).map_err(failed)?, &role.job, wanted)?),
         None => Some(Start::of(&role.job, wanted)?),
     };
-    let patience = role.job.cluster.patience;
+    let timeout = role.job.cluster.timeout;
     let worker = Worker {
         job: Job::clone(&role.job),
         control: role.control()?,
-        connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
+        connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout)),
         index: args.index,
         supersede: args.supersede,
         rendezvous,

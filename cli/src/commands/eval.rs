@@ -18,7 +18,7 @@ use crate::terminal::Terminal;
 
 /// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
-    let saved = SavedModel::find(&args.run, Duration::from_secs(args.patience))?;
+    let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
     let job = saved.job(&args.sets)?;
     check_trust(&job, args.trust_module.as_deref())?;
     let shutdown = Shutdown::new();

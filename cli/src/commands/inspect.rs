@@ -21,7 +21,7 @@ use zagros_shell::{Exit, Failure};
 
 /// Does the one thing that was asked for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
-    let model = Model::open(&args.model, Duration::from_secs(args.patience))?;
+    let model = Model::open(&args.model, Duration::from_secs(args.timeout))?;
     if args.verify {
         return verify::verify(&model, args.json);
     }

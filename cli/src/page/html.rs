@@ -74,7 +74,7 @@ pub(crate) const NOTHING: &str = "–";
 /// Rows that are shown at once: the last ones, and what stands out.
 const SHOWN: usize = 10;
 
-/// A table of which the last rows are shown, and all of them to whoever opens it; columns without a value are left out.
+/// A table of which the last rows are shown, and all of them to whoever opens it; columns without a value are skipped.
 pub(crate) fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
     let is_told = |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
     let columns: Vec<usize> = (0..head.len()).filter(is_told).collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_table_shows_its_end_and_columns_without_a_value_are_left_out() {
+    fn a_long_table_shows_its_end_and_columns_without_a_value_are_skipped() {
         let row = |number: usize| {
             let class = if number == 7 { "best" } else { "" };
             (class, vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()])

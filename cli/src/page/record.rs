@@ -14,7 +14,7 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) evaluations: Vec<Scored>,
-    pub(crate) passes: Vec<Pass>,
+    pub(crate) epochs: Vec<Epoch>,
     /// Step of the state that became the model, where one was chosen.
     pub(crate) chosen: Option<u64>,
     /// `None` when the run did not come to its end.
@@ -33,9 +33,15 @@ pub(crate) struct Record {
 enum Line {
     Step(Step),
     Evaluation(Scored),
-    Pass(Pass),
-    Choice { step: u64 },
-    Resumed { step: u64 },
+    /// Releases before 0.2 wrote `pass`.
+    #[serde(alias = "pass")]
+    Epoch(Epoch),
+    Choice {
+        step: u64,
+    },
+    Resumed {
+        step: u64,
+    },
     Checkpoint {},
 }
 
@@ -62,10 +68,11 @@ pub(crate) struct Scored {
     pub(crate) evaluation: Evaluation,
 }
 
-/// Measures of the training rows of a pass.
+/// Measures of the training rows of an epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Pass {
-    pub(crate) pass: u32,
+pub(crate) struct Epoch {
+    #[serde(alias = "pass")]
+    pub(crate) epoch: u32,
     pub(crate) step: u64,
     #[serde(flatten)]
     pub(crate) training: Evaluation,
@@ -103,7 +110,7 @@ impl Record {
         match serde_json::from_str(line) {
             Ok(Line::Step(step)) => self.steps.push(step),
             Ok(Line::Evaluation(scored)) => self.evaluations.push(scored),
-            Ok(Line::Pass(pass)) => self.passes.push(pass),
+            Ok(Line::Epoch(epoch)) => self.epochs.push(epoch),
             Ok(Line::Choice { step }) => self.chosen = Some(step),
             Ok(Line::Resumed { step }) => self.forget_after(step),
             Ok(Line::Checkpoint {}) => {}
@@ -115,7 +122,7 @@ impl Record {
     fn forget_after(&mut self, step: u64) {
         self.steps.retain(|later| later.step <= step);
         self.evaluations.retain(|later| later.step <= step);
-        self.passes.retain(|later| later.step <= step);
+        self.epochs.retain(|later| later.step <= step);
     }
 
     /// Evaluations of one part, in order.
@@ -138,10 +145,10 @@ mod tests {
     fn lines_are_read_by_their_type_and_strange_ones_counted() {
         let mut record = Record::default();
         for line in [
-            r#"{"type":"step","time":1.0,"step":3,"pass":0,"samples_per_second":5.0,"loss":0.7,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}"#,
-            r#"{"type":"evaluation","time":1.0,"step":3,"pass":0,"samples":9,"auc":0.75,"positive_rate":0.5,"logloss":null,"normalised_entropy":null,"calibration":null}"#,
-            r#"{"type":"evaluation","time":1.0,"step":4,"part":"validation","pass":0,"samples":9,"auc":0.8,"gauc":0.7}"#,
-            r#"{"type":"pass","time":1.0,"step":4,"pass":1,"samples":100,"auc":0.9}"#,
+            r#"{"type":"step","time":1.0,"step":3,"epoch":0,"samples_per_second":5.0,"loss":0.7,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}"#,
+            r#"{"type":"evaluation","time":1.0,"step":3,"epoch":0,"samples":9,"auc":0.75,"positive_rate":0.5,"logloss":null,"normalised_entropy":null,"calibration":null}"#,
+            r#"{"type":"evaluation","time":1.0,"step":4,"part":"validation","epoch":0,"samples":9,"auc":0.8,"gauc":0.7}"#,
+            r#"{"type":"epoch","time":1.0,"step":4,"epoch":1,"samples":100,"auc":0.9}"#,
             r#"{"type":"choice","time":1.0,"step":4,"message":"best"}"#,
             r#"{"type":"something later"}"#,
             r#"{"type":"step","tim"#,
@@ -151,7 +158,7 @@ mod tests {
         assert_eq!((record.steps.len(), record.steps[0].staleness, record.unread), (1, 2, 2));
         assert_eq!(record.of_part("test").map(|scored| scored.evaluation.auc).collect::<Vec<_>>(), [Some(0.75)]);
         assert_eq!(record.of_part("validation").next().and_then(|scored| scored.evaluation.gauc), Some(0.7));
-        assert_eq!((record.passes[0].pass, record.chosen), (1, Some(4)));
+        assert_eq!((record.epochs[0].epoch, record.chosen), (1, Some(4)));
     }
 
     #[test]

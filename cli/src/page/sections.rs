@@ -43,7 +43,7 @@ fn heading(record: &Record) -> String {
     let told = choice.map_or_else(String::new, |choice| format!("<p class=\"told\">{}</p>", escaped(choice)));
     let unread = match record.unread {
         0 => String::new(),
-        lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are left out</p>"),
+        lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are skipped</p>"),
     };
     format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{told}{unread}\n", escaped(&record.name), escaped(&lead))
 }
@@ -137,14 +137,14 @@ fn evaluations(record: &Record) -> String {
 }
 
 fn epochs(record: &Record) -> String {
-    if record.passes.is_empty() {
+    if record.epochs.is_empty() {
         return String::new();
     }
-    let row = |pass: &super::record::Pass| {
-        let named = [format!("{}", pass.pass + 1), HumanCount(pass.step).to_string()];
-        ("", named.into_iter().chain(measures(&pass.training)).collect())
+    let row = |epoch: &super::record::Epoch| {
+        let named = [format!("{}", epoch.epoch + 1), HumanCount(epoch.step).to_string()];
+        ("", named.into_iter().chain(measures(&epoch.training)).collect())
     };
-    let rows: Vec<_> = record.passes.iter().map(row).collect();
+    let rows: Vec<_> = record.epochs.iter().map(row).collect();
     let note = "<p class=\"lead\">Training rows, each scored before it was learned from.</p>";
     note.to_owned()
         + &table(&["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)

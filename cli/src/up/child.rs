@@ -136,8 +136,8 @@ impl Child {
     }
 
     /// Waits until the child says where it listens.
-    pub(crate) async fn wait_announced(&mut self, patience: Duration) -> Result<Announcement, Failure> {
-        let deadline = Deadline::after(patience);
+    pub(crate) async fn wait_announced(&mut self, timeout: Duration) -> Result<Announcement, Failure> {
+        let deadline = Deadline::after(timeout);
         loop {
             if let Some(announcement) = Announcement::read(&self.announce) {
                 return Ok(announcement);
@@ -146,7 +146,7 @@ impl Child {
                 return Err(self.obituary().await);
             }
             if deadline.is_past() {
-                let what = format!("{} did not listen within {patience:?}", self.role.display());
+                let what = format!("{} did not listen within {timeout:?}", self.role.display());
                 return Err(Failure::with_help(Exit::Cluster, what, "its lines above say what it was doing"));
             }
             tokio::time::sleep(POLL).await;

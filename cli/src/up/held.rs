@@ -18,7 +18,7 @@ const TIMES: u64 = 2;
 /// Rows in memory, and those on disk.
 const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_cold_bytes{"];
 
-/// Bytes that the embedding servers hold, by their own metrics; those that do not answer are left out.
+/// Bytes that the embedding servers hold, by their own metrics; those that do not answer are skipped.
 pub(super) async fn held(run: &Path, servers: u32) -> u64 {
     let told = (0..servers).map(async |index| {
         let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
@@ -29,8 +29,8 @@ pub(super) async fn held(run: &Path, servers: u32) -> u64 {
 }
 
 /// How long workers may take to save so much: a slow disk's time, and on top what any answer may take.
-pub(super) fn grace(bytes: u64, patience: Duration) -> Duration {
-    patience + Duration::from_secs(bytes.saturating_mul(TIMES).div_ceil(SLOW))
+pub(super) fn grace(bytes: u64, timeout: Duration) -> Duration {
+    timeout + Duration::from_secs(bytes.saturating_mul(TIMES).div_ceil(SLOW))
 }
 
 fn bytes_in(metrics: &str) -> u64 {
@@ -54,9 +54,9 @@ mod tests {
 
     #[test]
     fn more_rows_have_more_time() {
-        let patience = Duration::from_secs(30);
-        assert_eq!(grace(0, patience), patience);
-        assert_eq!(grace(10 << 30, patience), patience + Duration::from_secs(1024));
-        assert!(grace(u64::MAX, patience) > patience);
+        let timeout = Duration::from_secs(30);
+        assert_eq!(grace(0, timeout), timeout);
+        assert_eq!(grace(10 << 30, timeout), timeout + Duration::from_secs(1024));
+        assert!(grace(u64::MAX, timeout) > timeout);
     }
 }

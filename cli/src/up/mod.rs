@@ -62,7 +62,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
-    let patience = job.cluster.patience;
+    let timeout = job.cluster.timeout;
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
     let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), console, ..Outlet::default() };
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         job_file: &args.job.job,
         sets: &sets,
         folder,
-        patience,
+        timeout,
         resume: args.resume,
         logging,
         outlet: outlet.clone(),
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     plan.print(&job);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
     let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
-    let ended = if args.watch { watch::along(run, folder, patience, outlet.console).await } else { run.await };
+    let ended = if args.watch { watch::along(run, folder, timeout, outlet.console).await } else { run.await };
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
@@ -145,7 +145,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) sets: &'a [String],
     /// Where each child says where it listens.
     pub(crate) folder: &'a Path,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     /// The run goes on though the job learns otherwise now.
     pub(crate) resume: bool,
     /// How children log.
@@ -169,7 +169,7 @@ impl Plan<'_> {
 
     /// From the first process to the end of the last; a lost worker is started again so many times.
     async fn run(&self, job: &Job, restarts: u32, stop: &StopRequests, signals: &Signals) -> Result<Exit, Failure> {
-        let supervisor = Supervisor::new(job.cluster.patience).telling(self.outlet.console.clone());
+        let supervisor = Supervisor::new(job.cluster.timeout).telling(self.outlet.console.clone());
         let mut supervisor = supervisor.hurried_by(stop.second.clone());
         let coordinator = match self.start_all(job, &mut supervisor).await {
             Ok(coordinator) => coordinator,
@@ -199,14 +199,14 @@ impl Plan<'_> {
     async fn stop(&self, job: &Job, supervisor: &mut Supervisor) {
         supervisor.ask_workers();
         let held = held::held(self.folder, job.cluster.servers).await;
-        let workers = held::grace(held, job.cluster.patience);
+        let workers = held::grace(held, job.cluster.timeout);
         self.outlet.console.say(format!(
             "stopping: the dense workers finish their step and save what there is ({} of rows), for up to {}; Ctrl-C \
              again ends everything at once, unsaved",
             HumanBytes(held),
             humantime::format_duration(workers)
         ));
-        supervisor.stop(Grace { workers, others: job.cluster.patience }).await;
+        supervisor.stop(Grace { workers, others: job.cluster.timeout }).await;
     }
 
     /// Answers the coordinator's address.
@@ -249,7 +249,7 @@ impl Plan<'_> {
     /// Answers its address.
     pub(crate) async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let mut coordinator = self.start(RoleName::Coordinator, self.addresses.coordinator(), &[])?;
-        let announced = coordinator.wait_announced(self.patience).await;
+        let announced = coordinator.wait_announced(self.timeout).await;
         supervisor.add(coordinator);
         Ok(reachable(&announced?.address))
     }

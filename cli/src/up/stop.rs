@@ -55,18 +55,18 @@ enum Waited {
 impl Supervisor {
     /// Ends what still runs: told by the coordinator, then asked, then killed, each with a deadline.
     pub(crate) async fn end_all(&mut self) {
-        if self.workers_finished() && self.wait_all(self.patience).await {
+        if self.workers_finished() && self.wait_all(self.timeout).await {
             return;
         }
         let is_failed = !self.workers_finished();
         // A run that lost a process saves nothing more.
-        let patience = if is_failed { self.patience.min(GRACE) } else { self.patience };
-        self.stop(Grace { workers: patience, others: patience }).await;
+        let timeout = if is_failed { self.timeout.min(GRACE) } else { self.timeout };
+        self.stop(Grace { workers: timeout, others: timeout }).await;
     }
 
     /// Ends what still runs: asked, then killed.
     pub(crate) async fn stop_all(&mut self) {
-        self.stop(Grace { workers: self.patience, others: self.patience }).await;
+        self.stop(Grace { workers: self.timeout, others: self.timeout }).await;
     }
 
     /// Ends what still runs, part by part; each is asked once those that need it have ended.
@@ -174,7 +174,7 @@ impl Supervisor {
         workers.peek().is_some() && workers.all(|child| is_success(child.ended))
     }
 
-    async fn wait_all(&mut self, patience: Duration) -> bool {
+    async fn wait_all(&mut self, timeout: Duration) -> bool {
         let hurry = self.hurry.clone();
         let everyone = async {
             for child in &mut self.children {
@@ -182,7 +182,7 @@ impl Supervisor {
             }
         };
         tokio::select! {
-            ended = tokio::time::timeout(patience, everyone) => ended.is_ok(),
+            ended = tokio::time::timeout(timeout, everyone) => ended.is_ok(),
             () = hurry.requested() => false,
         }
     }

@@ -18,7 +18,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     pub(super) children: Vec<Child>,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     pub(super) console: Console,
     /// Pulled by someone who will not wait for an orderly end.
     pub(super) hurry: Shutdown,
@@ -43,9 +43,9 @@ pub(crate) struct Restarts<'a> {
 }
 
 impl Supervisor {
-    /// With no children yet; `patience` bounds how long an asked-for end may take.
-    pub(crate) fn new(patience: Duration) -> Self {
-        Self { children: Vec::new(), patience, console: Console::default(), hurry: Shutdown::new() }
+    /// With no children yet; `timeout` bounds how long an asked-for end may take.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { children: Vec::new(), timeout, console: Console::default(), hurry: Shutdown::new() }
     }
 
     /// Kills what still runs once `hurry` is requested.
@@ -147,7 +147,7 @@ impl Supervisor {
         if !relays(&self.children[first]) {
             return first;
         }
-        let deadline = Deadline::after(self.patience.min(GRACE));
+        let deadline = Deadline::after(self.timeout.min(GRACE));
         while let Ok(next) = tokio::time::timeout(deadline.left(), next_to_end(&mut self.children)).await {
             if !is_success(self.children[next].ended) {
                 return next;

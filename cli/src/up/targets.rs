@@ -22,7 +22,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Empties `file` and lists in it the roles of `job` that announce themselves below `run` within `patience`.
+    /// Empties `file` and lists in it the roles of `job` that announce themselves below `run` within `timeout`.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -37,7 +37,7 @@ impl Targets {
             let _ = std::fs::remove_file(role.announcement(run));
         }
         let listing = Listing { file: file.to_owned(), run: run.to_owned(), roles };
-        let looking = tokio::spawn(listing.look(job.cluster.patience));
+        let looking = tokio::spawn(listing.look(job.cluster.timeout));
         Ok(Self { file: file.to_owned(), looking })
     }
 
@@ -58,8 +58,8 @@ struct Listing {
 }
 
 impl Listing {
-    async fn look(self, patience: Duration) {
-        let deadline = Deadline::after(patience);
+    async fn look(self, timeout: Duration) {
+        let deadline = Deadline::after(timeout);
         let mut listed = 0;
         while listed < self.roles.len() && !deadline.is_past() {
             let found = self.found();
@@ -107,7 +107,7 @@ mod tests {
     use zagros_job::Overrides;
 
     fn job() -> Job {
-        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nservers = 1\npatience_seconds = 20\n";
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nservers = 1\ntimeout_seconds = 20\n";
         Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap()
     }
 
@@ -133,11 +133,11 @@ mod tests {
         announce(&run, RoleName::EmbeddingServer(0), "127.0.0.1:9");
         let targets = Targets::follow(&file, &run, &job()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
-        let patience = Duration::from_secs(20);
-        tokio::time::timeout(patience, groups(&file, 1)).await.expect("the coordinator is listed");
+        let timeout = Duration::from_secs(20);
+        tokio::time::timeout(timeout, groups(&file, 1)).await.expect("the coordinator is listed");
         announce(&run, RoleName::EmbeddingServer(0), "127.0.0.1:2");
         announce(&run, RoleName::DenseWorker(0), "127.0.0.1:3");
-        let listed = tokio::time::timeout(patience, groups(&file, 3)).await.expect("all are listed");
+        let listed = tokio::time::timeout(timeout, groups(&file, 3)).await.expect("all are listed");
         let server =
             json!({ "targets": ["127.0.0.1:2"], "labels": { "role": "server", "index": "0", "run": "small-1" } });
         assert_eq!(listed[1], server);

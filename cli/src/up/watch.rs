@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) async fn along(
     run: impl Future<Output = Result<Exit, Failure>>,
     folder: &Path,
-    patience: Duration,
+    timeout: Duration,
     console: Console,
 ) -> Result<Exit, Failure> {
     let over = Shutdown::new();
@@ -32,19 +32,19 @@ pub(super) async fn along(
     };
     let dashboard = async {
         // The run does not depend on who looks at it.
-        if let Err(failure) = show(folder, patience, &console, &over).await {
+        if let Err(failure) = show(folder, timeout, &console, &over).await {
             failure.warn("there is no dashboard, the run goes on");
         }
     };
     tokio::join!(run, dashboard).0
 }
 
-async fn show(folder: &Path, patience: Duration, console: &Console, over: &Shutdown) -> Result<(), Failure> {
+async fn show(folder: &Path, timeout: Duration, console: &Console, over: &Shutdown) -> Result<(), Failure> {
     let Some(coordinator) = coordinator(folder, over).await else { return Ok(()) };
-    let control = GrpcControlPlane::connect(&coordinator.address, patience);
+    let control = GrpcControlPlane::connect(&coordinator.address, timeout);
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let lines = console.clone();
-    let watched = Watched { control: Arc::new(control), patience, lines: Box::new(move || lines.last()), keys: KEYS };
+    let watched = Watched { control: Arc::new(control), timeout, lines: Box::new(move || lines.last()), keys: KEYS };
     console.hold();
     let left = dashboard::watch(&watched, over.requested()).await;
     console.release();

@@ -32,7 +32,7 @@ pub trait ControlPlane: Send + Sync {
     }
     /// The next split to read.
     fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse>;
-    /// Where a pass over the data is.
+    /// Where an epoch is.
     fn position(&self, _: PositionRequest) -> Answer<'_, PositionResponse> {
         let unknown = Refusal::invalid("this coordinator deals out no data");
         Box::pin(std::future::ready(Err(unknown)))

@@ -7,10 +7,10 @@ use zagros_protocol::Refusal;
 /// Why a role is not part of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// The coordinator did not let anyone in while the caller had patience.
+    /// The coordinator did not let anyone in while the caller had time.
     #[error(
         "could not {what} for {waited:.1?}: {last}; check that {coordinator} runs at this address \
-         (a longer `cluster.patience_seconds` waits longer)"
+         (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Unreachable {
         /// Who was asked.
@@ -38,7 +38,7 @@ pub enum MemberError {
         /// Who was asked.
         coordinator: String,
     },
-    /// The run did not become ready while the caller had patience.
+    /// The run did not become ready while the caller had time.
     #[error("{coordinator} has no {what} after {waited:.1?}: {waiting_for}; start what is missing, or look at its log")]
     NotReady {
         /// Who was asked.

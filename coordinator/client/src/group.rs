@@ -12,19 +12,19 @@ use crate::{ControlPlane, MemberError, Membership};
 /// Asks until there is a group later than `after`, and who this member is in it.
 ///
 /// # Errors
-/// [`MemberError::NotReady`] after `patience`, with what the coordinator waits for; [`MemberError::Unreachable`] when
+/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] when
 /// it did not answer at all; [`MemberError::Refused`] when it never will; [`MemberError::Stopped`] on shutdown, or
 /// when the coordinator ends the run.
 pub async fn wait_for_group(
     control: &dyn ControlPlane,
     member: &Membership,
     after: u64,
-    patience: Duration,
+    timeout: Duration,
     shutdown: &Shutdown,
 ) -> Result<GroupResponse, MemberError> {
     const WHAT: &str = "get the group of workers";
-    let deadline = Deadline::after(patience);
-    let request = GroupRequest { member: member.member(), epoch: member.epoch(), after };
+    let deadline = Deadline::after(timeout);
+    let request = GroupRequest { member: member.member(), incarnation: member.incarnation(), after };
     let found = tokio::select! {
         found = POLL.retry(deadline, Missing::is_retryable, || ask(control, request, deadline)) => found,
         () = shutdown.requested() => {

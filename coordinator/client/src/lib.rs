@@ -15,5 +15,5 @@ pub use errors::MemberError;
 pub use group::wait_for_group;
 pub use grpc::GrpcControlPlane;
 pub use lease::LeaseProof;
-pub use membership::{Meeting, MemberView, Membership};
+pub use membership::{Barrier, MemberView, Membership};
 pub use placement::wait_for_placement;

@@ -1,4 +1,4 @@
-//! A member's place in the run: joined with patience, kept by heartbeats, given back by leaving.
+//! A member's place in the run: joined with timeout, kept by heartbeats, given back by leaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,17 +38,17 @@ pub struct MemberView {
     pub lost: Option<String>,
     /// The newest group of the workers; 0 before the first.
     pub group: u64,
-    /// The newest meeting of workers that step apart.
-    pub meeting: Option<Meeting>,
+    /// The newest barrier of workers that step apart.
+    pub barrier: Option<Barrier>,
     /// Why the run is drained: a worker finishes its step, saves and leaves, while the others still serve.
     pub draining: Option<String>,
     /// The newest group of which a worker was lost; 0 before the first.
     pub broken_group: u64,
 }
 
-/// A meeting of workers that step apart, between two steps of each.
+/// A barrier of workers that step apart, between two steps of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct Barrier {
     /// They are counted from 1.
     pub number: u64,
     /// When it is: after everyone has heard of it.
@@ -73,7 +73,7 @@ struct Report {
     load: Option<ServerLoad>,
     waits: Vec<ServerWait>,
     disk: Option<Disk>,
-    meeting: u64,
+    barrier: u64,
     leaving: bool,
 }
 
@@ -82,16 +82,16 @@ impl Membership {
     /// gone, and starts the heartbeats.
     ///
     /// # Errors
-    /// [`MemberError::Unreachable`] after `patience`, [`MemberError::Refused`] at once when a retry cannot help,
+    /// [`MemberError::Unreachable`] after `timeout`, [`MemberError::Refused`] at once when a retry cannot help,
     /// [`MemberError::Over`] where nothing is left to do, [`MemberError::Stopped`] when shutdown is requested first.
     pub async fn join(
         control: Arc<dyn ControlPlane>,
         request: JoinRequest,
-        patience: Duration,
+        timeout: Duration,
         shutdown: &Shutdown,
     ) -> Result<Self, MemberError> {
         const WHAT: &str = "join the run";
-        let deadline = Deadline::after(patience);
+        let deadline = Deadline::after(timeout);
         let backoff = Backoff::default();
         let joined = tokio::select! {
             joined = backoff.retry(deadline, is_retryable, || answer(deadline, control.join(request.clone()))) => joined,
@@ -143,8 +143,8 @@ impl Membership {
 
     /// Counts up each time a process takes this place.
     #[must_use]
-    pub fn epoch(&self) -> u32 {
-        self.joined.epoch
+    pub fn incarnation(&self) -> u32 {
+        self.joined.incarnation
     }
 
     /// How long this member may be silent.
@@ -202,9 +202,9 @@ impl Membership {
         self.report.send_modify(|report| report.disk = Some(disk));
     }
 
-    /// Asks for a meeting of the workers, by its number: one more than that of the last one.
-    pub fn ask_for_meeting(&self, number: u64) {
-        self.report.send_if_modified(|report| std::mem::replace(&mut report.meeting, number) != number);
+    /// Asks for a barrier of the workers, by its number: one more than that of the last one.
+    pub fn ask_for_barrier(&self, number: u64) {
+        self.report.send_if_modified(|report| std::mem::replace(&mut report.barrier, number) != number);
     }
 
     /// This process was asked to end: the coordinator drains the run.
@@ -226,7 +226,7 @@ impl Membership {
         let _ = answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(last_words)).await;
         let request = LeaveRequest {
             member: self.member(),
-            epoch: self.epoch(),
+            incarnation: self.incarnation(),
             outcome: outcome as i32,
             reason: reason.to_owned(),
         };
@@ -283,14 +283,14 @@ impl Heartbeats {
 
     fn heard(&self, response: HeartbeatResponse) {
         self.newest_batch.store(response.batch, Ordering::Release);
-        let meeting = self.meeting(&response);
+        let barrier = self.barrier(&response);
         let view = MemberView {
             generation: response.generation,
             stop: response.stop.then_some(response.reason),
             fenced: None,
             lost: None,
             group: response.group,
-            meeting,
+            barrier,
             draining: Some(response.draining).filter(|reason| !reason.is_empty()),
             broken_group: response.broken_group,
         };
@@ -298,10 +298,10 @@ impl Heartbeats {
     }
 
     /// One that is known already stays when it was to be: each answer is a little late in its own way.
-    fn meeting(&self, response: &HeartbeatResponse) -> Option<Meeting> {
-        let number = response.meeting;
-        let known = self.view.borrow().meeting.filter(|known| known.number == number);
-        let told = || Meeting { number, at: Instant::now() + Duration::from_millis(u64::from(response.meeting_in_ms)) };
+    fn barrier(&self, response: &HeartbeatResponse) -> Option<Barrier> {
+        let number = response.barrier;
+        let known = self.view.borrow().barrier.filter(|known| known.number == number);
+        let told = || Barrier { number, at: Instant::now() + Duration::from_millis(u64::from(response.barrier_in_ms)) };
         (number > 0).then(|| known.unwrap_or_else(told))
     }
 
@@ -351,12 +351,12 @@ fn turn(joined: &JoinResponse) -> Duration {
 fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest {
     HeartbeatRequest {
         member: joined.member,
-        epoch: joined.epoch,
+        incarnation: joined.incarnation,
         progress: report.progress,
         load: report.load,
         waits: report.waits.clone(),
         disk: report.disk,
-        meeting: report.meeting,
+        barrier: report.barrier,
         leaving: report.leaving,
     }
 }

@@ -15,15 +15,15 @@ pub(crate) const POLL: Backoff = Backoff { first: Duration::from_millis(20), mos
 /// Asks until there is a placement.
 ///
 /// # Errors
-/// [`MemberError::NotReady`] after `patience`, with what the coordinator waits for; [`MemberError::Unreachable`] when
+/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] when
 /// it did not answer at all; [`MemberError::Refused`] when it never will; [`MemberError::Stopped`] on shutdown.
 pub async fn wait_for_placement(
     control: &dyn ControlPlane,
-    patience: Duration,
+    timeout: Duration,
     shutdown: &Shutdown,
 ) -> Result<PlacementResponse, MemberError> {
     const WHAT: &str = "get the placement";
-    let deadline = Deadline::after(patience);
+    let deadline = Deadline::after(timeout);
     let found = tokio::select! {
         found = POLL.retry(deadline, Missing::is_retryable, || ask(control, deadline)) => found,
         () = shutdown.requested() => {
@@ -47,7 +47,7 @@ impl Missing {
         }
     }
 
-    /// The error that this is once patience has ended.
+    /// The error that this is once the timeout has passed.
     pub(crate) fn error(
         self,
         control: &dyn ControlPlane,
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::testing::{FakeCoordinator, away, script};
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
     async fn the_first_placement_ends_the_wait() {
@@ -90,18 +90,18 @@ mod tests {
             }
         });
         let fake = FakeCoordinator { placement, ..FakeCoordinator::default() };
-        let found = wait_for_placement(&fake, PATIENCE, &Shutdown::new()).await.unwrap();
+        let found = wait_for_placement(&fake, TIMEOUT, &Shutdown::new()).await.unwrap();
         assert_eq!(found.generation, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_server_is_named_when_patience_ends() {
+    async fn a_missing_server_is_named_when_timeout_ends() {
         let placement = script(|_| {
             let waiting_for = "embedding server 2 has not joined".to_owned();
             Ok(PlacementResponse { waiting_for, ..PlacementResponse::default() })
         });
         let fake = FakeCoordinator { placement, ..FakeCoordinator::default() };
-        let error = wait_for_placement(&fake, PATIENCE, &Shutdown::new()).await.unwrap_err();
+        let error = wait_for_placement(&fake, TIMEOUT, &Shutdown::new()).await.unwrap_err();
         let text = error.to_string();
         assert!(text.contains("after 30.0s: embedding server 2 has not joined"), "{text}");
     }
@@ -109,12 +109,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shutdown_and_final_refusals_end_the_wait_at_once() {
         let fake = FakeCoordinator { placement: script(|_| Err(Refusal::invalid("no"))), ..FakeCoordinator::default() };
-        let error = wait_for_placement(&fake, PATIENCE, &Shutdown::new()).await.unwrap_err();
+        let error = wait_for_placement(&fake, TIMEOUT, &Shutdown::new()).await.unwrap_err();
         assert!(matches!(error, MemberError::Refused { .. }), "{error}");
         let shutdown = Shutdown::new();
         shutdown.request();
         let fake = FakeCoordinator { placement: script(|_| Err(away())), ..FakeCoordinator::default() };
-        let error = wait_for_placement(&fake, PATIENCE, &shutdown).await.unwrap_err();
+        let error = wait_for_placement(&fake, TIMEOUT, &shutdown).await.unwrap_err();
         assert!(matches!(error, MemberError::Stopped { .. }), "{error}");
     }
 }

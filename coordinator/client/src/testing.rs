@@ -30,7 +30,7 @@ pub(crate) const LEASE_MS: u32 = 2_400;
 
 impl Default for FakeCoordinator {
     fn default() -> Self {
-        let joined = JoinResponse { member: 7, epoch: 2, lease_ms: LEASE_MS, generation: 1, over: false, run: 5 };
+        let joined = JoinResponse { member: 7, incarnation: 2, lease_ms: LEASE_MS, generation: 1, over: false, run: 5 };
         Self {
             join: script(move |_| Ok(joined)),
             heartbeat: script(|_| Ok(HeartbeatResponse { generation: 1, ..HeartbeatResponse::default() })),

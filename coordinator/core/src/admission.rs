@@ -4,7 +4,7 @@ use zagros_protocol::control::{DataFile, HeartbeatRequest, JoinRequest};
 use zagros_protocol::{PROTOCOL_VERSION, Refusal, RefusalKind};
 
 use crate::core::Core;
-use crate::{Role, Seat};
+use crate::{MemberSlot, Role};
 
 /// Training files of a run.
 const MOST_FILES: usize = 1 << 18;
@@ -38,33 +38,33 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn seat(&self, request: &JoinRequest) -> Result<Seat, Refusal> {
+    pub(crate) fn slot(&self, request: &JoinRequest) -> Result<MemberSlot, Refusal> {
         let role =
             Role::from_wire(request.role).ok_or_else(|| Refusal::invalid(format!("unknown role {}", request.role)))?;
-        let seat = Seat { role, index: request.index };
-        let seats = match role {
+        let slot = MemberSlot { role, index: request.index };
+        let slots = match role {
             Role::EmbeddingServer => self.config.servers,
             Role::DenseWorker => self.config.workers,
         };
-        if seat.index >= seats {
+        if slot.index >= slots {
             let message =
-                format!("there is no {seat}: the job has {seats} (counted from 0); see cluster in the job file");
+                format!("there is no {slot}: the job has {slots} (counted from 0); see cluster in the job file");
             return Err(Refusal::invalid(message));
         }
-        Ok(seat)
+        Ok(slot)
     }
 
     /// What a role must bring along: a server its address, a worker its files.
-    pub(crate) fn check_baggage(&self, seat: Seat, request: &JoinRequest) -> Result<(), Refusal> {
+    pub(crate) fn check_baggage(&self, slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
         if request.address.len().max(request.release.len()) > LONGEST_NAME {
-            return Err(Refusal::invalid(format!("address and release of {seat} have at most {LONGEST_NAME} bytes")));
+            return Err(Refusal::invalid(format!("address and release of {slot} have at most {LONGEST_NAME} bytes")));
         }
-        match seat.role {
+        match slot.role {
             Role::EmbeddingServer if request.address.is_empty() => {
-                Err(Refusal::invalid(format!("{seat} does not say where it listens")))
+                Err(Refusal::invalid(format!("{slot} does not say where it listens")))
             }
             Role::EmbeddingServer => Ok(()),
-            Role::DenseWorker => self.check_files(seat, &request.files),
+            Role::DenseWorker => self.check_files(slot, &request.files),
         }
     }
 
@@ -78,15 +78,15 @@ impl Core {
     }
 
     /// The first worker's files become the run's; the others must have the same.
-    fn check_files(&self, seat: Seat, files: &[DataFile]) -> Result<(), Refusal> {
+    fn check_files(&self, slot: MemberSlot, files: &[DataFile]) -> Result<(), Refusal> {
         if files.len() > MOST_FILES {
-            let message = format!("{seat} brought {} training files, and a run has at most {MOST_FILES}", files.len());
+            let message = format!("{slot} brought {} training files, and a run has at most {MOST_FILES}", files.len());
             return Err(Refusal::invalid(message));
         }
         if files.iter().all(|file| file.bytes == 0) {
-            return Err(Refusal::invalid(format!("{seat} brought no training data: {} files, 0 bytes", files.len())));
+            return Err(Refusal::invalid(format!("{slot} brought no training data: {} files, 0 bytes", files.len())));
         }
-        if self.passes.is_none() || self.files == files {
+        if self.epochs.is_none() || self.files == files {
             return Ok(());
         }
         let differs = (0..files.len().max(self.files.len())).find(|index| self.files.get(*index) != files.get(*index));
@@ -95,7 +95,7 @@ impl Core {
             None => "nothing".to_owned(),
         };
         let message = format!(
-            "{seat} reads other training files than the worker that joined first: {} where that has {}",
+            "{slot} reads other training files than the worker that joined first: {} where that has {}",
             describe(files),
             describe(&self.files)
         );

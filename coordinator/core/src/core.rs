@@ -10,16 +10,16 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{BucketMap, Refusal, RunId};
 
+use crate::barrier::Barrier;
+use crate::epochs::{Epochs, Shares};
 use crate::group::Group;
-use crate::meeting::Meeting;
 use crate::members::{MemberState, Members};
-use crate::passes::{Passes, Shares};
 use crate::placement::{Home, Placement};
 use crate::run::RunState;
 use crate::splits::{SplitOrder, plan_splits, uneven_shares};
 use crate::transforms::Transforms;
 use crate::watch::Watch;
-use crate::{Notice, Role, RunOutcome, Seat};
+use crate::{MemberSlot, Notice, Role, RunOutcome};
 
 /// Evaluations that the status call remembers; older ones are in the worker's run folder.
 const EVALUATIONS_KEPT: usize = 1000;
@@ -41,11 +41,11 @@ pub struct CoreConfig {
     pub min_workers: u32,
     /// Buckets that rows are placed by; at least one per server.
     pub buckets: u32,
-    /// Passes over the data.
-    pub passes: u32,
+    /// epochs.
+    pub epochs: u32,
     /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
     pub fixed_splits: bool,
-    /// In which order the splits of a pass are dealt out.
+    /// In which order the splits of an epoch are dealt out.
     pub order: SplitOrder,
     /// Whether each worker steps at its own pace, so that steps and samples add up.
     pub apart: bool,
@@ -56,7 +56,7 @@ pub struct CoreConfig {
     /// How long a member may be silent.
     pub lease: Duration,
     /// How long the run waits for another process in the place of a lost worker.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Fingerprint of what every role must agree on.
     pub fingerprint: u64,
 }
@@ -70,14 +70,14 @@ pub struct Core {
     pub(crate) placement: Placement,
     /// The first worker's list is the run's list.
     pub(crate) files: Vec<DataFile>,
-    pub(crate) passes: Option<Passes>,
+    pub(crate) epochs: Option<Epochs>,
     /// Which workers have little or no data to read, in words.
     pub(crate) uneven: Option<String>,
     pub(crate) transforms: Transforms,
-    /// Malformed rows of the complete splits, over all passes and workers.
+    /// Malformed rows of the complete splits, over all epochs and workers.
     bad_rows: u64,
     pub(crate) group: Group,
-    pub(crate) meeting: Meeting,
+    pub(crate) barrier: Barrier,
     pub(crate) evaluations: VecDeque<Evaluation>,
     pub(crate) watch: Watch,
     /// The largest step or batch number that any worker has told.
@@ -96,12 +96,12 @@ impl Core {
             members: Members::new(config.lease),
             placement: Placement::new(config.servers, config.buckets),
             files: Vec::new(),
-            passes: None,
+            epochs: None,
             uneven: None,
             transforms: Transforms::default(),
             bad_rows: 0,
             group: Group::default(),
-            meeting: Meeting::default(),
+            barrier: Barrier::default(),
             evaluations: VecDeque::new(),
             watch: Watch::default(),
             newest_batch: 0,
@@ -111,10 +111,10 @@ impl Core {
         }
     }
 
-    /// A process takes its seat.
+    /// A process takes its slot.
     ///
     /// # Errors
-    /// `Mismatch` when release, job or files differ, `Invalid` when there is no such seat, `Unavailable` while another
+    /// `Mismatch` when release, job or files differ, `Invalid` when there is no such slot, `Unavailable` while another
     /// process holds it, `Fenced` when the run is over. Nothing has changed then.
     pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
         let now = self.advance(now);
@@ -123,21 +123,21 @@ impl Core {
         }
         self.check_not_ended()?;
         self.check_same_run(request)?;
-        let seat = self.seat(request)?;
-        self.check_baggage(seat, request)?;
-        let resumed = self.resumed(seat, request)?;
-        self.check_vacant(now, seat, request)?;
+        let slot = self.slot(request)?;
+        self.check_baggage(slot, request)?;
+        let resumed = self.resumed(slot, request)?;
+        self.check_vacant(now, slot, request)?;
 
-        let epoch = self.members.admit(now, seat, request);
-        self.notices.push(Notice::Joined { seat, epoch, address: request.address.clone() });
-        match seat.role {
-            Role::EmbeddingServer => self.place(seat, request),
-            Role::DenseWorker => self.take_worker(seat, &request.files, resumed),
+        let incarnation = self.members.admit(now, slot, request);
+        self.notices.push(Notice::Joined { slot, incarnation, address: request.address.clone() });
+        match slot.role {
+            Role::EmbeddingServer => self.place(slot, request),
+            Role::DenseWorker => self.take_worker(slot, &request.files, resumed),
         }
         self.start_when_ready();
         Ok(JoinResponse {
-            member: seat.member(),
-            epoch,
+            member: slot.member(),
+            incarnation,
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
             generation: self.placement.generation().0,
             over: false,
@@ -152,30 +152,30 @@ impl Core {
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
         self.check_report(request)?;
-        let (seat, was_lost) = self.renew(now, request.member, request.epoch)?;
-        self.members.report(now, seat, request);
+        let (slot, was_lost) = self.renew(now, request.member, request.incarnation)?;
+        self.members.report(now, slot, request);
         if let Some(progress) = request.progress {
             self.watch.told(now, progress);
             self.newest_batch = self.newest_batch.max(progress.step).max(progress.batch);
         }
         if was_lost {
-            self.notices.push(Notice::Back { seat });
+            self.notices.push(Notice::Back { slot });
         }
         if self.config.apart {
-            self.meeting.ask(now, request.meeting, self.config.lease);
+            self.barrier.ask(now, request.barrier, self.config.lease);
         }
-        if request.leaving && seat.role == Role::EmbeddingServer {
-            self.start_drain(&format!("{seat} was asked to end"));
+        if request.leaving && slot.role == Role::EmbeddingServer {
+            self.start_drain(&format!("{slot} was asked to end"));
         }
         let outcome = self.run.outcome();
-        let (meeting, meeting_in_ms) = self.meeting.told(now);
+        let (barrier, barrier_in_ms) = self.barrier.told(now);
         Ok(HeartbeatResponse {
             generation: self.placement.generation().0,
             stop: outcome.is_some(),
             reason: outcome.map(ToString::to_string).unwrap_or_default(),
             group: self.group.generation(),
-            meeting,
-            meeting_in_ms,
+            barrier,
+            barrier_in_ms,
             draining: self.draining().unwrap_or_default().to_owned(),
             broken_group: self.group.broken(),
             batch: self.newest_batch,
@@ -188,20 +188,20 @@ impl Core {
     /// `Fenced` when it is no longer a member, `Invalid` when it does not say how.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
         let now = self.advance(now);
-        let seat = self.members.known(request.member, request.epoch)?;
-        if matches!(self.members.state(seat), Some(MemberState::Left { .. })) {
+        let slot = self.members.known(request.member, request.incarnation)?;
+        if matches!(self.members.state(slot), Some(MemberState::Left { .. })) {
             // The answer to the first goodbye was lost.
             return Ok(LeaveResponse {});
         }
-        if seat.role == Role::DenseWorker {
-            self.renew(now, request.member, request.epoch)?;
+        if slot.role == Role::DenseWorker {
+            self.renew(now, request.member, request.incarnation)?;
         }
-        let outcome = left_as(seat, request)?;
+        let outcome = left_as(slot, request)?;
         let how = RunOutcome::to_string(&outcome);
-        self.members.leave(seat, outcome == RunOutcome::Finished);
-        self.release(seat);
-        self.notices.push(Notice::Left { seat, how });
-        self.end_after(seat, outcome);
+        self.members.leave(slot, outcome == RunOutcome::Finished);
+        self.release(slot);
+        self.notices.push(Notice::Left { slot, how });
+        self.end_after(slot, outcome);
         self.end_drain();
         Ok(LeaveResponse {})
     }
@@ -212,8 +212,8 @@ impl Core {
         let entry = |(index, home): (u32, &Home)| ServerEntry {
             index,
             address: home.address.clone(),
-            incarnation: home.incarnation,
-            alive: self.members.alive(Seat::server(index)).is_some(),
+            instance: home.instance,
+            alive: self.members.alive(MemberSlot::server(index)).is_some(),
             run: self.config.run.0,
         };
         PlacementResponse {
@@ -221,30 +221,34 @@ impl Core {
             owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
             servers: self.placement.homes().map(entry).collect(),
             waiting_for: self.waiting_for_servers().unwrap_or_default(),
-            writers: self.members.workers().map(|(seat, epoch)| Writer { member: seat.member(), epoch }).collect(),
+            writers: self
+                .members
+                .workers()
+                .map(|(slot, incarnation)| Writer { member: slot.member(), incarnation })
+                .collect(),
         }
     }
 
     /// The next split for a worker.
     ///
     /// # Errors
-    /// `Fenced` when it is no longer a member or the run is over, `Invalid` for a pass that the job does not have.
+    /// `Fenced` when it is no longer a member or the run is over, `Invalid` for an epoch that the job does not have.
     pub fn assign(&mut self, now: Duration, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
         self.advance(now);
         self.check_not_ended()?;
-        let (seat, passes) = self.worker(request.member, request.epoch)?;
-        passes.assign(request, seat)
+        let (slot, epochs) = self.worker(request.member, request.incarnation)?;
+        epochs.assign(request, slot)
     }
 
-    /// Where a pass over the data is: for a checkpoint, to which the workers add what is left of their streams.
+    /// Where an epoch is: for a checkpoint, to which the workers add what is left of their streams.
     ///
     /// # Errors
-    /// `Fenced` when the caller is no longer a member, `Invalid` for a pass that the job does not have.
+    /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
-        let (seat, passes) = self.worker(request.member, request.epoch)?;
-        let (position, held) = (passes.position(request.pass)?, passes.held_in(request.pass, seat));
-        let completed = self.members.completed_of(seat, request.pass);
+        let (slot, epochs) = self.worker(request.member, request.incarnation)?;
+        let (position, held) = (epochs.position(request.epoch)?, epochs.held_in(request.epoch, slot));
+        let completed = self.members.completed_of(slot, request.epoch);
         let position = Position { bad_rows: self.bad_rows, ..position };
         Ok(PositionResponse { position: Some(position), completed, held })
     }
@@ -255,19 +259,19 @@ impl Core {
     /// `Fenced` when the worker is no longer a member, `Invalid` when it does not hold one of them: none is booked then.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
-        let CompleteRequest { pass, splits, bad_rows, .. } = request;
+        let CompleteRequest { epoch, splits, bad_rows, .. } = request;
         if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
             return Err(Refusal::invalid(format!("{} counts of bad rows for {} splits", bad_rows.len(), splits.len())));
         }
-        let (seat, passes) = self.worker(request.member, request.epoch)?;
+        let (slot, epochs) = self.worker(request.member, request.incarnation)?;
         // Those of a call that is repeated were counted before.
-        let is_new = |split: u64| !passes.is_done(*pass, split);
+        let is_new = |split: u64| !epochs.is_done(*epoch, split);
         let new = std::iter::zip(splits, bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
         let new = new.fold(0, u64::saturating_add);
-        if passes.complete(request.pass, &request.splits, seat)? {
-            self.notices.push(Notice::PassDone { pass: request.pass });
+        if epochs.complete(request.epoch, &request.splits, slot)? {
+            self.notices.push(Notice::EpochDone { epoch: request.epoch });
         }
-        self.members.completed(seat, request.pass, &request.splits);
+        self.members.completed(slot, request.epoch, &request.splits);
         self.bad_rows = self.bad_rows.saturating_add(new);
         Ok(CompleteResponse { bad_rows: self.bad_rows })
     }
@@ -282,7 +286,7 @@ impl Core {
         request: &ReportEvaluationRequest,
     ) -> Result<ReportEvaluationResponse, Refusal> {
         self.advance(now);
-        self.worker(request.member, request.epoch)?;
+        self.worker(request.member, request.incarnation)?;
         let evaluation = request.evaluation.ok_or_else(|| Refusal::invalid("the report has no evaluation"))?;
         if self.evaluations.len() == EVALUATIONS_KEPT {
             self.evaluations.pop_front();
@@ -326,20 +330,20 @@ impl Core {
     }
 
     pub(crate) fn waiting_for_workers(&self) -> Option<String> {
-        list((0..self.config.workers).map(Seat::worker).filter_map(|seat| self.absence(seat)))
+        list((0..self.config.workers).map(MemberSlot::worker).filter_map(|slot| self.absence(slot)))
     }
 
     fn waiting_for_servers(&self) -> Option<String> {
-        list((0..self.config.servers).map(Seat::server).filter_map(|seat| self.absence(seat)))
+        list((0..self.config.servers).map(MemberSlot::server).filter_map(|slot| self.absence(slot)))
     }
 
-    fn absence(&self, seat: Seat) -> Option<String> {
-        match self.members.state(seat) {
-            None => Some(format!("{seat} has not joined")),
+    fn absence(&self, slot: MemberSlot) -> Option<String> {
+        match self.members.state(slot) {
+            None => Some(format!("{slot} has not joined")),
             Some(MemberState::Silent | MemberState::Lost) => {
-                Some(format!("{seat} is lost: silent for longer than its lease"))
+                Some(format!("{slot} is lost: silent for longer than its lease"))
             }
-            Some(MemberState::Left { finished: false }) => Some(format!("{seat} has left")),
+            Some(MemberState::Left { finished: false }) => Some(format!("{slot} has left")),
             Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
         }
     }
@@ -363,34 +367,36 @@ impl Core {
         now
     }
 
-    fn place(&mut self, seat: Seat, request: &JoinRequest) {
-        let home = Home { address: request.address.clone(), incarnation: request.incarnation };
-        if let Some(generation) = self.placement.joined(seat.index, home) {
+    fn place(&mut self, slot: MemberSlot, request: &JoinRequest) {
+        let home = Home { address: request.address.clone(), instance: request.instance };
+        if let Some(generation) = self.placement.joined(slot.index, home) {
             self.notices.push(Notice::Placed { generation });
         }
     }
 
-    fn take_worker(&mut self, seat: Seat, files: &[DataFile], resumed: Option<(Passes, u64)>) {
-        // Held under an earlier epoch, which is fenced now.
-        self.release(seat);
-        if self.passes.is_none() {
+    fn take_worker(&mut self, slot: MemberSlot, files: &[DataFile], resumed: Option<(Epochs, u64)>) {
+        // Held under an earlier incarnation, which is fenced now.
+        self.release(slot);
+        if self.epochs.is_none() {
             self.files = files.to_vec();
             let plan = plan_splits(files, self.config.workers, self.config.order);
             self.uneven = uneven_shares(&plan, files, self.config.workers);
             self.notices.extend(self.uneven.clone().map(|why| Notice::Uneven { why }));
-            self.passes = Some(Passes::new(plan, self.config.passes, self.shares()));
+            self.epochs = Some(Epochs::new(plan, self.config.epochs, self.shares()));
         }
-        if let Some((passes, bad_rows)) = resumed {
-            (self.passes, self.bad_rows) = (Some(passes), bad_rows);
+        if let Some((epochs, bad_rows)) = resumed {
+            (self.epochs, self.bad_rows) = (Some(epochs), bad_rows);
         }
     }
 
     /// The books of a run that goes on from where another was left, and the malformed rows until there. A worker that trains alone goes back by itself;
     /// one of several comes back to what the others have now.
-    fn resumed(&self, seat: Seat, request: &JoinRequest) -> Result<Option<(Passes, u64)>, Refusal> {
-        let Some(position) = request.position.as_ref().filter(|_| seat == Seat::worker(0)) else { return Ok(None) };
-        let goes_back = self.config.workers == 1 || self.passes.as_ref().is_none_or(Passes::is_untouched);
-        let resume = || Passes::resume(position, self.config.passes, self.shares(), request.files.len());
+    fn resumed(&self, slot: MemberSlot, request: &JoinRequest) -> Result<Option<(Epochs, u64)>, Refusal> {
+        let Some(position) = request.position.as_ref().filter(|_| slot == MemberSlot::worker(0)) else {
+            return Ok(None);
+        };
+        let goes_back = self.config.workers == 1 || self.epochs.as_ref().is_none_or(Epochs::is_untouched);
+        let resume = || Epochs::resume(position, self.config.epochs, self.shares(), request.files.len());
         let books = goes_back.then(resume).transpose()?;
         Ok(books.map(|books| (books, position.bad_rows)))
     }
@@ -401,32 +407,32 @@ impl Core {
     }
 
     fn start_when_ready(&mut self) {
-        if self.run == RunState::Waiting && self.placement.map().is_some() && self.passes.is_some() {
+        if self.run == RunState::Waiting && self.placement.map().is_some() && self.epochs.is_some() {
             self.run = RunState::Training;
             self.notices.push(Notice::Started);
         }
     }
 
-    /// The caller's seat and the books, for calls that only workers make.
-    pub(crate) fn worker(&mut self, member: u64, epoch: u32) -> Result<(Seat, &mut Passes), Refusal> {
-        let seat = self.members.active(member, epoch)?;
-        match self.passes.as_mut() {
-            Some(passes) if seat.role == Role::DenseWorker => Ok((seat, passes)),
-            _ => Err(Refusal::invalid(format!("{seat} is no dense worker"))),
+    /// The caller's slot and the books, for calls that only workers make.
+    pub(crate) fn worker(&mut self, member: u64, incarnation: u32) -> Result<(MemberSlot, &mut Epochs), Refusal> {
+        let slot = self.members.active(member, incarnation)?;
+        match self.epochs.as_mut() {
+            Some(epochs) if slot.role == Role::DenseWorker => Ok((slot, epochs)),
+            _ => Err(Refusal::invalid(format!("{slot} is no dense worker"))),
         }
     }
 
-    pub(crate) fn release(&mut self, seat: Seat) -> usize {
-        self.passes.as_mut().map_or(0, |passes| passes.release(seat))
+    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+        self.epochs.as_mut().map_or(0, |epochs| epochs.release(slot))
     }
 
-    fn end_after(&mut self, seat: Seat, outcome: RunOutcome) {
-        match (seat.role, outcome) {
+    fn end_after(&mut self, slot: MemberSlot, outcome: RunOutcome) {
+        match (slot.role, outcome) {
             (Role::DenseWorker, RunOutcome::Finished) => {
                 self.finish_after_the_last();
             }
             (Role::EmbeddingServer, RunOutcome::Finished) => {
-                self.finish(RunOutcome::Failed(format!("{seat} left before the run was over")));
+                self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
             }
             (_, outcome) => self.finish(outcome),
         }
@@ -441,15 +447,15 @@ impl Core {
 }
 
 /// A member's own account of its end, with its name.
-fn left_as(seat: Seat, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
+fn left_as(slot: MemberSlot, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
     // It is kept, told to every member and shown.
     let told = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
-    let reason = if told.is_empty() { seat.to_string() } else { format!("{seat}: {told}") };
+    let reason = if told.is_empty() { slot.to_string() } else { format!("{slot}: {told}") };
     match Outcome::try_from(request.outcome) {
         Ok(Outcome::Finished) => Ok(RunOutcome::Finished),
         Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted(reason)),
         Ok(Outcome::Failed) => Ok(RunOutcome::Failed(reason)),
-        Ok(Outcome::Unspecified) | Err(_) => Err(Refusal::invalid(format!("{seat} leaves without an outcome"))),
+        Ok(Outcome::Unspecified) | Err(_) => Err(Refusal::invalid(format!("{slot} leaves without an outcome"))),
     }
 }
 

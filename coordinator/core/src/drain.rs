@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::core::Core;
 use crate::members::MemberState;
 use crate::run::RunState;
-use crate::{Notice, Role, RunOutcome, Seat};
+use crate::{MemberSlot, Notice, Role, RunOutcome};
 
 impl Core {
     /// Drains the run, because a process was asked to end: `reason` says which. Without a worker the run is over at once.
@@ -36,7 +36,7 @@ impl Core {
     /// Workers that a drain waits for, in words; empty when nobody is left.
     #[must_use]
     pub fn drain_waits_for(&self) -> String {
-        let workers = self.alive_of(Role::DenseWorker).map(|seat| seat.to_string());
+        let workers = self.alive_of(Role::DenseWorker).map(|slot| slot.to_string());
         workers.collect::<Vec<_>>().join(", ")
     }
 
@@ -50,16 +50,16 @@ impl Core {
         let gone = self
             .members
             .iter()
-            .find(|(seat, member)| seat.role == Role::EmbeddingServer && member.state != MemberState::Alive);
+            .find(|(slot, member)| slot.role == Role::EmbeddingServer && member.state != MemberState::Alive);
         if let Some((server, _)) = gone {
             let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
             self.finish(RunOutcome::Failed(why));
         }
     }
 
-    fn alive_of(&self, role: Role) -> impl Iterator<Item = Seat> {
-        let alive = move |(seat, member): (Seat, &crate::members::Member)| {
-            (seat.role == role && member.state == MemberState::Alive).then_some(seat)
+    fn alive_of(&self, role: Role) -> impl Iterator<Item = MemberSlot> {
+        let alive = move |(slot, member): (MemberSlot, &crate::members::Member)| {
+            (slot.role == role && member.state == MemberState::Alive).then_some(slot)
         };
         self.members.iter().filter_map(alive)
     }

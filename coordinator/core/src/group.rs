@@ -7,7 +7,7 @@ use zagros_protocol::control::{GroupRequest, GroupResponse};
 
 use crate::core::Core;
 use crate::members::{Member, MemberState};
-use crate::{Role, Seat};
+use crate::{MemberSlot, Role};
 
 /// The group of a run. A worker that is replaced makes another one, and so do workers who have all given it up.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Group {
     broken: u64,
 }
 
-/// A process in a group: index and epoch of the worker.
+/// A process in a group: index and incarnation of the worker.
 type Place = (u32, u32);
 
 impl Group {
@@ -36,8 +36,8 @@ impl Group {
     }
 
     /// A worker was lost, perhaps one of the newest group's.
-    pub(crate) fn lost(&mut self, seat: Seat) {
-        if seat.role == Role::DenseWorker && self.members.iter().any(|(index, _)| *index == seat.index) {
+    pub(crate) fn lost(&mut self, slot: MemberSlot) {
+        if slot.role == Role::DenseWorker && self.members.iter().any(|(index, _)| *index == slot.index) {
             self.broken = self.generation;
         }
     }
@@ -73,24 +73,25 @@ impl Core {
     pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
         self.advance(now);
         self.check_not_ended()?;
-        let (seat, _) = self.worker(request.member, request.epoch)?;
+        let (slot, _) = self.worker(request.member, request.incarnation)?;
         self.check_nobody_finished()?;
         if let Some(waiting_for) = self.waiting_for_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
-        let alive = |index| self.members.alive(Seat::worker(index)).map(|member| (index, member));
+        let alive = |index| self.members.alive(MemberSlot::worker(index)).map(|member| (index, member));
         let members: Vec<(u32, &Member)> = (0..self.config.workers).filter_map(alive).collect();
         let store = members.first().map(|(_, first)| first.address.clone()).unwrap_or_default();
         if store.is_empty() && self.config.workers > 1 {
-            return Err(Refusal::invalid(format!("{} does not say where it listens", Seat::worker(0))));
+            return Err(Refusal::invalid(format!("{} does not say where it listens", MemberSlot::worker(0))));
         }
         let workers: Vec<u32> = members.iter().map(|(index, _)| *index).collect();
-        let places = members.iter().map(|(index, member)| (*index, member.epoch)).collect();
+        let places = members.iter().map(|(index, member)| (*index, member.incarnation)).collect();
         // The caller is alive, or it would have been refused.
-        let rank = workers.iter().position(|index| *index == seat.index).unwrap_or_default();
+        let rank = workers.iter().position(|index| *index == slot.index).unwrap_or_default();
         let generation = self.group.generation_of(places, rank, request.after);
         if generation <= request.after {
-            let staying: Vec<String> = self.group.staying().map(|index| Seat::worker(index).to_string()).collect();
+            let staying: Vec<String> =
+                self.group.staying().map(|index| MemberSlot::worker(index).to_string()).collect();
             let waiting_for = format!(
                 "neither has {} given up the group of generation {generation}, nor has another process taken its place",
                 staying.join(", nor ")
@@ -105,10 +106,10 @@ impl Core {
     fn check_nobody_finished(&self) -> Result<(), Refusal> {
         let finished = MemberState::Left { finished: true };
         let gone =
-            self.members.iter().find(|(seat, member)| seat.role == Role::DenseWorker && member.state == finished);
+            self.members.iter().find(|(slot, member)| slot.role == Role::DenseWorker && member.state == finished);
         match gone {
-            Some((seat, _)) => Err(Refusal::invalid(format!(
-                "{seat} has finished its part of the run and trains with nobody any more; start the run again, and it \
+            Some((slot, _)) => Err(Refusal::invalid(format!(
+                "{slot} has finished its part of the run and trains with nobody any more; start the run again, and it \
                  goes on from its newest checkpoint"
             ))),
             None => Ok(()),

@@ -5,18 +5,18 @@
 //! process around it to log and count. No clock, no thread, no socket: a test plays hours in microseconds.
 
 mod admission;
+mod barrier;
 mod core;
 mod drain;
+mod epochs;
 mod group;
 mod history;
 mod lost;
-mod meeting;
 mod members;
 mod notice;
-mod passes;
 mod placement;
 mod run;
-mod seat;
+mod slot;
 mod splits;
 mod status;
 mod transforms;
@@ -26,5 +26,5 @@ mod watch;
 pub use core::{Core, CoreConfig};
 pub use notice::Notice;
 pub use run::RunOutcome;
-pub use seat::{Role, Seat};
+pub use slot::{MemberSlot, Role};
 pub use splits::{SplitOrder, SplitRange, plan_splits};

@@ -8,7 +8,7 @@ use zagros_protocol::control::JoinRequest;
 
 use crate::core::Core;
 use crate::members::{Lapse, MemberState};
-use crate::{Notice, Role, RunOutcome, Seat};
+use crate::{MemberSlot, Notice, Role, RunOutcome};
 
 impl Core {
     /// Lets leases run out, and gives up workers that nobody has replaced in time.
@@ -16,34 +16,44 @@ impl Core {
         for lapse in self.members.expire(now) {
             self.lost(lapse);
         }
-        while let Some(lapse) = self.members.overdue(now, self.config.patience) {
-            if !self.can_do_without(lapse.seat) {
+        while let Some(lapse) = self.members.overdue(now, self.config.timeout) {
+            if !self.can_do_without(lapse.slot) {
                 return self.finish(RunOutcome::Failed(self.why_not_without(lapse)));
             }
-            self.members.give_up(lapse.seat);
-            self.release(lapse.seat);
-            let (seat, patience, left) = (lapse.seat, self.config.patience, self.workers_alive());
-            self.notices.push(Notice::GivenUp { seat, patience, left });
+            self.members.give_up(lapse.slot);
+            self.release(lapse.slot);
+            let (slot, timeout, left) = (lapse.slot, self.config.timeout, self.workers_alive());
+            self.notices.push(Notice::GivenUp { slot, timeout, left });
         }
     }
 
     /// Renews the lease of a caller that was silent, too: nobody else has the rows of a server, and a worker is taken back
     /// while nobody else reads its splits. So a coordinator that cannot be reached for a while ends no run.
-    pub(crate) fn renew(&mut self, now: Duration, member: u64, epoch: u32) -> Result<(Seat, bool), Refusal> {
-        let Self { members, passes, .. } = self;
-        members.renew(now, member, epoch, |seat| {
-            seat.role == Role::EmbeddingServer || passes.as_mut().is_some_and(|passes| passes.reclaim(seat))
+    pub(crate) fn renew(
+        &mut self,
+        now: Duration,
+        member: u64,
+        incarnation: u32,
+    ) -> Result<(MemberSlot, bool), Refusal> {
+        let Self { members, epochs, .. } = self;
+        members.renew(now, member, incarnation, |slot| {
+            slot.role == Role::EmbeddingServer || epochs.as_mut().is_some_and(|epochs| epochs.reclaim(slot))
         })
     }
 
-    /// Whether the asker may have the seat. Who vouches that its last holder is gone need not wait for the lease.
-    pub(crate) fn check_vacant(&mut self, now: Duration, seat: Seat, request: &JoinRequest) -> Result<(), Refusal> {
-        let is_held = self.members.held(seat, request.incarnation).is_some();
-        if is_held && request.supersede && seat.role == Role::DenseWorker {
-            let silence = self.members.lose(now, seat);
-            self.lost(Lapse { seat, silence });
+    /// Whether the asker may have the slot. Who vouches that its last holder is gone need not wait for the lease.
+    pub(crate) fn check_vacant(
+        &mut self,
+        now: Duration,
+        slot: MemberSlot,
+        request: &JoinRequest,
+    ) -> Result<(), Refusal> {
+        let is_held = self.members.held(slot, request.instance).is_some();
+        if is_held && request.supersede && slot.role == Role::DenseWorker {
+            let silence = self.members.lose(now, slot);
+            self.lost(Lapse { slot, silence });
         }
-        self.members.check_vacant(now, seat, request.incarnation)
+        self.members.check_vacant(now, slot, request.instance)
     }
 
     /// A worker that comes when training is over.
@@ -56,37 +66,37 @@ impl Core {
     /// The run is over once the first worker has finished, which saves what all have trained, and none of the others
     /// still works.
     pub(crate) fn finish_after_the_last(&mut self) {
-        let has_finished = |seat| self.members.state(seat) == Some(MemberState::Left { finished: true });
+        let has_finished = |slot| self.members.state(slot) == Some(MemberState::Left { finished: true });
         // One that took the place of a lost worker too late to train waits for a group that will never be.
         let works =
-            |seat| self.members.alive(seat).is_some_and(|worker| worker.epoch == 1 || worker.progress.is_some());
-        let mut others = (1..self.config.workers).map(Seat::worker);
-        if has_finished(Seat::worker(0)) && !others.any(works) {
+            |slot| self.members.alive(slot).is_some_and(|worker| worker.incarnation == 1 || worker.progress.is_some());
+        let mut others = (1..self.config.workers).map(MemberSlot::worker);
+        if has_finished(MemberSlot::worker(0)) && !others.any(works) {
             self.finish(RunOutcome::Finished);
         }
     }
 
     fn lost(&mut self, lapse: Lapse) {
-        let splits = self.passes.as_mut().map_or(0, |passes| passes.mark_silent(lapse.seat));
-        self.group.lost(lapse.seat);
-        self.notices.push(Notice::Lost { seat: lapse.seat, silence: lapse.silence, splits });
+        let splits = self.epochs.as_mut().map_or(0, |epochs| epochs.mark_silent(lapse.slot));
+        self.group.lost(lapse.slot);
+        self.notices.push(Notice::Lost { slot: lapse.slot, silence: lapse.silence, splits });
         self.finish_after_the_last();
     }
 
     /// The first worker, which reports and saves, has made its last step together with the others.
     fn is_trained(&self) -> bool {
-        let first = self.members.iter().find(|(seat, _)| *seat == Seat::worker(0));
+        let first = self.members.iter().find(|(slot, _)| *slot == MemberSlot::worker(0));
         first.and_then(|(_, first)| first.progress).is_some_and(|progress| progress.trained)
     }
 
-    fn can_do_without(&self, seat: Seat) -> bool {
+    fn can_do_without(&self, slot: MemberSlot) -> bool {
         let are_enough = self.group.generation() > 0 && self.workers_alive() >= self.config.min_workers;
-        seat != Seat::worker(0) && (are_enough || self.is_trained())
+        slot != MemberSlot::worker(0) && (are_enough || self.is_trained())
     }
 
     fn why_not_without(&self, lapse: Lapse) -> String {
-        let Lapse { seat, silence } = lapse;
-        let few = if self.config.min_workers < self.config.workers && seat != Seat::worker(0) {
+        let Lapse { slot, silence } = lapse;
+        let few = if self.config.min_workers < self.config.workers && slot != MemberSlot::worker(0) {
             format!(
                 "; {} workers are left, and `cluster.min_workers` is {}",
                 self.workers_alive(),
@@ -96,13 +106,13 @@ impl Core {
             String::new()
         };
         format!(
-            "{seat} is lost: silent for {silence:.1?}, and no other process has taken its place within {:.1?} \
-             (a longer `cluster.patience_seconds` waits longer){few}",
-            self.config.patience
+            "{slot} is lost: silent for {silence:.1?}, and no other process has taken its place within {:.1?} \
+             (a longer `cluster.timeout_seconds` waits longer){few}",
+            self.config.timeout
         )
     }
 
     fn workers_alive(&self) -> u32 {
-        (0..self.config.workers).filter(|index| self.members.alive(Seat::worker(*index)).is_some()).count() as u32
+        (0..self.config.workers).filter(|index| self.members.alive(MemberSlot::worker(*index)).is_some()).count() as u32
     }
 }

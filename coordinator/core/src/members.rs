@@ -1,4 +1,4 @@
-//! Who holds which seat: joined under an epoch, kept by heartbeats, lost after a lease of silence.
+//! Who holds which slot: joined under an incarnation, kept by heartbeats, lost after a lease of silence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use zagros_protocol::control::{Disk, HeartbeatRequest, JoinRequest, Progress, ServerLoad, ServerWait};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use crate::{Role, Seat};
+use crate::{MemberSlot, Role};
 
-/// Everyone who ever joined, by seat.
+/// Everyone who ever joined, by slot.
 #[derive(Debug)]
 pub(crate) struct Members {
     lease: Duration,
-    by_seat: BTreeMap<Seat, Member>,
+    by_slot: BTreeMap<MemberSlot, Member>,
 }
 
-/// The latest holder of a seat.
+/// The latest holder of a slot.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) address: String,
-    pub(crate) incarnation: u64,
-    pub(crate) epoch: u32,
+    pub(crate) instance: u64,
+    pub(crate) incarnation: u32,
     pub(crate) state: MemberState,
     /// Time of the last word from it.
     pub(crate) heard: Duration,
@@ -30,11 +30,11 @@ pub(crate) struct Member {
     pub(crate) disk: Option<Disk>,
     /// When the step it told last changed.
     pub(crate) stepped: Option<Duration>,
-    /// The pass that it is in, and the splits of it that were told to be complete in its name, by id.
+    /// The epoch that it is in, and the splits of it that were told to be complete in its name, by id.
     completed: (u32, BTreeSet<u64>),
 }
 
-/// Whether the holder still holds its seat.
+/// Whether the holder still holds its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberState {
     Alive,
@@ -55,35 +55,35 @@ pub(crate) enum MemberState {
 /// A lease that ran out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lapse {
-    pub(crate) seat: Seat,
+    pub(crate) slot: MemberSlot,
     pub(crate) silence: Duration,
 }
 
 impl Members {
     pub(crate) fn new(lease: Duration) -> Self {
-        Self { lease, by_seat: BTreeMap::new() }
+        Self { lease, by_slot: BTreeMap::new() }
     }
 
-    /// Whether a process of this incarnation may take the seat: it is free, or its own.
-    pub(crate) fn check_vacant(&self, now: Duration, seat: Seat, incarnation: u64) -> Result<(), Refusal> {
-        let Some(holder) = self.held(seat, incarnation) else { return Ok(()) };
+    /// Whether a process of this instance may take the slot: it is free, or its own.
+    pub(crate) fn check_vacant(&self, now: Duration, slot: MemberSlot, instance: u64) -> Result<(), Refusal> {
+        let Some(holder) = self.held(slot, instance) else { return Ok(()) };
         let silence = now.saturating_sub(holder.heard);
         let place = if holder.address.is_empty() { String::new() } else { format!(" at {}", holder.address) };
         let message = format!(
-            "{seat} is held by another process{place}, last heard {silence:.1?} ago; unless it is heard again its \
+            "{slot} is held by another process{place}, last heard {silence:.1?} ago; unless it is heard again its \
              place is free in {:.1?}",
             self.lease.saturating_sub(silence)
         );
         Err(Refusal::new(RefusalKind::Unavailable, message))
     }
 
-    /// Gives the seat to the process that asks for it. Answers its epoch.
-    pub(crate) fn admit(&mut self, now: Duration, seat: Seat, request: &JoinRequest) -> u32 {
-        let epoch = self.by_seat.get(&seat).map_or(0, |member| member.epoch) + 1;
+    /// Gives the slot to the process that asks for it. Answers its incarnation.
+    pub(crate) fn admit(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
+        let incarnation = self.by_slot.get(&slot).map_or(0, |member| member.incarnation) + 1;
         let member = Member {
             address: request.address.clone(),
-            incarnation: request.incarnation,
-            epoch,
+            instance: request.instance,
+            incarnation,
             state: MemberState::Alive,
             heard: now,
             progress: None,
@@ -93,72 +93,72 @@ impl Members {
             stepped: None,
             completed: (0, BTreeSet::new()),
         };
-        self.by_seat.insert(seat, member);
-        epoch
+        self.by_slot.insert(slot, member);
+        incarnation
     }
 
-    /// The seat of a caller, whatever its state, if nobody has taken it since (invariant MB-1).
-    pub(crate) fn known(&self, member: u64, epoch: u32) -> Result<Seat, Refusal> {
+    /// The slot of a caller, whatever its state, if nobody has taken it since (invariant MB-1).
+    pub(crate) fn known(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
         let fenced = |message: String| Err(Refusal::new(RefusalKind::Fenced, message));
-        let Some(seat) = Seat::from_member(member) else {
+        let Some(slot) = MemberSlot::from_member(member) else {
             return fenced(format!("member {member} is none of this run's"));
         };
-        match self.by_seat.get(&seat).map(|member| member.epoch) {
-            Some(current) if current == epoch => Ok(seat),
-            Some(current) if current > epoch => fenced(format!(
-                "{seat} has been taken by a newer process (epoch {current}, this one has {epoch}); stop this one"
+        match self.by_slot.get(&slot).map(|member| member.incarnation) {
+            Some(current) if current == incarnation => Ok(slot),
+            Some(current) if current > incarnation => fenced(format!(
+                "{slot} has been taken by a newer process (incarnation {current}, this one has {incarnation}); stop this one"
             )),
             // The coordinator's memory ends with its process.
             Some(_) | None => fenced(format!(
-                "{seat} with epoch {epoch} is not known: the coordinator was restarted; start the run again"
+                "{slot} with incarnation {incarnation} is not known: the coordinator was restarted; start the run again"
             )),
         }
     }
 
-    /// As [`Self::known`], and the caller must still hold its seat.
-    pub(crate) fn active(&self, member: u64, epoch: u32) -> Result<Seat, Refusal> {
-        let seat = self.known(member, epoch)?;
-        let why = match self.by_seat.get(&seat).map(|member| member.state) {
-            Some(MemberState::Alive) => return Ok(seat),
+    /// As [`Self::known`], and the caller must still hold its slot.
+    pub(crate) fn active(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
+        let slot = self.known(member, incarnation)?;
+        let why = match self.by_slot.get(&slot).map(|member| member.state) {
+            Some(MemberState::Alive) => return Ok(slot),
             Some(MemberState::Left { .. }) => "has left the run",
             Some(MemberState::Silent) => {
-                let message = format!("{seat} was silent for longer than its lease; its next heartbeat renews it");
+                let message = format!("{slot} was silent for longer than its lease; its next heartbeat renews it");
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
             Some(MemberState::Lost | MemberState::GivenUp) | None => {
                 "was silent for longer than its lease, and its work was given to others"
             }
         };
-        Err(Refusal::new(RefusalKind::Fenced, format!("{seat} {why}; start it again to join anew")))
+        Err(Refusal::new(RefusalKind::Fenced, format!("{slot} {why}; start it again to join anew")))
     }
 
-    /// Renews the lease of a caller. One that was silent is taken back where `may_return` says so. Answers the seat and
+    /// Renews the lease of a caller. One that was silent is taken back where `may_return` says so. Answers the slot and
     /// whether it was silent.
     pub(crate) fn renew(
         &mut self,
         now: Duration,
         member: u64,
-        epoch: u32,
-        may_return: impl FnOnce(Seat) -> bool,
-    ) -> Result<(Seat, bool), Refusal> {
-        let seat = self.known(member, epoch)?;
-        let was_silent = self.state(seat) == Some(MemberState::Silent);
-        if was_silent && !may_return(seat) {
-            self.lose(now, seat);
+        incarnation: u32,
+        may_return: impl FnOnce(MemberSlot) -> bool,
+    ) -> Result<(MemberSlot, bool), Refusal> {
+        let slot = self.known(member, incarnation)?;
+        let was_silent = self.state(slot) == Some(MemberState::Silent);
+        if was_silent && !may_return(slot) {
+            self.lose(now, slot);
         }
-        if self.state(seat) != Some(MemberState::Silent) {
-            self.active(member, epoch)?;
+        if self.state(slot) != Some(MemberState::Silent) {
+            self.active(member, incarnation)?;
         }
-        if let Some(member) = self.by_seat.get_mut(&seat) {
+        if let Some(member) = self.by_slot.get_mut(&slot) {
             member.heard = now;
             member.state = MemberState::Alive;
         }
-        Ok((seat, was_silent))
+        Ok((slot, was_silent))
     }
 
     /// Keeps what a member told of itself.
-    pub(crate) fn report(&mut self, now: Duration, seat: Seat, told: &HeartbeatRequest) {
-        let Some(member) = self.by_seat.get_mut(&seat) else { return };
+    pub(crate) fn report(&mut self, now: Duration, slot: MemberSlot, told: &HeartbeatRequest) {
+        let Some(member) = self.by_slot.get_mut(&slot) else { return };
         let step = |progress: Option<Progress>| progress.map(|progress| progress.step);
         if told.progress.is_some() && step(told.progress) != step(member.progress) {
             member.stepped = Some(now);
@@ -171,22 +171,22 @@ impl Members {
     }
 
     /// Splits were told to be complete in a member's name.
-    pub(crate) fn completed(&mut self, seat: Seat, pass: u32, splits: &[u64]) {
-        let Some(Member { completed: (current, all), .. }) = self.by_seat.get_mut(&seat) else { return };
-        if *current != pass {
-            (*current, *all) = (pass, BTreeSet::new());
+    pub(crate) fn completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
+        let Some(Member { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
+        if *current != epoch {
+            (*current, *all) = (epoch, BTreeSet::new());
         }
         all.extend(splits);
     }
 
-    /// By id: what was told to be complete of a pass in the name of a member.
-    pub(crate) fn completed_of(&self, seat: Seat, pass: u32) -> Vec<u64> {
-        let all = self.by_seat.get(&seat).map(|member| &member.completed).filter(|(current, _)| *current == pass);
+    /// By id: what was told to be complete of an epoch in the name of a member.
+    pub(crate) fn completed_of(&self, slot: MemberSlot, epoch: u32) -> Vec<u64> {
+        let all = self.by_slot.get(&slot).map(|member| &member.completed).filter(|(current, _)| *current == epoch);
         all.map(|(_, splits)| splits.iter().copied().collect()).unwrap_or_default()
     }
 
-    pub(crate) fn leave(&mut self, seat: Seat, finished: bool) {
-        if let Some(member) = self.by_seat.get_mut(&seat) {
+    pub(crate) fn leave(&mut self, slot: MemberSlot, finished: bool) {
+        if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::Left { finished };
         }
     }
@@ -194,66 +194,66 @@ impl Members {
     /// Marks members silent whose lease has run out.
     pub(crate) fn expire(&mut self, now: Duration) -> Vec<Lapse> {
         let mut lapses = Vec::new();
-        for (seat, member) in &mut self.by_seat {
+        for (slot, member) in &mut self.by_slot {
             let silence = now.saturating_sub(member.heard);
             if member.state == MemberState::Alive && silence > self.lease {
                 member.state = MemberState::Silent;
-                lapses.push(Lapse { seat: *seat, silence });
+                lapses.push(Lapse { slot: *slot, silence });
             }
         }
         lapses
     }
 
-    /// Another process than that of this incarnation, in its seat.
-    pub(crate) fn held(&self, seat: Seat, incarnation: u64) -> Option<&Member> {
-        self.alive(seat).filter(|holder| holder.incarnation != incarnation)
+    /// Another process than that of this instance, in its slot.
+    pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&Member> {
+        self.alive(slot).filter(|holder| holder.instance != instance)
     }
 
     /// Ends the lease of a member whose process is known to be gone. Answers how long it has been silent.
-    pub(crate) fn lose(&mut self, now: Duration, seat: Seat) -> Duration {
-        self.by_seat.get_mut(&seat).map_or(Duration::ZERO, |member| {
+    pub(crate) fn lose(&mut self, now: Duration, slot: MemberSlot) -> Duration {
+        self.by_slot.get_mut(&slot).map_or(Duration::ZERO, |member| {
             member.state = MemberState::Lost;
             now.saturating_sub(member.heard)
         })
     }
 
     /// Nobody is waited for in the place of a lost member any more.
-    pub(crate) fn give_up(&mut self, seat: Seat) {
-        if let Some(member) = self.by_seat.get_mut(&seat) {
+    pub(crate) fn give_up(&mut self, slot: MemberSlot) {
+        if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::GivenUp;
         }
     }
 
     /// A worker that was lost so long ago that nobody is expected in its place (invariant WT-1). A lost server is the
     /// workers' to give up: they reach it without the coordinator.
-    pub(crate) fn overdue(&self, now: Duration, patience: Duration) -> Option<Lapse> {
-        let lost = self.iter().filter(|(seat, member)| seat.role == Role::DenseWorker && member.state.is_missing());
-        let mut lapses = lost.map(|(seat, member)| Lapse { seat, silence: now.saturating_sub(member.heard) });
-        lapses.find(|lapse| lapse.silence.saturating_sub(self.lease) > patience)
+    pub(crate) fn overdue(&self, now: Duration, timeout: Duration) -> Option<Lapse> {
+        let lost = self.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && member.state.is_missing());
+        let mut lapses = lost.map(|(slot, member)| Lapse { slot, silence: now.saturating_sub(member.heard) });
+        lapses.find(|lapse| lapse.silence.saturating_sub(self.lease) > timeout)
     }
 
     /// Forgives everyone `gap` of silence.
     pub(crate) fn excuse(&mut self, gap: Duration) {
-        self.by_seat.values_mut().for_each(|member| member.heard += gap);
+        self.by_slot.values_mut().for_each(|member| member.heard += gap);
     }
 
-    /// Dense workers that have ever joined, with the epoch of the newest process of each.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = (Seat, u32)> {
-        let workers = self.iter().filter(|(seat, _)| seat.role == Role::DenseWorker);
-        workers.map(|(seat, member)| (seat, member.epoch))
+    /// Dense workers that have ever joined, with the incarnation of the newest process of each.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = (MemberSlot, u32)> {
+        let workers = self.iter().filter(|(slot, _)| slot.role == Role::DenseWorker);
+        workers.map(|(slot, member)| (slot, member.incarnation))
     }
 
-    pub(crate) fn state(&self, seat: Seat) -> Option<MemberState> {
-        self.by_seat.get(&seat).map(|member| member.state)
+    pub(crate) fn state(&self, slot: MemberSlot) -> Option<MemberState> {
+        self.by_slot.get(&slot).map(|member| member.state)
     }
 
-    pub(crate) fn alive(&self, seat: Seat) -> Option<&Member> {
-        self.by_seat.get(&seat).filter(|member| member.state == MemberState::Alive)
+    pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&Member> {
+        self.by_slot.get(&slot).filter(|member| member.state == MemberState::Alive)
     }
 
     /// Everyone, servers first, by index.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Seat, &Member)> {
-        self.by_seat.iter().map(|(seat, member)| (*seat, member))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberSlot, &Member)> {
+        self.by_slot.iter().map(|(slot, member)| (*slot, member))
     }
 }
 
@@ -267,7 +267,7 @@ impl MemberState {
         }
     }
 
-    /// Whether the seat waits for its holder or for another process.
+    /// Whether the slot waits for its holder or for another process.
     pub(crate) fn is_missing(self) -> bool {
         matches!(self, Self::Silent | Self::Lost)
     }
@@ -277,21 +277,21 @@ impl MemberState {
 mod tests {
     use super::*;
 
-    const SEAT: Seat = Seat::worker(1);
+    const SEAT: MemberSlot = MemberSlot::worker(1);
     const LEASE: Duration = Duration::from_secs(10);
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    fn join(members: &mut Members, seconds: u64, seat: Seat, incarnation: u64) -> Result<u32, Refusal> {
-        members.check_vacant(at(seconds), seat, incarnation)?;
-        let request = JoinRequest { incarnation, address: "10.0.0.1:1".to_owned(), ..JoinRequest::default() };
-        Ok(members.admit(at(seconds), seat, &request))
+    fn join(members: &mut Members, seconds: u64, slot: MemberSlot, instance: u64) -> Result<u32, Refusal> {
+        members.check_vacant(at(seconds), slot, instance)?;
+        let request = JoinRequest { instance, address: "10.0.0.1:1".to_owned(), ..JoinRequest::default() };
+        Ok(members.admit(at(seconds), slot, &request))
     }
 
     #[test]
-    fn a_seat_is_held_until_its_lease_runs_out() {
+    fn a_slot_is_held_until_its_lease_runs_out() {
         let mut members = Members::new(LEASE);
         assert_eq!(join(&mut members, 0, SEAT, 1), Ok(1));
         let refused = join(&mut members, 4, SEAT, 2).unwrap_err();
@@ -311,14 +311,16 @@ mod tests {
         let mut members = Members::new(LEASE);
         assert_eq!(join(&mut members, 0, SEAT, 1), Ok(1));
         assert_eq!(join(&mut members, 1, SEAT, 1), Ok(2));
-        assert!(members.known(SEAT.member(), 1).unwrap_err().message.contains("taken by a newer process (epoch 2"));
+        assert!(
+            members.known(SEAT.member(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
+        );
         assert_eq!(members.known(SEAT.member(), 2), Ok(SEAT));
     }
 
     #[test]
     fn a_silent_member_is_taken_back_unless_its_work_was_given_away() {
         let mut members = Members::new(LEASE);
-        let server = Seat::server(0);
+        let server = MemberSlot::server(0);
         join(&mut members, 0, server, 1).unwrap();
         join(&mut members, 0, SEAT, 2).unwrap();
         assert_eq!(members.expire(at(30)).len(), 2);
@@ -335,8 +337,8 @@ mod tests {
     fn who_is_not_known_is_fenced() {
         let mut members = Members::new(LEASE);
         join(&mut members, 0, SEAT, 1).unwrap();
-        for (member, epoch) in [(SEAT.member(), 9), (Seat::worker(0).member(), 1), (3, 1)] {
-            assert_eq!(members.known(member, epoch).unwrap_err().kind, RefusalKind::Fenced);
+        for (member, incarnation) in [(SEAT.member(), 9), (MemberSlot::worker(0).member(), 1), (3, 1)] {
+            assert_eq!(members.known(member, incarnation).unwrap_err().kind, RefusalKind::Fenced);
         }
         members.leave(SEAT, true);
         assert!(members.active(SEAT.member(), 1).unwrap_err().message.contains("has left the run"));

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use zagros_protocol::Generation;
 
-use crate::{RunOutcome, Seat};
+use crate::{MemberSlot, RunOutcome};
 
 /// Something that happened. `Display` is the log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A process took a seat.
+    /// A process took a slot.
     Joined {
-        /// Which seat.
-        seat: Seat,
+        /// Which slot.
+        slot: MemberSlot,
         /// How many have taken it so far.
-        epoch: u32,
+        incarnation: u32,
         /// Where it listens; empty for workers.
         address: String,
     },
     /// A member left.
     Left {
-        /// Which seat is free.
-        seat: Seat,
+        /// Which slot is free.
+        slot: MemberSlot,
         /// Its own word: `finished`, `interrupted: …`, `failed: …`.
         how: String,
     },
     /// A member was silent for longer than its lease.
     Lost {
-        /// Which seat is free.
-        seat: Seat,
+        /// Which slot is free.
+        slot: MemberSlot,
         /// Since its last heartbeat.
         silence: Duration,
         /// Splits it held, which others will read.
@@ -37,17 +37,17 @@ pub enum Notice {
     },
     /// A worker was lost, and the run goes on without it.
     GivenUp {
-        /// Which seat nobody is waited for in.
-        seat: Seat,
+        /// Which slot nobody is waited for in.
+        slot: MemberSlot,
         /// How long one was.
-        patience: Duration,
+        timeout: Duration,
         /// How many workers train on.
         left: u32,
     },
-    /// A lost embedding server spoke again before anyone took its seat: its rows are still there.
+    /// A lost embedding server spoke again before anyone took its slot: its rows are still there.
     Back {
-        /// Which seat.
-        seat: Seat,
+        /// Which slot.
+        slot: MemberSlot,
     },
     /// The bucket map or an address in it changed.
     Placed {
@@ -61,10 +61,10 @@ pub enum Notice {
         /// Which, why, and what to do about it.
         why: String,
     },
-    /// Every split of a pass is complete.
-    PassDone {
+    /// Every split of an epoch is complete.
+    EpochDone {
         /// 0, 1, ….
-        pass: u32,
+        epoch: u32,
     },
     /// The coordinator itself had not run for so long that silence is nobody's fault: leases are extended.
     Stalled {
@@ -85,23 +85,27 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Joined { seat, epoch, address } if address.is_empty() => write!(f, "{seat} joined (epoch {epoch})"),
-            Self::Joined { seat, epoch, address } => write!(f, "{seat} joined at {address} (epoch {epoch})"),
-            Self::Left { seat, how } => write!(f, "{seat} left: {how}"),
-            Self::Lost { seat, silence, splits: 0 } => write!(f, "{seat} is lost: silent for {silence:.1?}"),
-            Self::Lost { seat, silence, splits } => {
-                write!(f, "{seat} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
+            Self::Joined { slot, incarnation, address } if address.is_empty() => {
+                write!(f, "{slot} joined (incarnation {incarnation})")
             }
-            Self::GivenUp { seat, patience, left } => write!(
+            Self::Joined { slot, incarnation, address } => {
+                write!(f, "{slot} joined at {address} (incarnation {incarnation})")
+            }
+            Self::Left { slot, how } => write!(f, "{slot} left: {how}"),
+            Self::Lost { slot, silence, splits: 0 } => write!(f, "{slot} is lost: silent for {silence:.1?}"),
+            Self::Lost { slot, silence, splits } => {
+                write!(f, "{slot} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
+            }
+            Self::GivenUp { slot, timeout, left } => write!(
                 f,
-                "no other process has taken the place of {seat} within {patience:.1?}: the run goes on with {left} of its \
+                "no other process has taken the place of {slot} within {timeout:.1?}: the run goes on with {left} of its \
                  workers"
             ),
-            Self::Back { seat } => write!(f, "{seat} is back"),
+            Self::Back { slot } => write!(f, "{slot} is back"),
             Self::Placed { generation } => write!(f, "placement of generation {generation}"),
             Self::Started => write!(f, "training starts"),
             Self::Uneven { why } => f.write_str(why),
-            Self::PassDone { pass } => write!(f, "pass {pass} is complete"),
+            Self::EpochDone { epoch } => write!(f, "epoch {epoch} is complete"),
             Self::Stalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
             Self::Draining { reason, waiting_for } if waiting_for.is_empty() => write!(f, "{reason}; no worker trains"),
             Self::Draining { reason, waiting_for } => {

@@ -18,7 +18,7 @@ pub(crate) struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) address: String,
-    pub(crate) incarnation: u64,
+    pub(crate) instance: u64,
 }
 
 impl Placement {
@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn home(port: u32, incarnation: u64) -> Home {
-        Home { address: format!("127.0.0.1:{port}"), incarnation }
+    fn home(port: u32, instance: u64) -> Home {
+        Home { address: format!("127.0.0.1:{port}"), instance }
     }
 
     #[test]
@@ -96,9 +96,9 @@ mod tests {
             servers in 1_u32..6, joins in prop::collection::vec((0_u32..6, 0_u32..3, 0_u64..3), 0..60)
         ) {
             let mut placement = Placement::new(servers, 97);
-            for (index, port, incarnation) in joins {
+            for (index, port, instance) in joins {
                 let before = placement.map().cloned();
-                let announced = placement.joined(index % servers, home(port, incarnation));
+                let announced = placement.joined(index % servers, home(port, instance));
                 let after = placement.generation();
                 prop_assert_eq!(announced.is_some(), before.as_ref().map_or(Generation::NONE, BucketMap::generation) < after);
                 if let Some(map) = before {

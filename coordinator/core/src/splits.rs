@@ -1,11 +1,11 @@
-//! The plan: files divided into byte ranges, and the order in which a pass deals them out.
+//! The plan: files divided into byte ranges, and the order in which an epoch deals them out.
 
 use zagros_protocol::control::{DataFile, Split};
 
-/// Splits per worker and pass that the plan aims at: enough that a lost worker's share is re-read in small parts, and
-/// that all workers end a pass within a hundredth of it. Who ends first only waits.
+/// Splits per worker and epoch that the plan aims at: enough that a lost worker's share is re-read in small parts, and
+/// that all workers end an epoch within a hundredth of it. Who ends first only waits.
 const SPLITS_PER_WORKER: u64 = 64;
-/// Splits of a pass that is shuffled, which the plan aims at: a window is to hold the rows of many splits, so that they
+/// Splits of an epoch that is shuffled, which the plan aims at: a window is to hold the rows of many splits, so that they
 /// come from all parts of the files.
 const SHUFFLED_SPLITS: u64 = 4096;
 /// Below this the calls cost more than the re-reading they save.
@@ -44,13 +44,13 @@ impl SplitRange {
     }
 }
 
-/// In which order a pass deals out its splits. A function of (seed, pass, split) alone (invariant SP-3), so that a run
-/// which resumes deals out the rest of its pass in the order of the first run.
+/// In which order an epoch deals out its splits. A function of (seed, epoch, split) alone (invariant SP-3), so that a run
+/// which resumes deals out the rest of its epoch in the order of the first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitOrder {
     /// As the files have them.
     AsInFiles,
-    /// Another permutation for each pass.
+    /// Another permutation for each epoch.
     Shuffled {
         /// The job's.
         seed: u64,
@@ -68,11 +68,11 @@ pub(crate) struct Turn {
 }
 
 impl SplitOrder {
-    /// When a split of a pass is dealt out.
-    pub(crate) fn turn(self, pass: u32, split: u32) -> Turn {
+    /// When a split of an epoch is dealt out.
+    pub(crate) fn turn(self, epoch: u32, split: u32) -> Turn {
         let key = match self {
             Self::AsInFiles => u64::from(split),
-            Self::Shuffled { seed, .. } => mix(mix(seed) ^ mix(u64::from(pass) << 32 | u64::from(split))),
+            Self::Shuffled { seed, .. } => mix(mix(seed) ^ mix(u64::from(epoch) << 32 | u64::from(split))),
         };
         Turn { key, split }
     }
@@ -201,16 +201,16 @@ mod tests {
         assert_eq!(plan_splits(&[file(1_000, true)], 2, SHUFFLED).len(), 2);
     }
 
-    fn order(order: SplitOrder, pass: u32, splits: u32) -> Vec<u32> {
-        let mut turns: Vec<Turn> = (0..splits).map(|split| order.turn(pass, split)).collect();
+    fn order(order: SplitOrder, epoch: u32, splits: u32) -> Vec<u32> {
+        let mut turns: Vec<Turn> = (0..splits).map(|split| order.turn(epoch, split)).collect();
         turns.sort_unstable();
         turns.into_iter().map(|turn| turn.split).collect()
     }
 
-    /// Pinned: a run that resumes after an upgrade must deal out the rest of a pass in the order of the first run.
+    /// Pinned: a run that resumes after an upgrade must deal out the rest of an epoch in the order of the first run.
     #[test]
-    fn the_order_is_one_for_each_seed_and_pass() {
-        let shuffled = |seed, pass| order(SplitOrder::Shuffled { seed, window_rows: 9 }, pass, 8);
+    fn the_order_is_one_for_each_seed_and_epoch() {
+        let shuffled = |seed, epoch| order(SplitOrder::Shuffled { seed, window_rows: 9 }, epoch, 8);
         assert_eq!(order(SplitOrder::AsInFiles, 3, 4), [0, 1, 2, 3]);
         assert_eq!(shuffled(0, 0), [6, 4, 7, 3, 1, 2, 0, 5]);
         assert_eq!(shuffled(0, 0), shuffled(0, 0));
@@ -289,8 +289,8 @@ mod tests {
         }
 
         #[test]
-        fn a_pass_deals_out_every_split_once_in_an_order_without_runs(seed: u64, pass in 0_u32..100) {
-            let found = order(SplitOrder::Shuffled { seed, window_rows: 9 }, pass, 256);
+        fn an_epoch_deals_out_every_split_once_in_an_order_without_runs(seed: u64, epoch in 0_u32..100) {
+            let found = order(SplitOrder::Shuffled { seed, window_rows: 9 }, epoch, 256);
             let neighbours = found.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count();
             prop_assert!(neighbours < 20, "{} neighbours stay neighbours", neighbours);
             let mut sorted = found;

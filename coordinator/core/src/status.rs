@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{MemberStatus, StatusResponse};
 
-use crate::Seat;
+use crate::MemberSlot;
 use crate::core::Core;
 use crate::members::Member;
 use crate::warnings::warnings;
@@ -16,17 +16,17 @@ impl Core {
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
-        let (pass, splits_done) = self.passes.as_ref().map_or((0, 0), |passes| passes.current());
+        let (epoch, splits_done) = self.epochs.as_ref().map_or((0, 0), |epochs| epochs.current());
         let together = together(now, &self.config, &self.members);
-        let members: Vec<_> = self.members.iter().map(|(seat, member)| self.member_status(now, seat, member)).collect();
+        let members: Vec<_> = self.members.iter().map(|(slot, member)| self.member_status(now, slot, member)).collect();
         let mut status = StatusResponse {
             job: self.config.job.clone(),
             state: self.run.word().to_owned(),
             reason: self.why(),
             generation: self.placement.generation().0,
-            passes: self.config.passes,
-            pass,
-            splits: self.passes.as_ref().map_or(0, |passes| passes.splits()),
+            epochs: self.config.epochs,
+            epoch,
+            splits: self.epochs.as_ref().map_or(0, |epochs| epochs.splits()),
             splits_done,
             splits_held: members.iter().map(|member| member.splits_held).sum(),
             members,
@@ -53,26 +53,26 @@ impl Core {
         outcome.unwrap_or_else(|| self.waiting_for().unwrap_or_default())
     }
 
-    fn member_status(&self, now: Duration, seat: Seat, member: &Member) -> MemberStatus {
+    fn member_status(&self, now: Duration, slot: MemberSlot, member: &Member) -> MemberStatus {
         MemberStatus {
-            role: seat.role.to_wire(),
-            index: seat.index,
+            role: slot.role.to_wire(),
+            index: slot.index,
             address: member.address.clone(),
             state: member.state.word().to_owned(),
-            epoch: member.epoch,
+            incarnation: member.incarnation,
             silent_ms: millis(now.saturating_sub(member.heard)),
             progress: member.progress,
             load: member.load,
-            splits_held: self.passes.as_ref().map_or(0, |passes| passes.held_by(seat) as u32),
+            splits_held: self.epochs.as_ref().map_or(0, |epochs| epochs.held_by(slot) as u32),
             waits: member.waits.clone(),
             disk: member.disk,
-            buckets: self.buckets(seat),
+            buckets: self.buckets(slot),
             still_ms: member.stepped.map(|stepped| millis(now.saturating_sub(stepped))),
         }
     }
 
-    fn buckets(&self, seat: Seat) -> u32 {
+    fn buckets(&self, slot: MemberSlot) -> u32 {
         let Some(map) = self.placement.map() else { return 0 };
-        buckets_of(seat, (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|ServerIndex(owner)| owner))
+        buckets_of(slot, (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|ServerIndex(owner)| owner))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse};
 
-use crate::Seat;
+use crate::MemberSlot;
 use crate::core::Core;
 
 /// Columns that a job may have.
@@ -26,15 +26,15 @@ impl Core {
     /// `Fenced` when it is no longer a member, `Invalid` when another worker than the first tells, or tells no numbers.
     pub fn transforms(&mut self, now: Duration, request: &TransformsRequest) -> Result<TransformsResponse, Refusal> {
         self.advance(now);
-        let (seat, _) = self.worker(request.member, request.epoch)?;
-        if seat == Seat::worker(0) {
+        let (slot, _) = self.worker(request.member, request.incarnation)?;
+        if slot == MemberSlot::worker(0) {
             check(&request.measured)?;
             self.transforms.bytes = self.transforms.bytes.max(request.bytes);
             if self.transforms.measured.is_empty() {
                 self.transforms.measured.clone_from(&request.measured);
             }
         } else if !request.measured.is_empty() {
-            return Err(Refusal::invalid(format!("{seat} tells transforms, which dense worker 0 measures")));
+            return Err(Refusal::invalid(format!("{slot} tells transforms, which dense worker 0 measures")));
         }
         let Transforms { measured, bytes } = &self.transforms;
         Ok(TransformsResponse { measured: measured.clone(), bytes: *bytes })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zagros_protocol::control::{Disk, MemberStatus, ServerWait, StatusResponse};
 
-use crate::{Role, Seat};
+use crate::{MemberSlot, Role};
 
 /// A wait from which on a server is slow. Workers warn at the same in their logs.
 const SLOW: Duration = Duration::from_secs(3);
@@ -25,8 +25,8 @@ pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<Strin
     if !matches!(status.state.as_str(), "training" | "waiting") {
         return Vec::new();
     }
-    let of_members = |of: fn(Seat, &MemberStatus) -> Option<String>| {
-        status.members.iter().filter_map(move |member| of(seat(member)?, member))
+    let of_members = |of: fn(MemberSlot, &MemberStatus) -> Option<String>| {
+        status.members.iter().filter_map(move |member| of(slot(member)?, member))
     };
     let mut all: Vec<String> = of_members(lost).collect();
     all.extend(not_finite(status));
@@ -39,32 +39,32 @@ pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<Strin
     all
 }
 
-fn seat(member: &MemberStatus) -> Option<Seat> {
-    Some(Seat { role: Role::from_wire(member.role)?, index: member.index })
+fn slot(member: &MemberStatus) -> Option<MemberSlot> {
+    Some(MemberSlot { role: Role::from_wire(member.role)?, index: member.index })
 }
 
-fn lost(seat: Seat, member: &MemberStatus) -> Option<String> {
-    let next = match seat.role {
+fn lost(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
+    let next = match slot.role {
         Role::EmbeddingServer => "its rows are out of reach until it answers",
         Role::DenseWorker => "the others read its splits, and wait for another process in its place",
     };
     if member.state == "given up" {
-        return Some(format!("{seat} was given up: it was lost, and the run goes on without it"));
+        return Some(format!("{slot} was given up: it was lost, and the run goes on without it"));
     }
     let silence = words(Duration::from_millis(member.silent_ms));
-    (member.state == "lost").then(|| format!("{seat} is lost: silent for {silence}; {next}"))
+    (member.state == "lost").then(|| format!("{slot} is lost: silent for {silence}; {next}"))
 }
 
-fn silent(seat: Seat, member: &MemberStatus) -> Option<String> {
+fn silent(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     let silence = Duration::from_millis(member.silent_ms);
     let is_silent = member.state == "alive" && silence >= SILENT;
-    is_silent.then(|| format!("{seat} has not been heard for {}", words(silence)))
+    is_silent.then(|| format!("{slot} has not been heard for {}", words(silence)))
 }
 
 fn not_finite(status: &StatusResponse) -> Option<String> {
     let loss = |member: &MemberStatus| member.progress.map(|progress| progress.loss);
     let broken = status.members.iter().find(|member| loss(member).is_some_and(|loss| !loss.is_finite()))?;
-    Some(format!("loss is not finite on {}: training has diverged; a lower learning rate may help", seat(broken)?))
+    Some(format!("loss is not finite on {}: training has diverged; a lower learning rate may help", slot(broken)?))
 }
 
 /// Told from a step on at which first weights and warm-up are past.
@@ -75,9 +75,9 @@ fn diverging(status: &StatusResponse) -> Option<String> {
         member.progress.is_some_and(|told| told.step >= SETTLED && told.loss.is_finite() && told.loss > 2.0 * LN_2)
     };
     let member = status.members.iter().find(high)?;
-    let (seat, loss) = (seat(member)?, member.progress?.loss);
+    let (slot, loss) = (slot(member)?, member.progress?.loss);
     Some(format!(
-        "the loss on {seat} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; a lower \
+        "the loss on {slot} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; a lower \
          learning rate may help"
     ))
 }
@@ -98,20 +98,20 @@ fn slow_servers(status: &StatusResponse) -> Vec<String> {
             [one] => format!("dense worker {one} waits for it"),
             many => format!("{} workers wait for it", many.len()),
         };
-        format!("{} is slow: its oldest request has waited {}; {who}", Seat::server(server), words(oldest))
+        format!("{} is slow: its oldest request has waited {}; {who}", MemberSlot::server(server), words(oldest))
     };
     slow.filter(|(_, oldest, _)| *oldest >= SLOW).map(told).collect()
 }
 
-fn disk(seat: Seat, member: &MemberStatus) -> Option<String> {
+fn disk(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     let Disk { free_bytes, size_bytes } = member.disk?;
-    let what = match seat.role {
+    let what = match slot.role {
         Role::EmbeddingServer => "cold tier",
         Role::DenseWorker => "run folder",
     };
     let is_full = size_bytes > 0 && (free_bytes as f64) < FREE * size_bytes as f64;
     let free = free_bytes as f64 / f64::from(1 << 30);
-    is_full.then(|| format!("the disk of the {what} of {seat} is nearly full: {free:.1} GiB are free"))
+    is_full.then(|| format!("the disk of the {what} of {slot} is nearly full: {free:.1} GiB are free"))
 }
 
 fn late_checkpoint(status: &StatusResponse, training: Duration) -> Option<String> {
@@ -121,11 +121,11 @@ fn late_checkpoint(status: &StatusResponse, training: Duration) -> Option<String
     is_late.then(|| format!("no checkpoint for {}; the job asks for one every {}", words(age), words(every)))
 }
 
-fn still(seat: Seat, member: &MemberStatus) -> Option<String> {
+fn still(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     let still = Duration::from_millis(member.still_ms?);
     let is_still = member.state == "alive" && still >= STILL;
     let may = "it scores a held-out part, writes a checkpoint, or waits";
-    is_still.then(|| format!("{seat} has made no step for {}: {may}", words(still)))
+    is_still.then(|| format!("{slot} has made no step for {}: {may}", words(still)))
 }
 
 /// A time for a person: `3.2 s`, `42 s`, `12 min`, `1 h 5 min`.
@@ -148,13 +148,13 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn member(seat: Seat) -> MemberStatus {
-        MemberStatus { role: seat.role.to_wire(), index: seat.index, state: "alive".to_owned(), ..Default::default() }
+    fn member(slot: MemberSlot) -> MemberStatus {
+        MemberStatus { role: slot.role.to_wire(), index: slot.index, state: "alive".to_owned(), ..Default::default() }
     }
 
     fn waiting(worker: u32, server: u32, oldest_ms: u64) -> MemberStatus {
         let wait = ServerWait { server, lookups: 1, pushes: 0, oldest_ms };
-        MemberStatus { waits: vec![wait], ..member(Seat::worker(worker)) }
+        MemberStatus { waits: vec![wait], ..member(MemberSlot::worker(worker)) }
     }
 
     fn told(members: Vec<MemberStatus>) -> Vec<String> {
@@ -179,12 +179,12 @@ mod tests {
 
     #[test]
     fn members_that_are_lost_come_first() {
-        let lost = |seat| MemberStatus { state: "lost".to_owned(), silent_ms: 34_500, ..member(seat) };
-        let given_up = MemberStatus { state: "given up".to_owned(), ..member(Seat::worker(4)) };
-        let still = MemberStatus { still_ms: Some(400_000), ..member(Seat::worker(2)) };
-        let silent = MemberStatus { silent_ms: 4000, ..member(Seat::worker(3)) };
+        let lost = |slot| MemberStatus { state: "lost".to_owned(), silent_ms: 34_500, ..member(slot) };
+        let given_up = MemberStatus { state: "given up".to_owned(), ..member(MemberSlot::worker(4)) };
+        let still = MemberStatus { still_ms: Some(400_000), ..member(MemberSlot::worker(2)) };
+        let silent = MemberStatus { silent_ms: 4000, ..member(MemberSlot::worker(3)) };
         assert_eq!(
-            told(vec![still, silent, lost(Seat::server(1)), lost(Seat::worker(0)), given_up]),
+            told(vec![still, silent, lost(MemberSlot::server(1)), lost(MemberSlot::worker(0)), given_up]),
             [
                 "embedding server 1 is lost: silent for 34 s; its rows are out of reach until it answers",
                 "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its place",
@@ -199,9 +199,9 @@ mod tests {
     fn a_loss_that_is_not_finite_and_a_full_disk_are_told() {
         let progress = Some(Progress { loss: f64::NAN, ..Progress::default() });
         let disk = Some(Disk { free_bytes: 3 << 30, size_bytes: 40 << 30 });
-        let worker = MemberStatus { progress, disk, ..member(Seat::worker(1)) };
+        let worker = MemberStatus { progress, disk, ..member(MemberSlot::worker(1)) };
         let roomy = Some(Disk { free_bytes: 4 << 30, size_bytes: 40 << 30 });
-        let server = MemberStatus { disk: roomy, ..member(Seat::server(0)) };
+        let server = MemberStatus { disk: roomy, ..member(MemberSlot::server(0)) };
         assert_eq!(
             told(vec![worker, server]),
             [
@@ -215,7 +215,7 @@ mod tests {
     fn a_loss_above_that_of_ignorance_is_told_once_warm_up_is_past() {
         let at = |step, loss| {
             let progress = Some(Progress { step, loss, ..Progress::default() });
-            told(vec![MemberStatus { progress, ..member(Seat::worker(0)) }])
+            told(vec![MemberStatus { progress, ..member(MemberSlot::worker(0)) }])
         };
         assert!(at(199, 251.0).is_empty() && at(5000, 1.3).is_empty());
         assert_eq!(
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_over_needs_no_attention() {
-        let lost = MemberStatus { state: "lost".to_owned(), ..member(Seat::worker(0)) };
+        let lost = MemberStatus { state: "lost".to_owned(), ..member(MemberSlot::worker(0)) };
         let status = StatusResponse { state: "failed".to_owned(), members: vec![lost], ..StatusResponse::default() };
         assert!(warnings(&status, HOUR).is_empty());
     }

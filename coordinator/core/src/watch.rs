@@ -8,7 +8,7 @@ use zagros_protocol::control::{CheckpointMark, Progress};
 use crate::core::CoreConfig;
 use crate::history::{History, Moment};
 use crate::members::{Member, Members};
-use crate::{Role, Seat};
+use crate::{MemberSlot, Role};
 
 /// How often training is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl Watch {
 pub(crate) fn together(now: Duration, config: &CoreConfig, members: &Members) -> Together {
     let workers: Vec<(&Member, Progress)> = members
         .iter()
-        .filter(|(seat, _)| seat.role == Role::DenseWorker)
+        .filter(|(slot, _)| slot.role == Role::DenseWorker)
         .filter_map(|(_, member)| member.progress.map(|progress| (member, progress)))
         .collect();
     let rate = |(member, progress): &(&Member, Progress)| {
@@ -102,9 +102,9 @@ pub(crate) fn together(now: Duration, config: &CoreConfig, members: &Members) ->
 }
 
 /// Buckets that a server owns.
-pub(crate) fn buckets_of(seat: Seat, owners: impl Iterator<Item = u32>) -> u32 {
-    match seat.role {
-        Role::EmbeddingServer => owners.filter(|owner| *owner == seat.index).count() as u32,
+pub(crate) fn buckets_of(slot: MemberSlot, owners: impl Iterator<Item = u32>) -> u32 {
+    match slot.role {
+        Role::EmbeddingServer => owners.filter(|owner| *owner == slot.index).count() as u32,
         Role::DenseWorker => 0,
     }
 }
@@ -132,14 +132,14 @@ mod tests {
             workers: 2,
             min_workers: 2,
             buckets: 4,
-            passes: 1,
+            epochs: 1,
             fixed_splits: false,
             order: crate::SplitOrder::AsInFiles,
             apart,
             staleness: 4,
             checkpoint_every: None,
             lease: at(10),
-            patience: at(30),
+            timeout: at(30),
             fingerprint: 1,
         }
     }
@@ -148,7 +148,7 @@ mod tests {
     fn workers(seconds: u64, steps: [u64; 2]) -> Members {
         let mut members = Members::new(at(10));
         for (index, step) in (0..).zip(steps) {
-            members.admit(at(0), Seat::worker(index), &JoinRequest::default());
+            members.admit(at(0), MemberSlot::worker(index), &JoinRequest::default());
             let progress = Progress {
                 step,
                 samples: step * 10,
@@ -158,7 +158,7 @@ mod tests {
                 ..Progress::default()
             };
             let told = HeartbeatRequest { progress: Some(progress), ..HeartbeatRequest::default() };
-            members.report(at(seconds), Seat::worker(index), &told);
+            members.report(at(seconds), MemberSlot::worker(index), &told);
         }
         members
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_servers_buckets_are_those_that_the_map_gives_it() {
         let owners = || [0, 1, 1, 0, 1].into_iter();
-        assert_eq!([0, 1, 2].map(|index| buckets_of(Seat::server(index), owners())), [2, 3, 0]);
-        assert_eq!(buckets_of(Seat::worker(1), owners()), 0);
+        assert_eq!([0, 1, 2].map(|index| buckets_of(MemberSlot::server(index), owners())), [2, 3, 0]);
+        assert_eq!(buckets_of(MemberSlot::worker(1), owners()), 0);
     }
 }

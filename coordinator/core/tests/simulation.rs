@@ -1,6 +1,6 @@
 //! A run as a random story of joins, kills, silences and late words, told to the core through its public calls.
 //!
-//! Whatever happens: no split is held by two live workers (invariant SP-1), a pass is complete only when each of its
+//! Whatever happens: no split is held by two live workers (invariant SP-1), an epoch is complete only when each of its
 //! splits was completed (SP-2), generations only rise, who was replaced changes nothing (MB-1), and once faults end the
 //! run finishes.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, Notice, Role, RunOutcome, Seat, SplitOrder, plan_splits};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Notice, Role, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
@@ -17,13 +17,13 @@ use zagros_protocol::control::{
 use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
 
 const LEASE: Duration = Duration::from_secs(8);
-const PASSES: u32 = 2;
+const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
-/// One thing that happens. `usize` picks the seat, modulo their number.
+/// One thing that happens. `usize` picks the slot, modulo their number.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A process is started at a seat whose process is gone.
+    /// A process is started at a slot whose process is gone.
     Start(usize),
     /// A process that did not hear the answer to its join asks again.
     Rejoin(usize),
@@ -43,23 +43,23 @@ enum Step {
     /// A process that was replaced or lost tries everything.
     Haunt(usize),
     /// Nothing but time.
-    Pass,
+    Epoch,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let seat = 0_usize..16;
+    let slot = 0_usize..16;
     let step = prop_oneof![
-        4 => seat.clone().prop_map(Step::Start),
-        1 => seat.clone().prop_map(Step::Rejoin),
-        1 => seat.clone().prop_map(Step::Kill),
-        1 => seat.clone().prop_map(Step::Mute),
-        2 => seat.clone().prop_map(Step::Unmute),
-        1 => seat.clone().prop_map(Step::Replace),
-        2 => seat.clone().prop_map(Step::Meet),
-        6 => seat.clone().prop_map(Step::Ask),
-        5 => seat.clone().prop_map(Step::Complete),
-        2 => seat.prop_map(Step::Haunt),
-        2 => Just(Step::Pass),
+        4 => slot.clone().prop_map(Step::Start),
+        1 => slot.clone().prop_map(Step::Rejoin),
+        1 => slot.clone().prop_map(Step::Kill),
+        1 => slot.clone().prop_map(Step::Mute),
+        2 => slot.clone().prop_map(Step::Unmute),
+        1 => slot.clone().prop_map(Step::Replace),
+        2 => slot.clone().prop_map(Step::Meet),
+        6 => slot.clone().prop_map(Step::Ask),
+        5 => slot.clone().prop_map(Step::Complete),
+        2 => slot.prop_map(Step::Haunt),
+        2 => Just(Step::Epoch),
     ];
     prop::collection::vec(step, 0..200)
 }
@@ -68,11 +68,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Debug)]
 struct Process {
     member: u64,
-    epoch: u32,
-    incarnation: u64,
+    incarnation: u32,
+    instance: u64,
     muted: bool,
-    pass: u32,
-    /// Splits in hand: pass and id.
+    epoch: u32,
+    /// Splits in hand: epoch and id.
     held: Vec<(u32, u64)>,
 }
 
@@ -80,23 +80,23 @@ struct World {
     core: Core,
     now: Duration,
     files: Vec<DataFile>,
-    seats: Vec<Seat>,
-    processes: BTreeMap<Seat, Process>,
+    slots: Vec<MemberSlot>,
+    processes: BTreeMap<MemberSlot, Process>,
     /// Replaced or lost: their every word must be refused.
     ghosts: Vec<Process>,
-    /// Who may work on a split now, by pass and id.
-    holders: BTreeMap<(u32, u64), Seat>,
+    /// Who may work on a split now, by epoch and id.
+    holders: BTreeMap<(u32, u64), MemberSlot>,
     completed: BTreeSet<(u32, u64)>,
-    /// Bytes of completed splits: pass, file, start, end.
+    /// Bytes of completed splits: epoch, file, start, end.
     ranges: BTreeSet<(u32, u32, u64, u64)>,
     range_of: BTreeMap<(u32, u64), (u32, u64, u64)>,
-    finished: BTreeSet<Seat>,
+    finished: BTreeSet<MemberSlot>,
     /// Not heard for a lease: what they hold may be given to others.
-    silent: BTreeSet<Seat>,
+    silent: BTreeSet<MemberSlot>,
     generation: u64,
     group: u64,
     /// Whose process is being replaced.
-    replaced: Option<Seat>,
+    replaced: Option<MemberSlot>,
     incarnations: u64,
 }
 
@@ -109,7 +109,7 @@ impl World {
             workers,
             min_workers: workers,
             buckets: 16,
-            passes: PASSES,
+            epochs: EPOCHS,
             fixed_splits: false,
             order: ORDER,
             apart: false,
@@ -117,7 +117,7 @@ impl World {
             checkpoint_every: None,
             lease: LEASE,
             // Longer than any story: whoever is killed is started again.
-            patience: LEASE * 1000,
+            timeout: LEASE * 1000,
             fingerprint: 1,
         };
         let file = |bytes: &u64| DataFile {
@@ -130,7 +130,7 @@ impl World {
             core: Core::new(config),
             now: Duration::ZERO,
             files: sizes.iter().map(file).collect(),
-            seats: (0..servers).map(Seat::server).chain((0..workers).map(Seat::worker)).collect(),
+            slots: (0..servers).map(MemberSlot::server).chain((0..workers).map(MemberSlot::worker)).collect(),
             processes: BTreeMap::new(),
             ghosts: Vec::new(),
             holders: BTreeMap::new(),
@@ -146,23 +146,23 @@ impl World {
         }
     }
 
-    fn seat(&self, index: usize) -> Seat {
-        self.seats[index % self.seats.len()]
+    fn slot(&self, index: usize) -> MemberSlot {
+        self.slots[index % self.slots.len()]
     }
 
     fn play(&mut self, step: Step) {
         match step {
-            Step::Start(index) => self.start(self.seat(index)),
-            Step::Rejoin(index) => self.rejoin(self.seat(index)),
-            Step::Kill(index) => drop(self.processes.remove(&self.seat(index))),
-            Step::Mute(index) => self.mute(self.seat(index), true),
-            Step::Unmute(index) => self.mute(self.seat(index), false),
-            Step::Replace(index) => self.replace(self.seat(index)),
-            Step::Meet(index) => self.meet(self.seat(index)),
-            Step::Ask(index) => self.ask(self.seat(index)),
-            Step::Complete(index) => self.complete(self.seat(index)),
+            Step::Start(index) => self.start(self.slot(index)),
+            Step::Rejoin(index) => self.rejoin(self.slot(index)),
+            Step::Kill(index) => drop(self.processes.remove(&self.slot(index))),
+            Step::Mute(index) => self.mute(self.slot(index), true),
+            Step::Unmute(index) => self.mute(self.slot(index), false),
+            Step::Replace(index) => self.replace(self.slot(index)),
+            Step::Meet(index) => self.meet(self.slot(index)),
+            Step::Ask(index) => self.ask(self.slot(index)),
+            Step::Complete(index) => self.complete(self.slot(index)),
             Step::Haunt(index) => self.haunt(index),
-            Step::Pass => {}
+            Step::Epoch => {}
         }
         self.now += LEASE / 10;
         self.core.tick(self.now);
@@ -170,62 +170,65 @@ impl World {
         self.read_notices();
     }
 
-    fn mute(&mut self, seat: Seat, muted: bool) {
-        if let Some(process) = self.processes.get_mut(&seat) {
+    fn mute(&mut self, slot: MemberSlot, muted: bool) {
+        if let Some(process) = self.processes.get_mut(&slot) {
             process.muted = muted;
         }
     }
 
-    fn start(&mut self, seat: Seat) {
-        if self.processes.contains_key(&seat) || self.finished.contains(&seat) {
+    fn start(&mut self, slot: MemberSlot) {
+        if self.processes.contains_key(&slot) || self.finished.contains(&slot) {
             return;
         }
         self.incarnations += 1;
-        self.join(seat, self.incarnations, false);
+        self.join(slot, self.incarnations, false);
     }
 
-    fn replace(&mut self, seat: Seat) {
-        if let Some(gone) = self.processes.remove(&seat) {
+    fn replace(&mut self, slot: MemberSlot) {
+        if let Some(gone) = self.processes.remove(&slot) {
             self.incarnations += 1;
-            self.replaced = Some(seat);
-            self.join(seat, self.incarnations, true);
+            self.replaced = Some(slot);
+            self.join(slot, self.incarnations, true);
             self.replaced = None;
-            let is_worker = seat.role == Role::DenseWorker;
-            assert!(!is_worker || self.processes.contains_key(&seat), "{gone:?} still holds its seat");
+            let is_worker = slot.role == Role::DenseWorker;
+            assert!(!is_worker || self.processes.contains_key(&slot), "{gone:?} still holds its slot");
         }
     }
 
     /// A group is of live workers only, the asker among them, and never an older one than before.
-    fn meet(&mut self, seat: Seat) {
-        let Some(process) = self.processes.get(&seat).filter(|_| seat.role == Role::DenseWorker).cloned() else {
+    fn meet(&mut self, slot: MemberSlot) {
+        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
             return;
         };
-        match self.core.group(self.now, &GroupRequest { member: process.member, epoch: process.epoch, after: 0 }) {
+        match self
+            .core
+            .group(self.now, &GroupRequest { member: process.member, incarnation: process.incarnation, after: 0 })
+        {
             Ok(group) if group.generation == 0 => assert!(!group.waiting_for.is_empty()),
             Ok(group) => {
                 assert!(group.generation >= self.group, "group {} after {}", group.generation, self.group);
                 self.group = group.generation;
-                assert_eq!(group.workers[group.rank as usize], seat.index);
+                assert_eq!(group.workers[group.rank as usize], slot.index);
                 assert_eq!(group.world, self.workers());
             }
-            Err(refusal) if !refusal.message.contains("has finished") => self.refused(seat, refusal.kind),
+            Err(refusal) if !refusal.message.contains("has finished") => self.refused(slot, refusal.kind),
             Err(refusal) => assert!(refusal.message.contains("has finished its part"), "{refusal}"),
         }
     }
 
-    fn rejoin(&mut self, seat: Seat) {
-        if let Some(process) = self.processes.get(&seat) {
-            self.join(seat, process.incarnation, false);
+    fn rejoin(&mut self, slot: MemberSlot) {
+        if let Some(process) = self.processes.get(&slot) {
+            self.join(slot, process.instance, false);
         }
     }
 
-    fn join(&mut self, seat: Seat, incarnation: u64, supersede: bool) {
-        let is_worker = seat.role == Role::DenseWorker;
+    fn join(&mut self, slot: MemberSlot, instance: u64, supersede: bool) {
+        let is_worker = slot.role == Role::DenseWorker;
         let request = JoinRequest {
-            role: seat.role.to_wire(),
-            index: seat.index,
-            address: format!("host:{incarnation}"),
-            incarnation,
+            role: slot.role.to_wire(),
+            index: slot.index,
+            address: format!("host:{instance}"),
+            instance,
             job_fingerprint: 1,
             protocol_version: PROTOCOL_VERSION,
             release: String::new(),
@@ -236,14 +239,14 @@ impl World {
         match self.core.join(self.now, &request) {
             Ok(joined) if joined.over => {
                 assert_eq!(self.core.outcome(), Some(&RunOutcome::Finished));
-                self.finished.insert(seat);
+                self.finished.insert(slot);
             }
             Ok(joined) => {
                 self.see_generation(joined.generation);
-                let (member, epoch) = (joined.member, joined.epoch);
-                let process = Process { member, epoch, incarnation, muted: false, pass: 0, held: Vec::new() };
-                self.ghosts.push(Process { epoch: epoch - 1, ..process.clone() });
-                self.processes.insert(seat, process);
+                let (member, incarnation) = (joined.member, joined.incarnation);
+                let process = Process { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
+                self.ghosts.push(Process { incarnation: incarnation - 1, ..process.clone() });
+                self.processes.insert(slot, process);
             }
             Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}"),
         }
@@ -251,63 +254,72 @@ impl World {
     }
 
     fn beat(&mut self) {
-        for seat in self.seats.clone() {
-            let Some(process) = self.processes.get(&seat).filter(|process| !process.muted).cloned() else { continue };
-            let request =
-                HeartbeatRequest { member: process.member, epoch: process.epoch, ..HeartbeatRequest::default() };
+        for slot in self.slots.clone() {
+            let Some(process) = self.processes.get(&slot).filter(|process| !process.muted).cloned() else { continue };
+            let request = HeartbeatRequest {
+                member: process.member,
+                incarnation: process.incarnation,
+                ..HeartbeatRequest::default()
+            };
             match self.core.heartbeat(self.now, &request) {
                 Ok(answer) => self.see_generation(answer.generation),
-                Err(refusal) => self.fence(seat, refusal.kind),
+                Err(refusal) => self.fence(slot, refusal.kind),
             }
         }
     }
 
-    fn ask(&mut self, seat: Seat) {
-        let Some(process) = self.processes.get(&seat).filter(|_| seat.role == Role::DenseWorker).cloned() else {
+    fn ask(&mut self, slot: MemberSlot) {
+        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
             return;
         };
-        let pass = process.pass;
-        let request = AssignRequest { member: process.member, epoch: process.epoch, pass, continuing: false };
+        let epoch = process.epoch;
+        let request =
+            AssignRequest { member: process.member, incarnation: process.incarnation, epoch, continuing: false };
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
                 self.read_notices();
-                let other = self.holders.get(&(pass, split.id)).copied();
+                let other = self.holders.get(&(epoch, split.id)).copied();
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
                 // One that has lost a split has lost them all.
                 self.holders.retain(|_, holder| Some(*holder) != other);
-                self.holders.insert((pass, split.id), seat);
-                assert!(!self.completed.contains(&(pass, split.id)), "a complete split is read again");
-                self.range_of.insert((pass, split.id), (split.file, split.start, split.end));
-                self.change(seat, |process| process.held.push((pass, split.id)));
+                self.holders.insert((epoch, split.id), slot);
+                assert!(!self.completed.contains(&(epoch, split.id)), "a complete split is read again");
+                self.range_of.insert((epoch, split.id), (split.file, split.start, split.end));
+                self.change(slot, |process| process.held.push((epoch, split.id)));
             }
             Ok(Work::Wait(wait)) => assert!(wait.retry_ms > 0 && !wait.reason.is_empty()),
             Ok(Work::Rest(rest)) => panic!("a run from the start has a rest: {rest:?}"),
-            Ok(Work::PassDone(_)) => {
-                self.check_nothing_left(pass, seat);
-                self.change(seat, |process| process.pass = (pass + 1).min(PASSES - 1));
+            Ok(Work::EpochDone(_)) => {
+                self.check_nothing_left(epoch, slot);
+                self.change(slot, |process| process.epoch = (epoch + 1).min(EPOCHS - 1));
             }
-            Err(refusal) => self.refused(seat, refusal.kind),
+            Err(refusal) => self.refused(slot, refusal.kind),
         }
     }
 
-    fn complete(&mut self, seat: Seat) {
-        let Some(process) = self.processes.get(&seat).filter(|process| !process.held.is_empty()).cloned() else {
+    fn complete(&mut self, slot: MemberSlot) {
+        let Some(process) = self.processes.get(&slot).filter(|process| !process.held.is_empty()).cloned() else {
             return;
         };
-        let (pass, id) = process.held[0];
-        let request =
-            CompleteRequest { member: process.member, epoch: process.epoch, pass, splits: vec![id], bad_rows: vec![] };
+        let (epoch, id) = process.held[0];
+        let request = CompleteRequest {
+            member: process.member,
+            incarnation: process.incarnation,
+            epoch,
+            splits: vec![id],
+            bad_rows: vec![],
+        };
         match self.core.complete(self.now, &request) {
             Ok(_) => {
-                assert_eq!(self.holders.remove(&(pass, id)), Some(seat), "completed by one who did not hold it");
-                let (file, start, end) = self.range_of[&(pass, id)];
-                assert!(self.ranges.insert((pass, file, start, end)), "a range of bytes was completed twice");
-                self.completed.insert((pass, id));
-                self.change(seat, |process| process.held.retain(|held| *held != (pass, id)));
+                assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by one who did not hold it");
+                let (file, start, end) = self.range_of[&(epoch, id)];
+                assert!(self.ranges.insert((epoch, file, start, end)), "a range of bytes was completed twice");
+                self.completed.insert((epoch, id));
+                self.change(slot, |process| process.held.retain(|held| *held != (epoch, id)));
                 // The same call once more, as when its answer was lost.
                 self.core.complete(self.now, &request).expect("a repeated completion was refused");
             }
-            Err(refusal) => self.refused(seat, refusal.kind),
+            Err(refusal) => self.refused(slot, refusal.kind),
         }
     }
 
@@ -316,16 +328,16 @@ impl World {
         let Some(ghost) = self.ghosts.get(index % self.ghosts.len().max(1)).cloned() else { return };
         let before = self.core.status(self.now);
         self.read_notices();
-        let Process { member, epoch, .. } = ghost;
+        let Process { member, incarnation, .. } = ghost;
         let evaluation = Some(Evaluation::default());
-        let splits = self.range_of.keys().filter(|(pass, _)| *pass == 0).map(|(_, id)| *id).collect();
-        let leave = LeaveRequest { member, epoch, outcome: Outcome::Failed as i32, reason: "ghost".to_owned() };
+        let splits = self.range_of.keys().filter(|(epoch, _)| *epoch == 0).map(|(_, id)| *id).collect();
+        let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "ghost".to_owned() };
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
-            core.heartbeat(now, &HeartbeatRequest { member, epoch, ..HeartbeatRequest::default() }).err(),
-            core.assign(now, &AssignRequest { member, epoch, pass: 0, continuing: false }).err(),
-            core.complete(now, &CompleteRequest { member, epoch, pass: 0, splits, bad_rows: vec![] }).err(),
-            core.report_evaluation(now, &ReportEvaluationRequest { member, epoch, evaluation }).err(),
+            core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
+            core.assign(now, &AssignRequest { member, incarnation, epoch: 0, continuing: false }).err(),
+            core.complete(now, &CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: vec![] }).err(),
+            core.report_evaluation(now, &ReportEvaluationRequest { member, incarnation, evaluation }).err(),
             core.leave(now, &leave).err(),
         ];
         for refusal in refusals {
@@ -335,24 +347,24 @@ impl World {
         assert!(self.core.take_notices().is_empty());
     }
 
-    fn change(&mut self, seat: Seat, change: impl FnOnce(&mut Process)) {
-        change(self.processes.get_mut(&seat).expect("no process at this seat"));
+    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut Process)) {
+        change(self.processes.get_mut(&slot).expect("no process at this slot"));
     }
 
     /// One that was not heard for a lease asks again once its heartbeat is answered.
-    fn refused(&mut self, seat: Seat, kind: RefusalKind) {
+    fn refused(&mut self, slot: MemberSlot, kind: RefusalKind) {
         if kind == RefusalKind::Unavailable {
-            assert!(self.silent.contains(&seat), "{seat} is asked to wait though it was heard");
+            assert!(self.silent.contains(&slot), "{slot} is asked to wait though it was heard");
         } else {
-            self.fence(seat, kind);
+            self.fence(slot, kind);
         }
     }
 
     /// A process that is told it is fenced stops.
-    fn fence(&mut self, seat: Seat, kind: RefusalKind) {
+    fn fence(&mut self, slot: MemberSlot, kind: RefusalKind) {
         assert_eq!(kind, RefusalKind::Fenced);
-        assert_eq!(seat.role, Role::DenseWorker, "a server that nobody replaced was fenced");
-        self.ghosts.extend(self.processes.remove(&seat));
+        assert_eq!(slot.role, Role::DenseWorker, "a server that nobody replaced was fenced");
+        self.ghosts.extend(self.processes.remove(&slot));
     }
 
     fn see_generation(&mut self, generation: u64) {
@@ -360,36 +372,36 @@ impl World {
         self.generation = generation;
     }
 
-    fn check_nothing_left(&self, pass: u32, seat: Seat) {
-        let own = self.holders.iter().filter(|(key, holder)| key.0 == pass && **holder == seat).count();
-        let done = self.completed.iter().filter(|key| key.0 == pass).count();
+    fn check_nothing_left(&self, epoch: u32, slot: MemberSlot) {
+        let own = self.holders.iter().filter(|(key, holder)| key.0 == epoch && **holder == slot).count();
+        let done = self.completed.iter().filter(|key| key.0 == epoch).count();
         assert_eq!(
             own + done,
             plan_splits(&self.files, self.workers(), ORDER).len(),
-            "pass {pass} is not over for {seat}"
+            "epoch {epoch} is not over for {slot}"
         );
     }
 
     fn workers(&self) -> u32 {
-        self.seats.iter().filter(|seat| seat.role == Role::DenseWorker).count() as u32
+        self.slots.iter().filter(|slot| slot.role == Role::DenseWorker).count() as u32
     }
 
     fn read_notices(&mut self) {
         for notice in self.core.take_notices() {
             match notice {
-                Notice::Lost { seat, silence, .. } => {
+                Notice::Lost { slot, silence, .. } => {
                     // Or it was replaced by one who knew better.
-                    assert!(silence > LEASE || self.replaced == Some(seat));
-                    self.silent.insert(seat);
+                    assert!(silence > LEASE || self.replaced == Some(slot));
+                    self.silent.insert(slot);
                 }
-                Notice::Back { seat } => assert!(self.silent.remove(&seat), "{seat} is back and was never gone"),
-                Notice::Joined { seat, .. } => {
-                    self.silent.remove(&seat);
-                    self.holders.retain(|_, holder| *holder != seat);
+                Notice::Back { slot } => assert!(self.silent.remove(&slot), "{slot} is back and was never gone"),
+                Notice::Joined { slot, .. } => {
+                    self.silent.remove(&slot);
+                    self.holders.retain(|_, holder| *holder != slot);
                 }
-                Notice::PassDone { pass } => {
-                    let done = self.completed.iter().filter(|key| key.0 == pass).count();
-                    // The completion that ended the pass is booked here after the call.
+                Notice::EpochDone { epoch } => {
+                    let done = self.completed.iter().filter(|key| key.0 == epoch).count();
+                    // The completion that ended the epoch is booked here after the call.
                     assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
                 }
                 Notice::Stalled { gap } => panic!("the clock jumped by {gap:?}"),
@@ -404,32 +416,32 @@ impl World {
             if self.core.outcome().is_some() {
                 return;
             }
-            for seat in self.seats.clone() {
-                self.start(seat);
-                self.mute(seat, false);
-                self.ask(seat);
-                self.complete(seat);
-                self.finish_if_done(seat);
+            for slot in self.slots.clone() {
+                self.start(slot);
+                self.mute(slot, false);
+                self.ask(slot);
+                self.complete(slot);
+                self.finish_if_done(slot);
             }
-            self.play(Step::Pass);
+            self.play(Step::Epoch);
         }
         panic!("the run did not end: {:?}", self.core.status(self.now));
     }
 
-    fn finish_if_done(&mut self, seat: Seat) {
-        let all = plan_splits(&self.files, self.workers(), ORDER).len() * PASSES as usize;
-        let Some(process) = self.processes.get(&seat).filter(|_| seat.role == Role::DenseWorker) else { return };
+    fn finish_if_done(&mut self, slot: MemberSlot) {
+        let all = plan_splits(&self.files, self.workers(), ORDER).len() * EPOCHS as usize;
+        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker) else { return };
         if self.completed.len() == all {
-            let (member, epoch) = (process.member, process.epoch);
+            let (member, incarnation) = (process.member, process.incarnation);
             let outcome = Outcome::Finished as i32;
-            let goodbye = LeaveRequest { member, epoch, outcome, reason: String::new() };
+            let goodbye = LeaveRequest { member, incarnation, outcome, reason: String::new() };
             if let Err(refusal) = self.core.leave(self.now, &goodbye) {
                 // Silent for so long that others completed its splits.
-                assert!(self.silent.contains(&seat), "{refusal}");
-                return self.refused(seat, refusal.kind);
+                assert!(self.silent.contains(&slot), "{refusal}");
+                return self.refused(slot, refusal.kind);
             }
-            self.processes.remove(&seat);
-            self.finished.insert(seat);
+            self.processes.remove(&slot);
+            self.finished.insert(slot);
         }
     }
 }
@@ -450,11 +462,11 @@ proptest! {
         }
         world.settle();
         prop_assert_eq!(world.core.outcome(), Some(&RunOutcome::Finished));
-        for pass in 0..PASSES {
+        for epoch in 0..EPOCHS {
             for (file, size) in (0_u32..).zip(&sizes) {
-                let ranges = world.ranges.iter().filter(|range| (range.0, range.1) == (pass, file));
+                let ranges = world.ranges.iter().filter(|range| (range.0, range.1) == (epoch, file));
                 let covered = ranges.fold(0, |covered, (_, _, start, end)| {
-                    assert_eq!(*start, covered, "a hole in file {file} of pass {pass}");
+                    assert_eq!(*start, covered, "a hole in file {file} of epoch {epoch}");
                     *end
                 });
                 prop_assert_eq!(covered, *size);

@@ -1,7 +1,7 @@
 //! One member in the status of a run.
 
 use serde::Serialize;
-use zagros_coordinator_core::{Role, Seat};
+use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_protocol::control::{Disk, MemberStatus, Progress, ServerLoad, ServerWait, StageSeconds};
 
 /// A member.
@@ -18,7 +18,7 @@ pub struct MemberReport {
     /// `alive`, `left` or `lost`.
     pub state: String,
     /// How many processes have taken this place.
-    pub epoch: u32,
+    pub incarnation: u32,
     /// Seconds since it was last heard.
     pub silent_seconds: f64,
     /// Splits it is working on.
@@ -42,8 +42,8 @@ pub struct MemberReport {
 pub struct ProgressReport {
     /// Batches trained.
     pub step: u64,
-    /// Pass over the data, counted from 0.
-    pub pass: u32,
+    /// Epoch over the data, counted from 0.
+    pub epoch: u32,
     /// Samples trained.
     pub samples: u64,
     /// Samples per second.
@@ -158,12 +158,12 @@ impl From<MemberStatus> for MemberReport {
         let role = Role::from_wire(member.role);
         let unknown = || format!("role {}", member.role);
         Self {
-            name: role.map_or_else(unknown, |role| Seat { role, index: member.index }.to_string()),
+            name: role.map_or_else(unknown, |role| MemberSlot { role, index: member.index }.to_string()),
             role: role.map_or_else(unknown, |role| role.to_string()),
             index: member.index,
             address: member.address,
             state: member.state,
-            epoch: member.epoch,
+            incarnation: member.incarnation,
             silent_seconds: member.silent_ms as f64 / 1e3,
             splits_held: member.splits_held,
             progress: member.progress.map(ProgressReport::from),
@@ -178,10 +178,10 @@ impl From<MemberStatus> for MemberReport {
 
 impl From<Progress> for ProgressReport {
     fn from(progress: Progress) -> Self {
-        let Progress { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
+        let Progress { step, epoch, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
         let Progress { staleness_max, auc, stages, .. } = progress;
         let stages = stages.map(StageReport::from);
-        Self { step, pass, samples, samples_per_second, loss, staleness, checkpoint_step, staleness_max, auc, stages }
+        Self { step, epoch, samples, samples_per_second, loss, staleness, checkpoint_step, staleness_max, auc, stages }
     }
 }
 

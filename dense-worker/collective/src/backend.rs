@@ -74,12 +74,12 @@ impl Connector {
     }
 
     /// Connects to all other ranks of the roll; Gloo over the network of `host`.
-    pub(crate) fn form(self, roll: &Roll, host: &str, patience: Duration) -> Result<Group, String> {
+    pub(crate) fn form(self, roll: &Roll, host: &str, timeout: Duration) -> Result<Group, String> {
         let place = (roll.rank, roll.world);
         match self {
-            Self::Gloo => Group::form(&roll.store, &roll.prefix, place, host, patience),
+            Self::Gloo => Group::form(&roll.store, &roll.prefix, place, host, timeout),
             #[cfg(feature = "nccl")]
-            Self::Nccl(nccl) => nccl.form(&roll.store, &roll.prefix, place, patience),
+            Self::Nccl(nccl) => nccl.form(&roll.store, &roll.prefix, place, timeout),
         }
     }
 }
@@ -136,8 +136,8 @@ mod tests {
         match Connector::open(Backend::Nccl) {
             Ok(Connector::Nccl(nccl)) => {
                 let devices = nccl.devices().unwrap();
-                let meeting = || |_| Box::new(testing::end(Backend::Nccl)) as Box<dyn Rendezvous>;
-                testing::check_against_plain_sums(meeting, devices);
+                let rendezvous = || |_| Box::new(testing::end(Backend::Nccl)) as Box<dyn Rendezvous>;
+                testing::check_against_plain_sums(rendezvous, devices);
             }
             Ok(Connector::Gloo) => panic!("it is another backend"),
             Err(error) => {

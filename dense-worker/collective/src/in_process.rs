@@ -24,8 +24,8 @@ impl Rendezvous for InProcess {
 
     fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
         let table = Arc::clone(self.groups.lock().entry(place.generation).or_default());
-        let (rank, world, patience) = (place.rank, place.world, place.patience);
-        let mut seat = Seat { table, rank, world, patience, calls: 0, interrupt: Interrupt::default() };
+        let (rank, world, timeout) = (place.rank, place.world, place.timeout);
+        let mut seat = Seat { table, rank, world, timeout, calls: 0, interrupt: Interrupt::default() };
         seat.exchange("forming the group", Vec::new())?;
         Ok(Box::new(seat))
     }
@@ -57,7 +57,7 @@ struct Seat {
     table: Arc<Table>,
     rank: usize,
     world: usize,
-    patience: Duration,
+    timeout: Duration,
     calls: u64,
     interrupt: Interrupt,
 }
@@ -94,7 +94,7 @@ impl Seat {
                 let reason = "left the group".to_owned();
                 return Err(CollectiveError::Missing { ranks: gone, call, waited, reason });
             }
-            if waited >= self.patience {
+            if waited >= self.timeout {
                 let reason = "not here in time".to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
@@ -102,7 +102,7 @@ impl Seat {
                 let reason = Interrupt::REASON.to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
-            self.table.changed.wait_until(&mut state, (started + self.patience).min(Instant::now() + SLICE));
+            self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + SLICE));
         }
     }
 
@@ -176,17 +176,17 @@ mod tests {
     fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
         testing::check_against_plain_sums(
             || {
-                let meeting = InProcess::default();
-                move |_| Box::new(meeting.clone())
+                let rendezvous = InProcess::default();
+                move |_| Box::new(rendezvous.clone())
             },
             5,
         );
     }
 
     #[test]
-    fn who_never_comes_is_named_after_the_patience() {
+    fn who_never_comes_is_named_after_the_timeout() {
         let mut place = place(0, 3, "");
-        place.patience = Duration::from_millis(50);
+        place.timeout = Duration::from_millis(50);
         let error = InProcess::default().meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
         assert!(error.to_string().contains("ranks 1, 2 did not take part in forming the group"), "{error}");
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn who_leaves_is_named_at_once_and_the_next_generation_forms() {
-        let meeting = InProcess::default();
+        let rendezvous = InProcess::default();
         let ranks = testing::ranks(2, move |rank| {
-            let mut group = meeting.meet(&place(rank, 2, "")).unwrap();
+            let mut group = rendezvous.meet(&place(rank, 2, "")).unwrap();
             if rank == 1 {
                 drop(group);
             } else {
@@ -205,7 +205,7 @@ mod tests {
                 assert!(error.to_string().contains("left the group"), "{error}");
             }
             let next = Place { generation: 2, ..place(rank, 2, "") };
-            meeting.meet(&next).unwrap().all_gather(&[rank as u8]).unwrap()
+            rendezvous.meet(&next).unwrap().all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(ranks, [[[0], [1]], [[0], [1]]]);
     }

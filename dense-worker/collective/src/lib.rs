@@ -29,7 +29,7 @@ pub use interrupt::Interrupt;
 pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order; each call waits
-/// for the others for at most the group's patience (invariant WT-1). After an error the group is of no more use.
+/// for the others for at most the group's timeout (invariant WT-1). After an error the group is of no more use.
 pub trait Collective: Send {
     /// This worker's place: 0 .. world − 1.
     fn rank(&self) -> usize;
@@ -110,7 +110,7 @@ pub trait Rendezvous: Send + Sync {
     /// Waits until all ranks of the place are there, and connects them.
     ///
     /// # Errors
-    /// [`CollectiveError::Missing`] names the ranks that did not come within the patience.
+    /// [`CollectiveError::Missing`] names the ranks that did not come within the timeout.
     fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError>;
 }
 
@@ -126,5 +126,5 @@ pub struct Place {
     /// [`Rendezvous::address`] of rank 0.
     pub store: String,
     /// How long any wait for the others lasts.
-    pub patience: Duration,
+    pub timeout: Duration,
 }

@@ -164,7 +164,7 @@ mod tests {
         let ends = [end(Backend::Gloo), end(Backend::Gloo), end(Backend::Gloo)];
         let store = ends[0].address().to_owned();
         let after = testing::ranks(3, |rank| {
-            let short = Place { patience: Duration::from_millis(500), ..place(rank, 3, &store) };
+            let short = Place { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
             let mut group = ends[rank].meet(&short).unwrap();
             if rank != 2 {
                 let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
@@ -180,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn a_call_ends_when_it_is_interrupted_and_not_only_when_patience_does() {
+    fn a_call_ends_when_it_is_interrupted_and_not_only_when_timeout_does() {
         let ends = [end(Backend::Gloo), end(Backend::Gloo)];
         let store = ends[0].address().to_owned();
         let (tell_end, ended) = std::sync::mpsc::channel::<()>();
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
-        let patient = |rank| Place { patience: Duration::from_secs(3600), ..place(rank, 2, &store) };
+        let patient = |rank| Place { timeout: Duration::from_secs(3600), ..place(rank, 2, &store) };
         testing::ranks(2, |rank| {
             let mut group = ends[rank].meet(&patient(rank)).unwrap();
             if rank == 1 {
@@ -209,7 +209,7 @@ mod tests {
         let ends = [end(Backend::Gloo), end(Backend::Gloo)];
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
-            let short = Place { patience: Duration::from_millis(500), ..place(rank, 2, &store) };
+            let short = Place { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };
             let mut group = ends[rank].meet(&short).unwrap();
             if rank == 1 {
                 group.barrier().unwrap();

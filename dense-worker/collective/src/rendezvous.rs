@@ -80,7 +80,7 @@ impl Rendezvous for StoreRendezvous {
             return Ok(Box::new(Alone));
         }
         let started = Instant::now();
-        let left = || place.patience.saturating_sub(started.elapsed());
+        let left = || place.timeout.saturating_sub(started.elapsed());
         let store = self.open(place, left())?;
         // Ranks of another backend are not taken for ranks of this group.
         let prefix = format!("{} group {}/", self.connector.backend(), place.generation);
@@ -92,10 +92,10 @@ impl Rendezvous for StoreRendezvous {
         }
         let formed = {
             let (connector, roll) = (self.connector, roll.clone());
-            let (host, patience) = (self.host.clone(), place.patience);
-            let form = move || connector.form(&roll, &host, patience);
+            let (host, timeout) = (self.host.clone(), place.timeout);
+            let form = move || connector.form(&roll, &host, timeout);
             // However late the last rank came: CUDA alone takes seconds to start.
-            let least = if connector.backend() == Backend::Nccl { patience } else { ROLL_CALL };
+            let least = if connector.backend() == Backend::Nccl { timeout } else { ROLL_CALL };
             within(left().max(least), form).unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {
@@ -120,9 +120,9 @@ mod tests {
     use crate::testing::{end, place};
 
     #[test]
-    fn who_never_comes_is_named_after_the_patience() {
+    fn who_never_comes_is_named_after_the_timeout() {
         let rank = end(Backend::Gloo);
-        let place = Place { patience: Duration::from_millis(300), ..place(0, 3, rank.address()) };
+        let place = Place { timeout: Duration::from_millis(300), ..place(0, 3, rank.address()) };
         let error = rank.meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
         assert!(error.to_string().contains("forming the group"), "{error}");
@@ -133,7 +133,7 @@ mod tests {
         // Accepts connections into its backlog and never answers.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let store = listener.local_addr().unwrap().to_string();
-        let place = Place { patience: Duration::from_millis(300), ..place(1, 2, &store) };
+        let place = Place { timeout: Duration::from_millis(300), ..place(1, 2, &store) };
         let error = end(Backend::Gloo).meet(&place).err().unwrap();
         assert_eq!(error.missing(), [0]);
         assert!(error.to_string().contains(&store), "{error}");

@@ -35,7 +35,7 @@ unsafe extern "C" {
         host: *const c_char,
         port: u16,
         listener: c_int,
-        patience_ms: u64,
+        timeout_ms: u64,
         out: *mut *mut RawStore,
         why: *mut c_char,
         room: usize,
@@ -55,7 +55,7 @@ unsafe extern "C" {
         rank: c_int,
         world: c_int,
         host: *const c_char,
-        patience_ms: u64,
+        timeout_ms: u64,
         out: *mut *mut RawGroup,
         why: *mut c_char,
         room: usize,
@@ -110,20 +110,20 @@ pub(crate) struct Group(NonNull<RawGroup>);
 unsafe impl Send for Group {}
 
 impl Store {
-    /// Connects, serving the store itself on `listener` where there is one. Blocks for longer than `patience` when
+    /// Connects, serving the store itself on `listener` where there is one. Blocks for longer than `timeout` when
     /// the other side accepts and never answers.
     pub(crate) fn open(
         host: &str,
         port: u16,
         listener: Option<TcpListener>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, String> {
         let host = text(host)?;
         let listener = listener.map_or(-1, IntoRawFd::into_raw_fd);
         let mut out = ptr::null_mut();
         call(|why, room| {
             // SAFETY: host ends with NUL, out and why are ours; the shim takes the descriptor, which nobody else has.
-            unsafe { zagros_store_open(host.as_ptr(), port, listener, millis(patience), &raw mut out, why, room) }
+            unsafe { zagros_store_open(host.as_ptr(), port, listener, millis(timeout), &raw mut out, why, room) }
         })?;
         NonNull::new(out).map(Self).ok_or_else(|| "no store was made".to_owned())
     }
@@ -159,16 +159,16 @@ impl Group {
         prefix: &str,
         (rank, world): (usize, usize),
         host: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, String> {
         let (prefix, host) = (text(prefix)?, text(host)?);
         let (rank, world) = (int(rank)?, int(world)?);
         let mut out = ptr::null_mut();
         call(|why, room| {
-            let (store, patience) = (store.0.as_ptr(), millis(patience));
+            let (store, timeout) = (store.0.as_ptr(), millis(timeout));
             // SAFETY: texts end with NUL, the store lives for the call, out and why are ours.
             unsafe {
-                zagros_group_form(store, prefix.as_ptr(), rank, world, host.as_ptr(), patience, &raw mut out, why, room)
+                zagros_group_form(store, prefix.as_ptr(), rank, world, host.as_ptr(), timeout, &raw mut out, why, room)
             }
         })?;
         NonNull::new(out).map(Self).ok_or_else(|| "no group was made".to_owned())
@@ -239,7 +239,7 @@ impl Work {
         Ok(Self { raw, values })
     }
 
-    /// Waits until it is done, for the group's patience at most, and gives the sums.
+    /// Waits until it is done, for the group's timeout at most, and gives the sums.
     pub(crate) fn wait(mut self, interrupt: &Interrupt) -> Result<Vec<f32>, String> {
         self.finish(interrupt)?;
         Ok(self.take_back())

@@ -11,7 +11,7 @@ pub(crate) const LATE: Duration = Duration::from_secs(60);
 
 /// A rank's place in a group of the first generation.
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> Place {
-    Place { rank, world, generation: 1, store: store.to_owned(), patience: LATE }
+    Place { rank, world, generation: 1, store: store.to_owned(), timeout: LATE }
 }
 
 /// A worker's end on loopback.
@@ -41,14 +41,14 @@ fn values(rank: usize, length: usize) -> Vec<f32> {
     (0..length).map(|index| ((rank + 1) * (index % 97)) as f32).collect()
 }
 
-/// Sums, broadcasts and gathers of several worlds and lengths against the plain ones. `meeting` makes a new place to
+/// Sums, broadcasts and gathers of several worlds and lengths against the plain ones. `rendezvous` makes a new place to
 /// meet: one end per rank, of `most` at most.
-pub(crate) fn check_against_plain_sums<Ends>(meeting: impl Fn() -> Ends, most: usize)
+pub(crate) fn check_against_plain_sums<Ends>(rendezvous: impl Fn() -> Ends, most: usize)
 where
     Ends: Fn(usize) -> Box<dyn Rendezvous>,
 {
     for world in [1, 2, 3, 5].into_iter().filter(|world| *world <= most) {
-        let ends = meeting();
+        let ends = rendezvous();
         let ends: Vec<_> = (0..world).map(ends).collect();
         let store = ends[0].address().to_owned();
         ranks(world, |rank| {

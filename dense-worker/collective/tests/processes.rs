@@ -21,7 +21,7 @@ fn main() {
     for (name, test) in [
         ("a_killed_rank_is_named_within_seconds", a_killed_rank_is_named_within_seconds as fn()),
         ("a_killed_rank_0_is_named_though_it_served_the_store", a_killed_rank_0_is_named),
-        ("a_stopped_rank_is_named_after_the_patience", a_stopped_rank_is_named_after_the_patience),
+        ("a_stopped_rank_is_named_after_the_timeout", a_stopped_rank_is_named_after_the_timeout),
     ] {
         test();
         println!("test {name} ... ok");
@@ -52,7 +52,7 @@ fn a_killed_rank_0_is_named() {
     assert_eq!([ranks[1].answer(), ranks[2].answer()], ["missing [0]", "missing [0]"]);
 }
 
-fn a_stopped_rank_is_named_after_the_patience() {
+fn a_stopped_rank_is_named_after_the_timeout() {
     for stopped in [0, 1] {
         let mut ranks = Rank::start_all(2);
         form(&mut ranks, 1, Duration::from_secs(1));
@@ -64,10 +64,10 @@ fn a_stopped_rank_is_named_after_the_patience() {
 }
 
 /// All ranks form the group of this generation.
-fn form(ranks: &mut [Rank], generation: u64, patience: Duration) {
+fn form(ranks: &mut [Rank], generation: u64, timeout: Duration) {
     let (world, store) = (ranks.len(), ranks[0].address.clone());
     for rank in ranks.iter_mut() {
-        rank.ask(&format!("meet {world} {generation} {} {store}", patience.as_millis()));
+        rank.ask(&format!("meet {world} {generation} {} {store}", timeout.as_millis()));
     }
     for rank in ranks {
         assert_eq!(rank.answer(), "met");
@@ -139,22 +139,22 @@ fn play(rank: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     println!("{address}");
-    let meeting = StoreRendezvous::new(listener, address, Backend::Gloo).expect("a good address");
+    let rendezvous = StoreRendezvous::new(listener, address, Backend::Gloo).expect("a good address");
     let mut group: Option<Box<dyn Collective>> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();
         let answer = match words.as_slice() {
-            ["meet", world, generation, patience, store] => {
+            ["meet", world, generation, timeout, store] => {
                 let number = |text: &str| text.parse::<u64>().expect("a number");
                 let place = Place {
                     rank,
                     world: number(world) as usize,
                     generation: number(generation),
                     store: (*store).to_owned(),
-                    patience: Duration::from_millis(number(patience)),
+                    timeout: Duration::from_millis(number(timeout)),
                 };
                 group = None;
-                meeting.meet(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())
+                rendezvous.meet(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())
             }
             _ => group.as_mut().map_or_else(|| panic!("no group"), |group| sum_of_ones(group.as_mut())),
         };

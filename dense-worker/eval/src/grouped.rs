@@ -11,7 +11,7 @@ use crate::measure;
 /// Scores with the group of each sample, in bounded memory.
 ///
 /// At most `capacity` samples are kept, 16 bytes each. Up to that many the result is exact. When more come, half of all
-/// groups is left out, again and again until the rest fits: whole groups, chosen by a hash of the group alone, so what is
+/// groups is skipped, again and again until the rest fits: whole groups, chosen by a hash of the group alone, so what is
 /// kept depends neither on the order of samples nor on how parts were merged. What share of the groups was kept is
 /// told with the result ([`Gauc::share`]).
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ pub(crate) struct BatchCutter {
     /// Being filled.
     current: Batch,
     full: VecDeque<Batch>,
-    /// Rows that are still to be left out.
+    /// Rows that are still to be skipped.
     skip: u64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Shuffler {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) seed: u64,
-    pub(crate) pass: u32,
+    pub(crate) epoch: u32,
     /// Windows before the first.
     pub(crate) windows: u64,
     /// Rows before the first window.
@@ -143,9 +143,9 @@ impl Shuffler {
 }
 
 impl Order {
-    /// Fisher–Yates by a PCG whose state is the seed and whose stream is (pass, window).
+    /// Fisher–Yates by a PCG whose state is the seed and whose stream is (epoch, window).
     fn permutation(self, length: usize) -> Vec<usize> {
-        let mut random = Pcg64::new(u128::from(self.seed), (u128::from(self.pass) << 64) | u128::from(self.windows));
+        let mut random = Pcg64::new(u128::from(self.seed), (u128::from(self.epoch) << 64) | u128::from(self.windows));
         let mut order: Vec<usize> = (0..length).collect();
         for last in (1..length).rev() {
             let other = (u128::from(random.next_u64()) * (last as u128 + 1)) >> 64;
@@ -182,8 +182,8 @@ mod tests {
         batch.completes.iter().map(|end| end.split).collect()
     }
 
-    fn permutation(length: usize, seed: u64, pass: u32, windows: u64) -> Vec<usize> {
-        Order { seed, pass, windows, skip: 0 }.permutation(length)
+    fn permutation(length: usize, seed: u64, epoch: u32, windows: u64) -> Vec<usize> {
+        Order { seed, epoch, windows, skip: 0 }.permutation(length)
     }
 
     fn ids(batches: &[Batch]) -> Vec<u64> {
@@ -194,7 +194,7 @@ mod tests {
     fn cut(blocks: &[usize], size: usize, shuffle: Option<usize>) -> Vec<Batch> {
         let empty = Batch::empty([false]);
         let (mut cutter, mut batches, mut start) = (BatchCutter::new(size, empty.clone()), Vec::new(), 0);
-        let order = Order { seed: 7, pass: 0, windows: 0, skip: 0 };
+        let order = Order { seed: 7, epoch: 0, windows: 0, skip: 0 };
         let mut shuffler = shuffle.map(|window| Shuffler::new(window, order, empty));
         for (number, rows_here) in blocks.iter().enumerate() {
             let block = rows(start, *rows_here, 100, vec![number as u64]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_permuted_differently_in_each_pass() {
+    fn windows_are_permuted_differently_in_each_epoch() {
         assert_ne!(permutation(50, 1, 0, 1), permutation(50, 1, 1, 1));
         assert_ne!(permutation(50, 1, 0, 1), permutation(50, 2, 0, 1));
         assert_ne!(permutation(50, 1, 0, 1), permutation(50, 1, 0, 2));

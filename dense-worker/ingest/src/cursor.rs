@@ -13,7 +13,7 @@ use crate::{Batch, SplitEnd};
 pub struct StreamStart {
     /// Rows of the first splits that are before the first window, in the order of the files.
     pub drop: u64,
-    /// Windows of shuffled rows that were before it in the pass; their number is part of the seed.
+    /// Windows of shuffled rows that were before it in the epoch; their number is part of the seed.
     pub windows: u64,
     /// Rows of the first window, as shuffled, that were delivered.
     pub skip: u64,
@@ -82,7 +82,7 @@ mod tests {
     use crate::{BatchStream, Part, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
-        let options = StreamOptions { part: Part::Train, pass: 3, start, bad_rows: 0, cancel: Arc::default() };
+        let options = StreamOptions { part: Part::Train, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
         BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 

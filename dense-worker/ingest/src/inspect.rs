@@ -20,7 +20,7 @@ pub struct Inspection {
     pub rows: u64,
     /// Share of positive rows, 0..1; NaN without rows.
     pub positive_rate: f64,
-    /// Malformed rows, left out.
+    /// Malformed rows, skipped.
     pub bad_rows: u64,
     /// The first few of them.
     pub first_bad: Vec<BadRow>,
@@ -63,7 +63,7 @@ pub struct CategoryColumn {
 }
 
 /// Looks at the first `limit` rows of the training files (all without a limit), in bounded memory.
-/// Malformed rows are counted and left out, however many.
+/// Malformed rows are counted and skipped, however many.
 ///
 /// # Errors
 /// When a file cannot be read.

@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Text of a block: large enough to make a hand-over cheap, small enough for the cache.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
-/// What a pass over files is made of.
+/// What one reading of the files is made of.
 pub(crate) struct PipelineConfig {
     /// The job.
     pub(crate) job: Arc<Job>,

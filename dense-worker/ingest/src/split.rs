@@ -33,7 +33,7 @@ pub trait SplitSource: Send {
     fn next(&mut self) -> Result<Option<SplitTask>, String>;
 }
 
-/// Every file whole, in order: for evaluation and for passes that a process makes by itself.
+/// Every file whole, in order: for evaluation and for epochs that a process makes by itself.
 #[derive(Clone, Debug)]
 pub struct WholeFiles {
     tasks: VecDeque<SplitTask>,

@@ -36,8 +36,8 @@ pub struct StreamOptions {
     /// Which rows. Only a job with a test *fraction* or a validation *share* divides its files; otherwise all of a
     /// file's rows are in each part.
     pub part: Part,
-    /// Which pass over the data this is (0, 1, …): each is shuffled differently.
-    pub pass: u32,
+    /// Which epoch this is (0, 1, …): each is shuffled differently.
+    pub epoch: u32,
     /// Where in the rows of its splits it starts.
     pub start: StreamStart,
     /// Malformed rows that the run has skipped before: `data.max_bad_rows` counts over all of it.
@@ -81,7 +81,7 @@ pub struct BatchStream {
     part: Part,
 }
 
-/// What the message about a pass without rows needs.
+/// What the message about an epoch without rows needs.
 #[derive(Debug, Default)]
 struct Seen {
     files: Vec<PathBuf>,
@@ -105,9 +105,9 @@ impl BatchStream {
         splits: Box<dyn SplitSource>,
         block_bytes: usize,
     ) -> Result<Self, IngestError> {
-        let StreamOptions { part, pass, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
+        let StreamOptions { part, epoch, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
         let sink = BatchSink::new(&job.features);
-        let order = Order { seed: job.train.seed, pass, windows, skip: drop };
+        let order = Order { seed: job.train.seed, epoch, windows, skip: drop };
         let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
         // What is only scored needs no order.
         let shuffles = part == Part::Train && job.data.shuffle_rows > 0;
@@ -239,7 +239,7 @@ mod tests {
     use crate::{BadRow, SplitTask, WholeFiles, files};
 
     fn options(part: Part) -> StreamOptions {
-        StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
+        StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
     }
 
     fn batches(job: &Job, part: Part, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_without_rows_is_an_error() {
+    fn an_epoch_without_rows_is_an_error() {
         let (_folder, path) = fixture::file("click,age,city,tags\n\n");
         let error = batches(&fixture::delimited(|_| ()), Part::Train, whole(&path), 64).unwrap_err().to_string();
         assert!(error.contains("data.txt: no rows, at most empty lines"), "{error}");
@@ -409,12 +409,12 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_shuffled_differently_and_repeatably() {
+    fn epochs_are_shuffled_differently_and_repeatably() {
         let (_folder, path) = fixture::file(criteo_text(64));
         let mut job = fixture::criteo();
         job.data.shuffle_rows = 40;
-        let read = |pass| {
-            let options = StreamOptions { pass, ..options(Part::Train) };
+        let read = |epoch| {
+            let options = StreamOptions { epoch, ..options(Part::Train) };
             let stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
             samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
         };

@@ -17,7 +17,7 @@ pub(crate) struct Transform {
 }
 
 impl Transform {
-    /// The column's transform. [`Standardise::Fit`] is left out here: the fit itself reads so.
+    /// The column's transform. [`Standardise::Fit`] is skipped here: the fit itself reads so.
     pub(crate) fn new(column: &Numeric) -> Self {
         let (mean, deviation) = match column.standardise {
             Standardise::No | Standardise::Fit => (0.0, 1.0),

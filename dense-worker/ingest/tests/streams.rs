@@ -77,7 +77,7 @@ impl Bench {
 fn open(job: &Job, part: Part, cancel: &Arc<AtomicBool>) -> BatchStream {
     let infos = files(job, &job.data.train).unwrap();
     let options =
-        StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::clone(cancel) };
+        StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::clone(cancel) };
     BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
 }
 
@@ -149,7 +149,7 @@ fn a_gzip_file_is_not_read_from_its_middle() {
     }
     let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
     let options =
-        StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+        StreamOptions { part: Part::All, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
     let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
     let error = stream.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be read from byte 100 on"), "{error}");
@@ -175,7 +175,7 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let infos = files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
     let options =
-        StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+        StreamOptions { part: Part::All, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
     let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
     let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");

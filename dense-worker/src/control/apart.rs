@@ -12,7 +12,7 @@ use crate::error::WorkerError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
     pub(crate) steps: u64,
-    /// Those of them that were left out.
+    /// Those of them that were skipped.
     pub(crate) skipped: u64,
     pub(crate) samples: u64,
     pub(crate) staleness_max: u64,

@@ -29,14 +29,14 @@ enum Order {
 }
 
 impl Completer {
-    pub(crate) fn start(control: Arc<dyn ControlPlane>, patience: Duration) -> Self {
+    pub(crate) fn start(control: Arc<dyn ControlPlane>, timeout: Duration) -> Self {
         let (orders, incoming) = mpsc::unbounded_channel();
         let bad_rows = Arc::<AtomicU64>::default();
-        let task = Task { control, patience, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
+        let task = Task { control, timeout, pending: Vec::new(), bad_rows: Arc::clone(&bad_rows) };
         Self { orders, bad_rows, _task: AbortOnDropHandle::new(tokio::spawn(task.run(incoming))) }
     }
 
-    /// Malformed rows of the complete splits of all workers and passes, by the newest answer.
+    /// Malformed rows of the complete splits of all workers and epochs, by the newest answer.
     pub(crate) fn bad_rows(&self) -> u64 {
         self.bad_rows.load(Ordering::Relaxed)
     }
@@ -55,7 +55,7 @@ impl Completer {
     /// Waits until all is told.
     ///
     /// # Errors
-    /// When the coordinator refused, or was away for all of its patience.
+    /// When the coordinator refused, or was away for all of its timeout.
     pub(crate) async fn flush(&self) -> Result<(), WorkerError> {
         let (tell, told) = oneshot::channel();
         let _ = self.orders.send(Order::Flush(tell));
@@ -66,7 +66,7 @@ impl Completer {
 
 struct Task {
     control: Arc<dyn ControlPlane>,
-    patience: Duration,
+    timeout: Duration,
     /// Not told yet, oldest first.
     pending: Vec<CompleteRequest>,
     bad_rows: Arc<AtomicU64>,
@@ -92,7 +92,7 @@ impl Task {
 
     /// What could not be told stays pending.
     async fn tell(&mut self) -> Result<(), WorkerError> {
-        let deadline = Deadline::after(self.patience);
+        let deadline = Deadline::after(self.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         while let Some(request) = self.pending.first() {
             let told = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
@@ -111,20 +111,20 @@ mod tests {
     use super::*;
     use crate::testing::FakeControl;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn request(split: u64) -> CompleteRequest {
-        CompleteRequest { member: 1, epoch: 1, pass: 0, splits: vec![split], bad_rows: vec![] }
+        CompleteRequest { member: 1, incarnation: 1, epoch: 0, splits: vec![split], bad_rows: vec![] }
     }
 
     #[tokio::test(start_paused = true)]
     async fn splits_are_told_in_order_however_long_it_takes() {
         let control = Arc::new(FakeControl::default());
         *control.refuse_complete.lock().unwrap() = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
-        let completer = Completer::start(control.clone(), PATIENCE);
+        let completer = Completer::start(control.clone(), TIMEOUT);
         completer.complete(request(1));
         completer.complete(request(2));
-        tokio::time::sleep(PATIENCE * 3).await;
+        tokio::time::sleep(TIMEOUT * 3).await;
         *control.refuse_complete.lock().unwrap() = None;
         completer.flush().await.unwrap();
         assert_eq!(*control.completed.lock().unwrap(), [1, 2]);
@@ -134,7 +134,7 @@ mod tests {
     async fn a_flush_does_not_wait_for_ever() {
         let control = Arc::new(FakeControl::default());
         *control.refuse_complete.lock().unwrap() = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
-        let completer = Completer::start(control, PATIENCE);
+        let completer = Completer::start(control, TIMEOUT);
         completer.complete(request(1));
         let error = completer.flush().await.unwrap_err().to_string();
         assert!(error.contains("fake coordinator did not complete splits for 5.0s"), "{error}");

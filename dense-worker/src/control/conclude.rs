@@ -100,12 +100,12 @@ impl ModelChoice {
 }
 
 impl Trainer {
-    /// Trains from a pass on, and makes the best state the model.
+    /// Trains from an epoch on, and makes the best state the model.
     ///
     /// # Errors
     /// The first cause of whatever went wrong.
-    pub(crate) async fn train_and_conclude(&mut self, first_pass: u32) -> Result<Outcome, WorkerError> {
-        let outcome = self.passes(first_pass).await?;
+    pub(crate) async fn train_and_conclude(&mut self, first_epoch: u32) -> Result<Outcome, WorkerError> {
+        let outcome = self.epochs(first_epoch).await?;
         self.conclude(outcome).await
     }
 
@@ -145,8 +145,8 @@ impl Trainer {
         let Some(test) = self.held_out.at_end.clone().filter(|_| outcome == Outcome::Finished) else {
             return self.with_sense(outcome);
         };
-        let pass = u32::try_from(self.of_passes.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        match self.score(&test, pass).await {
+        let epoch = u32::try_from(self.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        match self.score(&test, epoch).await {
             Ok(evaluation) => {
                 self.model.tested = Some(evaluation);
                 self.with_sense(outcome)

@@ -66,7 +66,7 @@ impl Evaluate {
         let metrics = Metrics::new(&Registry::new());
         let dense = DenseThread::start(&job, metrics.clone()).await?;
         // Nothing is ever pushed by this client.
-        let reader = ClientConfig { writer: 0, epoch: 0, wire: wire(&job), patience: job.cluster.patience };
+        let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &client.servers(), Load::IntoEmpty).await?;
@@ -178,7 +178,7 @@ impl Scorer {
             scores = self.add(*fetched, scores).await?;
             self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
         }
-        reader.finish(self.job.cluster.patience).await?;
+        reader.finish(self.job.cluster.timeout).await?;
         let mut scores = self.merge(scores).await?;
         // Sorts all scores.
         blocking("measures", move || scores.report()).await
@@ -256,7 +256,7 @@ impl Scorer {
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {
-            let options = StreamOptions { part, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel };
+            let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(source))?))
         })
     }

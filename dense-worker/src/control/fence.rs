@@ -32,7 +32,7 @@ impl Trainer {
             biased;
             reason = stop.requested() => return Err(reason),
             () = proof.valid_again() => {}
-            () = tokio::time::sleep(self.job.cluster.patience) => {
+            () = tokio::time::sleep(self.job.cluster.timeout) => {
                 return Err(WorkerError::LeaseUnproven { coordinator, silence: proof.age() });
             }
         }

@@ -1,18 +1,18 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
 
 mod apart;
+mod barrier;
 mod blocking;
 mod checkpoints;
 mod choice;
 mod completer;
 mod conclude;
 mod divergence;
+mod epochs;
 mod evaluate;
 mod fence;
 mod label_runs;
 mod manifest;
-mod meeting;
-mod passes;
 mod peers;
 mod reconcile;
 mod regroup;

@@ -71,7 +71,7 @@ impl Trainer {
     /// (invariant RK-2).
     pub(super) async fn step_together(
         &mut self,
-        pass: u32,
+        epoch: u32,
         peers: Peers,
         next: Next,
         prefetch: &mut Option<Prefetch>,
@@ -95,15 +95,15 @@ impl Trainer {
             Next::Dry | Next::Interrupted => None,
         };
         match fetched {
-            Some(fetched) => self.step_with(pass, peers, fetched, prefetch, &agreed).await?,
+            Some(fetched) => self.step_with(epoch, peers, fetched, prefetch, &agreed).await?,
             None => {
                 let step = self.tracker.steps + 1;
                 let work = move |dense: &mut Dense| dense.step_together(None, 0.0, step, &TurnAhead::default());
                 match self.dense.call(work).await? {
-                    Err(left_out @ WorkerError::LeftOut { .. }) => self.leave_out(left_out, &agreed),
+                    Err(skipped @ WorkerError::Skipped { .. }) => self.leave_out(skipped, &agreed),
                     stepped => {
                         let (stepped, _) = stepped?;
-                        self.push(pass, peers, &agreed, None).await?;
+                        self.push(epoch, peers, &agreed, None).await?;
                         self.told(&agreed, &[], &stepped, 0);
                     }
                 }
@@ -150,7 +150,7 @@ impl Trainer {
 
     async fn step_with(
         &mut self,
-        pass: u32,
+        epoch: u32,
         peers: Peers,
         fetched: Fetched,
         prefetch: &mut Option<Prefetch>,
@@ -170,9 +170,9 @@ impl Trainer {
         }?;
         let (mut stepped, next) = match stepped {
             Ok(stepped) => stepped,
-            Err(left_out @ WorkerError::LeftOut { .. }) => {
-                self.leave_out(left_out, agreed);
-                self.pass_over(pass, seq, prepared.batch);
+            Err(skipped @ WorkerError::Skipped { .. }) => {
+                self.leave_out(skipped, agreed);
+                self.pass_over(epoch, seq, prepared.batch);
                 return Ok(());
             }
             Err(error) => {
@@ -187,14 +187,14 @@ impl Trainer {
         self.place = Some(Arc::clone(&permit));
         let step = self.row_step(seq);
         let gradients = Gradients { seq, step, unique: prepared.unique, values, share, ends, permit };
-        self.push(pass, peers, agreed, Some(gradients)).await?;
+        self.push(epoch, peers, agreed, Some(gradients)).await?;
         self.told(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
     }
 
     /// All workers leave out their batches of a step.
-    fn leave_out(&mut self, left_out: WorkerError, agreed: &Agreed) {
-        self.skip(&left_out.by_index(&self.indices), agreed.bytes());
+    fn leave_out(&mut self, skipped: WorkerError, agreed: &Agreed) {
+        self.skip(&skipped.by_index(&self.indices), agreed.bytes());
     }
 
     fn told(&mut self, agreed: &Agreed, labels: &[f32], stepped: &Stepped, staleness: u32) {
@@ -206,7 +206,7 @@ impl Trainer {
     /// applied changes its bits.
     async fn push(
         &mut self,
-        pass: u32,
+        epoch: u32,
         peers: Peers,
         agreed: &Agreed,
         mut gradients: Option<Gradients>,
@@ -221,7 +221,7 @@ impl Trainer {
             if let Some(gradients) = gradients.take_if(|_| rank == peers.rank as usize) {
                 self.pushes.start(gradients);
                 let complete = self.pushes.drain().await?;
-                self.complete(pass, complete);
+                self.complete(epoch, complete);
             }
             let since = Instant::now();
             self.dense.call(Dense::barrier).await??;

@@ -4,7 +4,7 @@
 //!
 //! | booked | this worker | then |
 //! |---|---|---|
-//! | to be read | never got it | it reads it now: no row of the data is left out |
+//! | to be read | never got it | it reads it now: no row of the data is skipped |
 //! | complete | never read it | the run ends: rows were not trained on that nobody would miss |
 
 use zagros_ingest::{SplitTask, StreamStart};
@@ -18,18 +18,18 @@ use super::train::Trainer;
 use crate::error::WorkerError;
 
 impl Trainer {
-    /// Splits of a pass that are this worker's to read and that it was never given. It is in no stream now, and has told all
+    /// Splits of an epoch that are this worker's to read and that it was never given. It is in no stream now, and has told all
     /// that it has read: what the coordinator still counts as its own it does not know.
     ///
     /// # Errors
     /// When the coordinator does not answer in time.
-    pub(super) async fn never_given(&mut self, pass: u32) -> Result<Option<Begun>, WorkerError> {
-        let PositionResponse { position, held, .. } = self.books(pass).await?;
+    pub(super) async fn never_given(&mut self, epoch: u32) -> Result<Option<Begun>, WorkerError> {
+        let PositionResponse { position, held, .. } = self.books(epoch).await?;
         if held.is_empty() {
             return Ok(None);
         }
         tracing::warn!(
-            pass,
+            epoch,
             splits = held.len(),
             "splits were assigned to this worker and never arrived: reading them now"
         );
@@ -39,16 +39,16 @@ impl Trainer {
         Ok(Some(Begun { order: self.order(), tasks, start: StreamStart::default() }))
     }
 
-    /// At the end of a pass over the data: every split is complete, and what is so in this worker's name it has read.
+    /// At the end of an epoch: every split is complete, and what is so in this worker's name it has read.
     ///
     /// # Errors
     /// [`WorkerError::Books`] where that is not so; as [`Self::never_given`].
-    pub(super) async fn check_books(&mut self, pass: u32) -> Result<(), WorkerError> {
-        let PositionResponse { position, completed, .. } = self.books(pass).await?;
-        // Not those of this pass: its end is met again where another worker is lost at it. An id starts with its pass.
-        self.read.retain(|split| split >> 32 >= u64::from(pass));
+    pub(super) async fn check_books(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        let PositionResponse { position, completed, .. } = self.books(epoch).await?;
+        // Not those of this epoch: its end is met again where another worker is lost at it. An id starts with its epoch.
+        self.read.retain(|split| split >> 32 >= u64::from(epoch));
         let foreign = completed.iter().filter(|split| !self.read.contains(split)).count();
-        let (index, epoch) = (self.splits.member as u32, pass + 1);
+        let (index, epoch) = (self.splits.member as u32, epoch + 1);
         if foreign > 0 {
             let reason = format!(
                 "{foreign} splits were reported complete in the name of dense worker {index}, which never read them"
@@ -64,11 +64,11 @@ impl Trainer {
         Ok(())
     }
 
-    async fn books(&self, pass: u32) -> Result<PositionResponse, WorkerError> {
-        let (member, epoch) = (self.splits.member, self.splits.epoch);
-        let deadline = Deadline::after(self.job.cluster.patience);
+    async fn books(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
+        let (member, incarnation) = (self.splits.member, self.splits.incarnation);
+        let deadline = Deadline::after(self.job.cluster.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
-        let ask = || self.splits.control.position(PositionRequest { member, epoch, pass });
+        let ask = || self.splits.control.position(PositionRequest { member, incarnation, epoch });
         // Not ended by a request to stop: workers who step together go on to their next call together.
         let answer = Backoff::default().retry(deadline, is_away, ask).await;
         answer.map_err(|refusal| control_error(&*self.splits.control, "tell the position", deadline, refusal))

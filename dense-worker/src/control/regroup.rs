@@ -75,13 +75,13 @@ impl Trainer {
     /// In one group, until training has ended or the group fails.
     async fn train_in_group(&mut self, after: u64, point: Option<&ResumePoint>) -> Result<Outcome, WorkerError> {
         let standings = self.form(after).await?;
-        let first_pass = match furthest(&standings) {
+        let first_epoch = match furthest(&standings) {
             None if self.peers.is_some_and(|peers| peers.generation > 1) => return Err(WorkerError::NobodyLeft),
             None => self.resume(point).await?,
             Some(source) => self.take_over(&standings, source).await?,
         };
         self.begun = true;
-        self.train_and_conclude(first_pass).await
+        self.train_and_conclude(first_epoch).await
     }
 
     /// Waits for the other workers of the job and joins the first group later than `after`; there is none for a job of
@@ -113,16 +113,16 @@ impl Trainer {
         }
     }
 
-    /// Who is in it, by the coordinator. Another process in the place of a lost worker may come as late as `patience`
+    /// Who is in it, by the coordinator. Another process in the place of a lost worker may come as late as `timeout`
     /// after the lost one's lease has run out; the coordinator ends the run then.
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
         let lease = if after > 0 { self.membership.lease() * 2 } else { Duration::ZERO };
-        let patience = self.job.cluster.patience + lease;
+        let timeout = self.job.cluster.timeout + lease;
         let (control, mut stop) = (Arc::clone(&self.splits.control), self.stop.clone());
         tokio::select! {
             biased;
             reason = stop.requested() => Err(reason),
-            group = wait_for_group(&*control, &self.membership, after, patience, self.stop.shutdown()) => Ok(group?),
+            group = wait_for_group(&*control, &self.membership, after, timeout, self.stop.shutdown()) => Ok(group?),
         }
     }
 
@@ -132,8 +132,8 @@ impl Trainer {
         rendezvous: Arc<dyn Rendezvous>,
     ) -> Result<Vec<Standing>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
-        let (generation, store, patience) = (group.generation, group.store.clone(), self.job.cluster.patience);
-        let place = Place { rank, world, generation, store, patience };
+        let (generation, store, timeout) = (group.generation, group.store.clone(), self.job.cluster.timeout);
+        let place = Place { rank, world, generation, store, timeout };
         let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
         let generation = Some(generation).filter(|_| self.job.train.mode == Mode::Hybrid);
         self.group_watch = Some(watch_group(met.interrupt(), self.membership.subscribe(), generation));
@@ -144,13 +144,13 @@ impl Trainer {
 
     fn standing(&self) -> Standing {
         let evaluated = self.evaluated.map_or(0, |(step, _)| step);
-        Standing { begun: self.begun, pass: self.pass, steps: self.tracker.steps, evaluated }
+        Standing { begun: self.begun, epoch: self.epoch, steps: self.tracker.steps, evaluated }
     }
 
     /// Whether the run goes on in another group after this.
     fn forms_again(&self, error: &CollectiveError) -> bool {
         let is_about_others = !matches!(error, CollectiveError::Address { .. });
-        let may_go_on = is_about_others && (self.begun || self.membership.epoch() > 1);
+        let may_go_on = is_about_others && (self.begun || self.membership.incarnation() > 1);
         let mode = self.job.train.mode;
         if may_go_on && mode != Mode::Hybrid {
             warn!("only in mode hybrid do the other workers wait for a lost one; the run ends");
@@ -162,8 +162,8 @@ impl Trainer {
     fn tell_lost(&self, error: &CollectiveError) {
         let (step, workers) = (self.tracker.steps, names(error.missing()));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
-        let patience = self.job.cluster.patience;
-        self.observer.on(&Event::WorkerLost { step, workers, cause: error.to_string(), patience });
+        let timeout = self.job.cluster.timeout;
+        self.observer.on(&Event::WorkerLost { step, workers, cause: error.to_string(), timeout });
     }
 
     /// Leaves nothing of the group's last step under way: what was pushed is acknowledged and told, what was read is known.
@@ -171,11 +171,11 @@ impl Trainer {
         self.tracker.pause();
         self.place = None;
         self.unapplied = self.dense.call(Dense::leave_group).await?;
-        self.drain(self.pass).await?;
-        self.stream.closed(self.job.cluster.patience).await
+        self.drain(self.epoch).await?;
+        self.stream.closed(self.job.cluster.timeout).await
     }
 
-    /// Goes on with the state of the worker that is furthest. Answers the pass that it is in.
+    /// Goes on with the state of the worker that is furthest. Answers the epoch that it is in.
     async fn take_over(&mut self, standings: &[Standing], source: usize) -> Result<u32, WorkerError> {
         let rank = self.peers.map_or(0, |peers| peers.rank as usize);
         let (mine, furthest) = (standings[rank], standings[source]);
@@ -188,20 +188,20 @@ impl Trainer {
         if mine != furthest {
             let mut training: Training = serde_json::from_slice(&followed)
                 .map_err(|error| inconsistent(0, format!("what dense worker {source} says of training ({error})")))?;
-            self.pass = training.pass;
-            // The rows that this worker has seen in the pass are its own.
-            let own = Some(self.tracker.overall().clone()).filter(|_| mine.pass == furthest.pass);
+            self.epoch = training.epoch;
+            // The rows that this worker has seen in the epoch are its own.
+            let own = Some(self.tracker.overall().clone()).filter(|_| mine.epoch == furthest.epoch);
             training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
             self.go_on_from(training);
             // Its batches are numbered as those of the others are, for whoever reads of them.
             self.next_seq = self.next_seq.max(self.tracker.steps);
         }
-        self.broken_off = self.stream.broken_off().filter(|_| mine.pass == furthest.pass);
+        self.broken_off = self.stream.broken_off().filter(|_| mine.epoch == furthest.epoch);
         self.pushes.count_from(self.next_seq);
         let generation = self.peers.map_or(0, |peers| peers.generation);
         let (step, workers) = (self.tracker.steps, self.indices.clone());
         self.observer.on(&Event::Regrouped { step, generation, source: workers[source], workers });
-        Ok(self.pass)
+        Ok(self.epoch)
     }
 
     /// Ends the batch of the step that failed: where others made the step, this worker's gradients are in it, and so the
@@ -216,6 +216,6 @@ impl Trainer {
         let permit = Arc::new(permit);
         let step = self.row_step(seq);
         self.pushes.start(Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit });
-        self.drain(self.pass).await
+        self.drain(self.epoch).await
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), Work
         return Ok((Folder::disk(run.model()), MODEL.to_owned()));
     };
     // Requests to a store take as long as the job is patient.
-    let parent = Folder::open(parent, job.cluster.patience)?;
+    let parent = Folder::open(parent, job.cluster.timeout)?;
     let parent = match parent.path().map(std::path::absolute) {
         // Who looks for it later is somewhere else.
         Some(Ok(path)) => Folder::disk(path),

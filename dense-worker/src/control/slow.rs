@@ -1,6 +1,6 @@
 //! Names embedding servers that let training wait.
 //!
-//! A server that does not answer fills the window, and then all stands still until it answers or patience ends. Long
+//! A server that does not answer fills the window, and then all stands still until it answers or the timeout ends. Long
 //! before that a warning says which one it is.
 
 use std::collections::BTreeMap;

@@ -21,10 +21,10 @@ use crate::error::WorkerError;
 pub(crate) struct Splits {
     pub(crate) control: Arc<dyn ControlPlane>,
     pub(crate) member: u64,
-    pub(crate) epoch: u32,
+    pub(crate) incarnation: u32,
     /// Training files, in the order that the run has them.
     pub(crate) files: Arc<Vec<PathBuf>>,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) stop: Stop,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Assigned {
         pause: Duration,
         reason: String,
     },
-    PassDone,
+    EpochDone,
 }
 
 /// A stream that was begun before, by a worker whose order of rows it has.
@@ -58,14 +58,14 @@ pub(crate) enum Asking {
 }
 
 impl Splits {
-    /// Asks once, trying again while the coordinator is away and patience lasts.
+    /// Asks once, trying again while the coordinator is away and timeout lasts.
     ///
     /// # Errors
     /// When it stays away or refuses, or training must stop.
-    pub(crate) async fn ask(&self, pass: u32, asking: Asking) -> Result<Assigned, WorkerError> {
-        let deadline = Deadline::after(self.patience);
+    pub(crate) async fn ask(&self, epoch: u32, asking: Asking) -> Result<Assigned, WorkerError> {
+        let deadline = Deadline::after(self.timeout);
         let continuing = asking == Asking::Within;
-        let request = AssignRequest { member: self.member, epoch: self.epoch, pass, continuing };
+        let request = AssignRequest { member: self.member, incarnation: self.incarnation, epoch, continuing };
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let answer = tokio::select! {
@@ -80,7 +80,7 @@ impl Splits {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
                 Ok(Assigned::Later { pause, reason: wait.reason })
             }
-            Some(Work::PassDone(_)) => Ok(Assigned::PassDone),
+            Some(Work::EpochDone(_)) => Ok(Assigned::EpochDone),
             None => {
                 let empty = Refusal::new(RefusalKind::Mismatch, "an empty answer; are both ends the same release?");
                 Err(self.refused("assign a split", deadline, empty))
@@ -89,9 +89,9 @@ impl Splits {
     }
 
     /// The rest of what can be had now, starting with `first`, for a stream of its own.
-    pub(crate) fn stream(&self, pass: u32, first: Vec<SplitTask>) -> Leased {
+    pub(crate) fn stream(&self, epoch: u32, first: Vec<SplitTask>) -> Leased {
         let (dealt, _) = watch::channel(first.clone());
-        Leased { splits: self.clone(), pass, first: first.into(), runtime: Handle::current(), dealt }
+        Leased { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
 
     fn begun(&self, rest: Rest) -> Result<Begun, WorkerError> {
@@ -133,7 +133,7 @@ pub(crate) fn control_error(
 /// only after its stream has ended ([`SplitSource::next`]).
 pub(crate) struct Leased {
     splits: Splits,
-    pass: u32,
+    epoch: u32,
     first: VecDeque<SplitTask>,
     runtime: Handle,
     dealt: watch::Sender<Vec<SplitTask>>,
@@ -151,10 +151,10 @@ impl SplitSource for Leased {
         if let Some(first) = self.first.pop_front() {
             return Ok(Some(first));
         }
-        let task = match self.runtime.block_on(self.splits.ask(self.pass, Asking::Within)) {
+        let task = match self.runtime.block_on(self.splits.ask(self.epoch, Asking::Within)) {
             Ok(Assigned::Split(task)) => Some(task),
             Ok(Assigned::Rest(_)) => return Err("the coordinator gave a rest in the middle of a stream".to_owned()),
-            Ok(Assigned::Later { .. } | Assigned::PassDone) | Err(WorkerError::Interrupted) => None,
+            Ok(Assigned::Later { .. } | Assigned::EpochDone) | Err(WorkerError::Interrupted) => None,
             Err(error) => return Err(error.to_string()),
         };
         self.dealt.send_modify(|dealt| dealt.extend(task.clone()));
@@ -165,7 +165,7 @@ impl SplitSource for Leased {
 #[cfg(test)]
 mod tests {
     use zagros_plumbing::Shutdown;
-    use zagros_protocol::control::{AssignResponse, PassDone, Wait};
+    use zagros_protocol::control::{AssignResponse, EpochDone, Wait};
 
     use super::*;
     use crate::testing::FakeControl;
@@ -177,9 +177,9 @@ mod tests {
         Splits {
             control: Arc::new(control),
             member: 7,
-            epoch: 1,
+            incarnation: 1,
             files: Arc::new(vec!["a".into(), "b".into()]),
-            patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             stop: Stop::alone(Shutdown::new()),
         }
     }
@@ -207,8 +207,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_coordinator_that_comes_back_is_asked_again() {
         let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
-        let splits = splits([away(), away(), Ok(Work::PassDone(PassDone {}))]);
-        assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::PassDone);
+        let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone {}))]);
+        assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::EpochDone);
     }
 
     #[tokio::test(start_paused = true)]

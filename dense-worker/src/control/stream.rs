@@ -40,7 +40,7 @@ impl StreamPlace {
         }
     }
 
-    /// The next batch is trained on, or left out for good; answers the splits whose last row it has.
+    /// The next batch is trained on, or skipped for good; answers the splits whose last row it has.
     pub(crate) fn advance(&mut self, batch: &mut Batch) -> Vec<u64> {
         if let Some(cursor) = &mut self.cursor {
             cursor.deliver(batch);
@@ -55,7 +55,7 @@ impl StreamPlace {
         self.bad_rows.get(&split).copied().unwrap_or(0)
     }
 
-    /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next pass.
+    /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next epoch.
     pub(crate) fn rest(&self) -> Option<Rest> {
         self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.rest(&self.dealt()))
     }
@@ -73,13 +73,13 @@ impl StreamPlace {
     /// Waits until its reading thread, which was asked to end, can be dealt no more splits.
     ///
     /// # Errors
-    /// When it does not end within `patience`.
-    pub(crate) async fn closed(&mut self, patience: Duration) -> Result<(), WorkerError> {
+    /// When it does not end within `timeout`.
+    pub(crate) async fn closed(&mut self, timeout: Duration) -> Result<(), WorkerError> {
         let Some(dealt) = &mut self.dealt else { return Ok(()) };
         let closed = async { while dealt.changed().await.is_ok() {} };
-        tokio::time::timeout(patience, closed).await.map_err(|_| WorkerError::Thread {
+        tokio::time::timeout(timeout, closed).await.map_err(|_| WorkerError::Thread {
             thread: "reader",
-            reason: format!("did not end within {patience:?}; is the data on a disk that hangs?"),
+            reason: format!("did not end within {timeout:?}; is the data on a disk that hangs?"),
         })
     }
 

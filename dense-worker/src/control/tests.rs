@@ -182,7 +182,7 @@ async fn a_run_that_the_coordinator_ended_says_why() {
 async fn a_worker_that_waits_for_a_push_ends_with_the_run() {
     let setting = Setting::stopping_after(FakeShard::default().acknowledging_once_open(1000), 1);
     let mut worker = setting.worker(3);
-    worker.job.cluster.patience = Duration::from_secs(3600);
+    worker.job.cluster.timeout = Duration::from_secs(3600);
     let control = Arc::clone(&setting.control);
     let end = async {
         setting.shutdown.requested().await;
@@ -229,7 +229,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
     let setting = Setting::new(FakeShard::default());
     let mut worker = setting.worker(2);
-    (worker.job.train.epochs, worker.job.cluster.patience) = (u32::MAX, Duration::from_secs(3600));
+    (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_secs(3600));
     let running = tokio::spawn(run(worker, 10));
     let made = || setting.steps.seen.lock().unwrap().len();
     until("it trains", || made() > 0).await;
@@ -254,7 +254,7 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
 async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
     let setting = Setting::new(FakeShard::default());
     let mut worker = setting.worker(2);
-    (worker.job.train.epochs, worker.job.cluster.patience) = (u32::MAX, Duration::from_millis(200));
+    (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_millis(200));
     let running = tokio::spawn(run(worker, 10));
     until("it trains", || !setting.steps.seen.lock().unwrap().is_empty()).await;
     *setting.control.refuse_heartbeat.lock().unwrap() = Some(away());
@@ -277,7 +277,7 @@ async fn a_step_that_diverges_is_named_and_nothing_of_it_is_pushed() {
 }
 
 #[tokio::test]
-async fn a_batch_that_diverges_is_left_out_where_the_job_says_so() {
+async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
     let setting = Setting::new(FakeShard::default());
     let mut worker = setting.worker(1);
     worker.job.train.updates.non_finite = NonFinite::Skip;

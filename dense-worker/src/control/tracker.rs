@@ -24,7 +24,7 @@ pub(crate) struct Tracker {
     skipped: u64,
     loss: Smoothed,
     recent: Recent,
-    /// Of the pass.
+    /// Of the epoch.
     overall: Overall,
     speed: Speed,
     /// Samples of this worker since the process started, and how fast they come.
@@ -36,8 +36,8 @@ pub(crate) struct Tracker {
     /// Of training alone.
     time: Duration,
     running_since: Option<Instant>,
-    pass: u32,
-    pass_bytes: u64,
+    epoch: u32,
+    epoch_bytes: u64,
     total_bytes: u64,
 }
 
@@ -55,12 +55,14 @@ pub(crate) struct TrackerState {
     staleness_max: u32,
     staleness_sum: u64,
     seconds: f64,
-    pass: u32,
-    pass_bytes: u64,
+    #[serde(alias = "pass")]
+    epoch: u32,
+    #[serde(alias = "pass_bytes")]
+    epoch_bytes: u64,
 }
 
 impl TrackerState {
-    /// Measures of the pass so far, of this worker's rows.
+    /// Measures of the epoch so far, of this worker's rows.
     pub(crate) fn overall(&self) -> &Overall {
         &self.overall
     }
@@ -72,7 +74,7 @@ impl TrackerState {
 
     /// Of a worker that has done nothing yet beside one that has this state.
     pub(crate) fn of_another(self) -> Self {
-        Self { pass: self.pass, pass_bytes: self.pass_bytes, ..Tracker::new(0).state() }
+        Self { epoch: self.epoch, epoch_bytes: self.epoch_bytes, ..Tracker::new(0).state() }
     }
 }
 
@@ -92,7 +94,7 @@ pub(crate) struct Step<'a> {
 }
 
 impl Tracker {
-    /// `total_bytes` are those of one pass.
+    /// `total_bytes` are those of one epoch.
     pub(crate) fn new(total_bytes: u64) -> Self {
         Self {
             steps: 0,
@@ -109,8 +111,8 @@ impl Tracker {
             others: Account::default(),
             time: Duration::ZERO,
             running_since: None,
-            pass: 0,
-            pass_bytes: 0,
+            epoch: 0,
+            epoch_bytes: 0,
             total_bytes,
         }
     }
@@ -128,8 +130,8 @@ impl Tracker {
             staleness_max: u32::try_from(staleness_max).unwrap_or(u32::MAX),
             staleness_sum,
             seconds: self.seconds(),
-            pass: self.pass,
-            pass_bytes: self.pass_bytes,
+            epoch: self.epoch,
+            epoch_bytes: self.epoch_bytes,
         }
     }
 
@@ -139,21 +141,21 @@ impl Tracker {
         (self.loss, self.overall) = (state.loss, state.overall);
         self.recent = state.recent.unwrap_or_else(|| Recent::over(RECENT_SAMPLES));
         (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
-        (self.time, self.pass, self.pass_bytes) =
-            (Duration::from_secs_f64(state.seconds), state.pass, state.pass_bytes);
+        (self.time, self.epoch, self.epoch_bytes) =
+            (Duration::from_secs_f64(state.seconds), state.epoch, state.epoch_bytes);
     }
 
     /// Whether nothing was done yet, neither here nor before.
     pub(crate) fn is_untouched(&self) -> bool {
-        self.steps == 0 && self.pass_bytes == 0
+        self.steps == 0 && self.epoch_bytes == 0
     }
 
-    pub(crate) fn pass_started(&mut self, pass: u32) {
-        (self.pass, self.pass_bytes) = (pass, 0);
+    pub(crate) fn epoch_started(&mut self, epoch: u32) {
+        (self.epoch, self.epoch_bytes) = (epoch, 0);
         self.overall = Overall::new();
     }
 
-    /// This worker's predictions of the pass so far, each sample scored before it was learned from.
+    /// This worker's predictions of the epoch so far, each sample scored before it was learned from.
     pub(crate) fn overall(&self) -> &Overall {
         &self.overall
     }
@@ -180,7 +182,7 @@ impl Tracker {
     pub(crate) fn stepped(&mut self, step: Step<'_>) -> StepReport {
         self.steps += 1;
         self.samples += step.samples;
-        self.pass_bytes += step.bytes;
+        self.epoch_bytes += step.bytes;
         self.loss.add(f64::from(step.loss));
         let predicted = Predicted::new(step.labels, step.logits, step.loss);
         self.recent.add(&predicted);
@@ -193,8 +195,8 @@ impl Tracker {
         self.own_speed.add(Instant::now(), self.own);
         StepReport {
             step: self.steps,
-            pass: self.pass,
-            pass_fraction: self.pass_fraction(),
+            epoch: self.epoch,
+            epoch_fraction: self.epoch_fraction(),
             samples: self.samples,
             samples_per_second: self.speed.per_second(),
             own_samples_per_second: self.own_speed.per_second(),
@@ -208,15 +210,15 @@ impl Tracker {
         }
     }
 
-    /// A step that was left out: its samples taught nothing. Answers how many there were.
+    /// A step that was skipped: its samples taught nothing. Answers how many there were.
     pub(crate) fn skipped(&mut self, bytes: u64) -> u64 {
         self.steps += 1;
         self.skipped += 1;
-        self.pass_bytes += bytes;
+        self.epoch_bytes += bytes;
         self.skipped
     }
 
-    /// Steps that were left out.
+    /// Steps that were skipped.
     pub(crate) fn skipped_steps(&self) -> u64 {
         self.skipped
     }
@@ -269,8 +271,8 @@ impl Tracker {
         self.samples + self.others.samples
     }
 
-    fn pass_fraction(&self) -> f64 {
-        (self.pass_bytes as f64 / self.total_bytes.max(1) as f64).min(1.0)
+    fn epoch_fraction(&self) -> f64 {
+        (self.epoch_bytes as f64 / self.total_bytes.max(1) as f64).min(1.0)
     }
 }
 
@@ -283,7 +285,7 @@ pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Stalene
         stages: Some(Stages { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce }),
         checkpoint_step,
         step: report.step,
-        pass: report.pass,
+        epoch: report.epoch,
         samples: report.samples,
         samples_per_second: report.own_samples_per_second,
         loss: report.loss_smoothed,
@@ -298,33 +300,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_add_up_and_passes_start_over() {
+    fn steps_add_up_and_epochs_start_over() {
         let mut tracker = Tracker::new(100);
         let step =
             |staleness| Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness, bytes: 40 };
         tracker.stepped(step(0));
         let second = tracker.stepped(step(3));
-        assert_eq!((second.step, second.samples, second.pass_fraction), (2, 4, 0.8));
+        assert_eq!((second.step, second.samples, second.epoch_fraction), (2, 4, 0.8));
         assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
         assert_eq!((tracker.overall().report().samples, tracker.overall().report().logloss), (4, Some(0.5)));
-        tracker.pass_started(1);
+        tracker.epoch_started(1);
         assert_eq!((tracker.overall().report().samples, tracker.recent().samples), (0, 4));
-        assert_eq!(tracker.stepped(step(0)).pass_fraction, 0.4);
+        assert_eq!(tracker.stepped(step(0)).epoch_fraction, 0.4);
         assert_eq!(tracker.staleness(), Staleness { max: 3, mean: 1.0 });
-        assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.pass_fraction()), (1, 4, 6, 0.6));
+        assert_eq!((tracker.skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
     }
 
     #[test]
     fn what_was_done_before_is_gone_on_from() {
         let mut before = Tracker::new(100);
         let step = Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
-        before.pass_started(1);
+        before.epoch_started(1);
         before.stepped(step);
         before.skipped(10);
         let kept = serde_json::to_string(&before.state()).unwrap();
         let mut after = Tracker::new(100);
         after.take_up(serde_json::from_str(&kept).unwrap());
-        assert_eq!((after.steps, after.samples, after.skipped_steps(), after.pass_fraction()), (2, 2, 1, 0.5));
+        assert_eq!((after.steps, after.samples, after.skipped_steps(), after.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!(
             (after.loss(), after.staleness(), after.overall().report()),
             (0.25, before.staleness(), before.overall().report())
@@ -346,7 +348,7 @@ mod tests {
     fn of_workers_apart_what_was_done_is_booked_once() {
         let step = Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
         let [mut first, mut second] = [Tracker::new(100), Tracker::new(100)];
-        first.pass_started(1);
+        first.epoch_started(1);
         first.stepped(step);
         second.stepped(step);
         second.stepped(step);
@@ -358,7 +360,7 @@ mod tests {
         beside.take_up(state.of_another());
         again.met(beside.account());
         assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
-        assert_eq!((beside.steps, beside.pass_fraction(), beside.is_untouched()), (0, 0.4, false));
+        assert_eq!((beside.steps, beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));
         beside.met(again.account());
         assert_eq!(beside.stepped(step).step + again.steps, beside.steps_of_all());
     }

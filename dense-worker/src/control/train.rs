@@ -12,12 +12,12 @@ use zagros_job::{Job, Mode};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, CompleteRequest, ReportEvaluationRequest};
 
+use super::barrier::Barriers;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::divergence::Divergence;
 use super::evaluate::{HeldOut, HeldOutParts, Scorer};
 use super::label_runs::LabelRuns;
-use super::meeting::Meetings;
 use super::peers::Peers;
 use super::regroup::Unsettled;
 use super::resume::Cutter;
@@ -60,8 +60,8 @@ pub(crate) struct Trainer {
     pub(crate) group_watch: Option<AbortOnDropHandle<()>>,
     /// It has trained in this run, so that its state is worth going on with.
     pub(crate) begun: bool,
-    /// Pass over the data that it is in; their number once all are over.
-    pub(crate) pass: u32,
+    /// Epoch over the data that it is in; their number once all are over.
+    pub(crate) epoch: u32,
     /// What is left of the stream in which a group failed.
     pub(crate) broken_off: Option<Begun>,
     /// The batch of the step in which a group failed.
@@ -71,7 +71,7 @@ pub(crate) struct Trainer {
     /// What that step gave, where others may have made it.
     pub(crate) unapplied: Option<Stepped>,
     /// Where workers that step apart meet.
-    pub(crate) meetings: Meetings,
+    pub(crate) barriers: Barriers,
     /// Rows that hold the dense network's weights, in mode `async`.
     pub(crate) weights: Option<TableIds>,
     pub(crate) window: Window,
@@ -89,15 +89,15 @@ pub(crate) struct Trainer {
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Rows of the streams that had none to train on.
     pub(crate) untrained_rows: u64,
-    /// Measures of the training rows of each pass.
-    pub(crate) of_passes: Vec<Evaluation>,
+    /// Measures of the training rows of each epoch.
+    pub(crate) of_epochs: Vec<Evaluation>,
     /// Which state becomes the model, and when training ends early.
     pub(crate) model: ModelChoice,
     /// Of the last step; of workers that step together, of all.
     pub(crate) last_loss: f64,
     /// Whether the loss still makes sense.
     pub(crate) divergence: Divergence,
-    /// Splits of the pass that this worker has read to their ends, by id.
+    /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) read: BTreeSet<u64>,
 }
 
@@ -139,7 +139,7 @@ pub(super) enum End {
 }
 
 impl Trainer {
-    pub(super) async fn steps(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
+    pub(super) async fn steps(&mut self, epoch: u32, prefetch: &mut Option<Prefetch>) -> Result<End, WorkerError> {
         // Of an earlier round, or of another group.
         self.agreed_ahead = None;
         loop {
@@ -147,10 +147,10 @@ impl Trainer {
             if self.steps_left() == 0 || self.model.is_settled() {
                 return Ok(End::Steps);
             }
-            let next = self.next(pass, prefetch).await?;
+            let next = self.next(epoch, prefetch).await?;
             let made = match (self.in_step(), next) {
-                (Some(peers), next) => self.step_together(pass, peers, next, prefetch).await?,
-                (None, Next::Batch(fetched)) => self.step(pass, *fetched).await?,
+                (Some(peers), next) => self.step_together(epoch, peers, next, prefetch).await?,
+                (None, Next::Batch(fetched)) => self.step(epoch, *fetched).await?,
                 (None, Next::Dry) => Made::End(if self.stopping { End::Interrupted } else { End::Data }),
                 (None, Next::Interrupted) => Made::End(End::Interrupted),
             };
@@ -162,8 +162,8 @@ impl Trainer {
             };
             self.check_divergence(self.last_loss)?;
             if self.is_evaluation_due() {
-                self.drain(pass).await?;
-                if let Err(error) = self.evaluate(pass).await {
+                self.drain(epoch).await?;
+                if let Err(error) = self.evaluate(epoch).await {
                     return interrupted_or(error).map(|_| End::Interrupted);
                 }
                 if self.model.is_settled() {
@@ -172,14 +172,14 @@ impl Trainer {
                 self.tracker.resume();
             }
             if cuts {
-                self.cut(pass).await?;
+                self.cut(epoch).await?;
             }
             self.place = None;
         }
     }
 
-    /// The next batch that has samples, its rows looked up. Acknowledgements are booked meanwhile, and meetings gone to.
-    async fn next(&mut self, pass: u32, prefetch: &mut Option<Prefetch>) -> Result<Next, WorkerError> {
+    /// The next batch that has samples, its rows looked up. Acknowledgements are booked meanwhile, and barriers gone to.
+    async fn next(&mut self, epoch: u32, prefetch: &mut Option<Prefetch>) -> Result<Next, WorkerError> {
         // Once asked to stop, the batch that may be looked up already is waited for no longer than a server.
         let mut until = None;
         loop {
@@ -192,18 +192,18 @@ impl Trainer {
                     if outcome == Outcome::Interrupted && self.job.train.mode != Mode::Sync {
                         return Ok(Next::Interrupted);
                     }
-                    (self.stopping, until) = (true, Some(since + self.job.cluster.patience));
+                    (self.stopping, until) = (true, Some(since + self.job.cluster.timeout));
                     continue;
                 }
-                () = self.meetings.due(), if may_be_called => {
+                () = self.barriers.due(), if may_be_called => {
                     self.metrics.spent(Stage::Waiting, since.elapsed());
-                    if self.answer_call(pass).await? {
+                    if self.answer_call(epoch).await? {
                         continue;
                     }
                     return Ok(Next::Interrupted);
                 }
                 complete = self.pushes.acknowledged() => {
-                    self.complete(pass, complete?);
+                    self.complete(epoch, complete?);
                     self.metrics.spent(Stage::Waiting, since.elapsed());
                     continue;
                 }
@@ -219,7 +219,7 @@ impl Trainer {
                     Err(reason) => interrupted_or(reason).map(|_| Next::Interrupted),
                 };
             }
-            self.pass_over(pass, fetched.seq, fetched.prepared.batch);
+            self.pass_over(epoch, fetched.seq, fetched.prepared.batch);
         }
     }
 
@@ -233,21 +233,21 @@ impl Trainer {
 
     /// Whether rows may be elsewhere: read before, or by another worker.
     fn may_be_without_rows(&self) -> bool {
-        self.tracker.steps > 0 || self.job.cluster.workers > 1 || self.membership.epoch() > 1
+        self.tracker.steps > 0 || self.job.cluster.workers > 1 || self.membership.incarnation() > 1
     }
 
     /// Everything about one batch from rows to gradients on their way.
-    async fn step(&mut self, pass: u32, fetched: Fetched) -> Result<Made, WorkerError> {
+    async fn step(&mut self, epoch: u32, fetched: Fetched) -> Result<Made, WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
         let made = Made::step(self.cuts_after(self.tracker.steps + 1), self.stopping);
         let permit = Arc::new(permit);
         self.place = Some(Arc::clone(&permit));
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.dense.call(work).await?;
-        if let Err(left_out @ ModelError::LeftOut { .. }) = stepped {
+        if let Err(skipped @ ModelError::Skipped { .. }) = stepped {
             let bytes = self.bytes_of_all(prepared.batch.bytes);
-            self.skip(&left_out, bytes);
-            self.pass_over(pass, seq, prepared.batch);
+            self.skip(&skipped, bytes);
+            self.pass_over(epoch, seq, prepared.batch);
             return Ok(made);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
@@ -269,26 +269,22 @@ impl Trainer {
 
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
     /// or a run of `max_steps` would want more batches than were fetched for it.
-    pub(super) fn skip(&mut self, left_out: &dyn std::error::Error, bytes: u64) {
+    pub(super) fn skip(&mut self, cause: &dyn std::error::Error, bytes: u64) {
         let skipped = self.tracker.skipped(bytes);
         self.metrics.steps.inc();
         self.metrics.skipped_steps.inc();
         // The first of many say enough.
         if skipped.is_power_of_two() {
             let step = self.tracker.steps;
-            tracing::warn!(
-                step,
-                skipped,
-                "{left_out} (train.non_finite, or the loss scale of train.precision = \"f16\")"
-            );
+            tracing::warn!(step, skipped, "{cause} (train.non_finite, or the loss scale of train.precision = \"f16\")");
         }
     }
 
-    /// A batch that is left out for good.
-    pub(super) fn pass_over(&mut self, pass: u32, seq: u64, mut batch: Batch) {
+    /// A batch that is skipped for good.
+    pub(super) fn pass_over(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
         let ends = self.stream.advance(&mut batch);
         let complete = self.pushes.skip(seq, ends);
-        self.complete(pass, complete);
+        self.complete(epoch, complete);
     }
 
     pub(super) fn tell(&mut self, step: Step<'_>) {
@@ -316,20 +312,20 @@ impl Trainer {
 
     /// Scores the held-out part, unless that was done after this very step. Everything pushed is acknowledged, so
     /// that the scores are of one consistent state.
-    pub(super) async fn evaluate(&mut self, pass: u32) -> Result<(), WorkerError> {
+    pub(super) async fn evaluate(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let step = self.tracker.steps_of_all();
         let Some(held_out) = self.held_out.during.clone() else { return Ok(()) };
         if self.evaluated.is_some_and(|(at, _)| at == step) {
             return Ok(());
         }
         self.tracker.pause();
-        let evaluation = self.score(&held_out, pass).await?;
+        let evaluation = self.score(&held_out, epoch).await?;
         self.evaluated = Some((step, evaluation));
         self.consider(evaluation).await
     }
 
     /// Scores a part with what the model is now, and tells everyone.
-    pub(crate) async fn score(&self, held_out: &HeldOut, pass: u32) -> Result<Evaluation, WorkerError> {
+    pub(crate) async fn score(&self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
         if self.peers.is_some() {
@@ -347,30 +343,30 @@ impl Trainer {
         };
         let evaluation = scorer.score(held_out, step).await?;
         self.metrics.evaluated(part, &evaluation);
-        self.observer.on(&Event::Evaluated { step, part, pass, evaluation });
+        self.observer.on(&Event::Evaluated { step, part, epoch, evaluation });
         if self.peers.is_none_or(Peers::leads) {
-            self.report(step, pass, part, evaluation).await;
+            self.report(step, epoch, part, evaluation).await;
         }
         Ok(evaluation)
     }
 
     /// The coordinator only shows it: a silent one is told no more and stops nothing.
-    async fn report(&self, step: u64, pass: u32, part: HeldOutPart, evaluation: Evaluation) {
+    async fn report(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
         let part = match part {
             HeldOutPart::Validation => control::HeldOutPart::Validation,
             HeldOutPart::Test => control::HeldOutPart::Test,
         };
         let measures = control::Evaluation {
             step,
-            pass,
+            epoch,
             samples: evaluation.samples,
             auc: evaluation.auc.unwrap_or(f64::NAN),
             logloss: evaluation.logloss.unwrap_or(f64::NAN),
             part: part.into(),
         };
-        let (member, epoch) = (self.splits.member, self.splits.epoch);
-        let request = ReportEvaluationRequest { member, epoch, evaluation: Some(measures) };
-        let deadline = Deadline::after(self.job.cluster.patience);
+        let (member, incarnation) = (self.splits.member, self.splits.incarnation);
+        let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };
+        let deadline = Deadline::after(self.job.cluster.timeout);
         let told = tokio::time::timeout(deadline.left(), self.splits.control.report_evaluation(request)).await;
         if let Ok(Err(refusal)) = told {
             let error = control_error(&*self.splits.control, "take an evaluation", deadline, refusal);
@@ -379,18 +375,18 @@ impl Trainer {
     }
 
     /// Waits until every gradient is acknowledged and every complete split is told.
-    pub(super) async fn drain(&mut self, pass: u32) -> Result<(), WorkerError> {
+    pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let complete = self.pushes.drain().await?;
-        self.complete(pass, complete);
+        self.complete(epoch, complete);
         self.completer.flush().await
     }
 
-    pub(super) fn complete(&mut self, pass: u32, splits: Vec<u64>) {
+    pub(super) fn complete(&mut self, epoch: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.read.extend(&splits);
-            let (member, epoch) = (self.splits.member, self.splits.epoch);
+            let (member, incarnation) = (self.splits.member, self.splits.incarnation);
             let bad_rows = splits.iter().map(|split| self.stream.bad_rows(*split)).collect();
-            self.completer.complete(CompleteRequest { member, epoch, pass, splits, bad_rows });
+            self.completer.complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
         }
     }
 

@@ -41,7 +41,7 @@ impl Worker {
     /// it is the first, else once that one has measured them.
     ///
     /// # Errors
-    /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's patience.
+    /// When the data cannot be read, the run ends, or the first worker makes no progress for the job's timeout.
     pub(super) async fn know_transforms(
         &mut self,
         columns: &[usize],
@@ -54,8 +54,8 @@ impl Worker {
         let caller = Caller {
             control: Arc::clone(&self.control),
             member: membership.member(),
-            epoch: membership.epoch(),
-            patience: self.job.cluster.patience,
+            incarnation: membership.incarnation(),
+            timeout: self.job.cluster.timeout,
             stop,
         };
         if self.job.cluster.workers == 1 {
@@ -119,16 +119,16 @@ impl Drop for CancelOnDrop {
 struct Caller {
     control: Arc<dyn ControlPlane>,
     member: u64,
-    epoch: u32,
-    patience: Duration,
+    incarnation: u32,
+    timeout: Duration,
     stop: Stop,
 }
 
 impl Caller {
-    /// Tells or asks once, trying again while the coordinator is away and patience lasts.
+    /// Tells or asks once, trying again while the coordinator is away and timeout lasts.
     async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
-        let deadline = Deadline::after(self.patience);
-        let request = TransformsRequest { member: self.member, epoch: self.epoch, measured, bytes };
+        let deadline = Deadline::after(self.timeout);
+        let request = TransformsRequest { member: self.member, incarnation: self.incarnation, measured, bytes };
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let told = tokio::select! {
@@ -163,7 +163,7 @@ impl Caller {
             if told.bytes > bytes {
                 (bytes, since) = (told.bytes, Instant::now());
             }
-            if since.elapsed() > self.patience {
+            if since.elapsed() > self.timeout {
                 let what = format!(
                     "dense worker 0 has read nothing more of the training files (byte {bytes}) whose numeric columns it measures"
                 );
@@ -206,14 +206,14 @@ mod tests {
     use super::*;
     use crate::testing::FakeControl;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Asks a coordinator that answers so, again and again with the last.
     fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> Caller {
         let control = FakeControl::default();
         control.transforms.lock().unwrap().extend(answers);
         let stop = Stop::alone(Shutdown::new());
-        Caller { control: Arc::new(control), member: 8, epoch: 1, patience: PATIENCE, stop }
+        Caller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
     }
 
     fn reading(bytes: u64) -> TransformsResponse {
@@ -225,11 +225,11 @@ mod tests {
     async fn the_first_worker_is_waited_for_as_long_as_it_reads_on() {
         let measured = vec![Transform { mean: 3.0, deviation: 2.0 }];
         let known = TransformsResponse { measured: measured.clone(), bytes: 400 };
-        // 200 s, forty times the patience, with a byte every four seconds.
+        // 200 s, forty times the timeout, with a byte every four seconds.
         let started = Instant::now();
         let caller = caller((0..400).map(|ask| reading(ask / 8)).chain([known]));
         assert_eq!(caller.wait().await.unwrap(), measured);
-        assert!(started.elapsed() > PATIENCE * 30, "{:?}", started.elapsed());
+        assert!(started.elapsed() > TIMEOUT * 30, "{:?}", started.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
@@ -237,6 +237,6 @@ mod tests {
         let started = Instant::now();
         let error = caller([reading(70)]).wait().await.unwrap_err().to_string();
         assert!(error.contains("dense worker 0 has read nothing more") && error.contains("byte 70"), "{error}");
-        assert!(started.elapsed() < PATIENCE * 2, "{:?}", started.elapsed());
+        assert!(started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
     }
 }

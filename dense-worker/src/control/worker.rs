@@ -18,14 +18,14 @@ use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
 use zagros_protocol::datapath::Encoding;
 
+use super::barrier::Barriers;
 use super::blocking::blocking;
 use super::completer::Completer;
 use super::conclude::ModelChoice;
 use super::divergence::Divergence;
+use super::epochs::paths;
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
 use super::label_runs::LabelRuns;
-use super::meeting::Meetings;
-use super::passes::paths;
 use super::resume::{Cutter, FileSize, Home, ResumePoint};
 use super::saved_model::{Trained, place, save};
 use super::slow::SlowServers;
@@ -80,7 +80,7 @@ pub struct Worker {
 pub enum Input {
     /// The job's training files, in splits that the coordinator deals out.
     Files,
-    /// These, once per pass: for benchmarks. No evaluation.
+    /// These, once per epoch: for benchmarks. No evaluation.
     Preloaded(Arc<Vec<Batch>>),
 }
 
@@ -177,8 +177,8 @@ impl Worker {
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index: self.index,
-            address: self.rendezvous.as_ref().map(|meeting| meeting.address().to_owned()).unwrap_or_default(),
-            incarnation: rand::random(),
+            address: self.rendezvous.as_ref().map(|barrier| barrier.address().to_owned()).unwrap_or_default(),
+            instance: rand::random(),
             job_fingerprint: fingerprint,
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -186,8 +186,8 @@ impl Worker {
             position: self.resume.as_ref().map(|point| point.training().position()),
             supersede: self.supersede,
         };
-        let patience = self.job.cluster.patience;
-        Ok(Membership::join(Arc::clone(&self.control), request, patience, &self.shutdown).await?)
+        let timeout = self.job.cluster.timeout;
+        Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
     }
 
     /// From joined to saved, the numeric columns measured first.
@@ -220,8 +220,8 @@ impl Worker {
         let _telling = Telling::start(&client, &membership, folder);
         let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
         let mut trainer = Trainer { weights, window, ..self.trainer(data, metrics, dense, membership, client)? };
-        let (passes, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
-        self.observer.on(&Event::Started { total_bytes, passes, steps_hint });
+        let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
+        self.observer.on(&Event::Started { total_bytes, epochs, steps_hint });
         let outcome = match input {
             Input::Files => trainer.train_through(self.resume.as_ref()).await,
             Input::Preloaded(batches) => match trainer.form(0).await {
@@ -272,15 +272,15 @@ impl Worker {
     /// Waits until every embedding server is there.
     async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
         self.observer.on(&Event::WaitingFor("the embedding servers".to_owned()));
-        let patience = self.job.cluster.patience;
-        wait_for_placement(&*self.control, patience, &self.shutdown).await?;
-        let (member, epoch) = (membership.member(), membership.epoch());
-        let config = ClientConfig { writer: member, epoch, wire: wire(&self.job), patience };
+        let timeout = self.job.cluster.timeout;
+        wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
+        let (member, incarnation) = (membership.member(), membership.incarnation());
+        let config = ClientConfig { writer: member, incarnation, wire: wire(&self.job), timeout };
         let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
         let client = client.with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
-        self.observer.on(&Event::Joined { member, epoch, servers });
+        self.observer.on(&Event::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
     }
 
@@ -295,14 +295,14 @@ impl Worker {
         let job = Arc::new(self.job.clone());
         let home = Home::of(&job)?;
         let checkpoints = self.folder.as_ref().map(|run| home.of_run(run));
-        let patience = job.cluster.patience;
+        let timeout = job.cluster.timeout;
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let splits = Splits {
             control: Arc::clone(&self.control),
             member: membership.member(),
-            epoch: membership.epoch(),
+            incarnation: membership.incarnation(),
             files: paths(&data.files),
-            patience,
+            timeout,
             stop: stop.clone(),
         };
         Ok(Trainer {
@@ -314,15 +314,15 @@ impl Worker {
             indices: Vec::new(),
             group_watch: None,
             begun: false,
-            pass: 0,
+            epoch: 0,
             broken_off: None,
             unsettled: None,
             agreed_ahead: None,
             unapplied: None,
-            meetings: Meetings::new(membership.subscribe()),
+            barriers: Barriers::new(membership.subscribe()),
             weights: None,
             window: Window::new(job.staleness()),
-            completer: Completer::start(Arc::clone(&self.control), patience),
+            completer: Completer::start(Arc::clone(&self.control), timeout),
             held_out: data.held_out,
             observer: Arc::clone(&self.observer),
             next_seq: 0,
@@ -332,7 +332,7 @@ impl Worker {
             cutter: Cutter::new(&job, checkpoints.clone(), sizes(&data.files, &data.fingerprints)),
             evaluated: None,
             untrained_rows: 0,
-            of_passes: Vec::new(),
+            of_epochs: Vec::new(),
             model: ModelChoice::new(&job, checkpoints),
             divergence: Divergence::default(),
             last_loss: 0.0,
@@ -394,7 +394,7 @@ async fn summarise(
         model: saved.as_ref().ok().cloned().flatten(),
         choice: trainer.model.message().map(str::to_owned),
         recent,
-        passes: trainer.of_passes.clone(),
+        epochs: trainer.of_epochs.clone(),
         rows,
         table_bytes,
         staleness: tracker.staleness(),

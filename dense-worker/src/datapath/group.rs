@@ -149,7 +149,7 @@ impl Dense {
     ///
     /// # Errors
     /// When loss or gradients of any worker are not finite: all workers learn whose, and apply nothing
-    /// ([`WorkerError::LeftOut`] where training goes on). When a worker does not take part, or libtorch fails.
+    /// ([`WorkerError::Skipped`] where training goes on). When a worker does not take part, or libtorch fails.
     pub(crate) fn step_together(
         &mut self,
         batch: Option<(&Prepared, Rows)>,
@@ -203,14 +203,14 @@ impl Dense {
             let workers = reduced.diverged;
             // The same answer on all workers.
             if self.model.leave_out() {
-                return Err(WorkerError::LeftOut { step, workers });
+                return Err(WorkerError::Skipped { step, workers });
             }
             local.map_err(failed)?;
             return Err(WorkerError::PeerDiverged { step, workers });
         }
         let started = Instant::now();
         self.model.apply().map_err(|error| match error {
-            ModelError::LeftOut { .. } => WorkerError::LeftOut { step, workers: (0..together.group.world()).collect() },
+            ModelError::Skipped { .. } => WorkerError::Skipped { step, workers: (0..together.group.world()).collect() },
             error => failed(error),
         })?;
         self.metrics.spent(Stage::Dense, started.elapsed());

@@ -152,7 +152,7 @@ mod tests {
             Ok(Box::new(Scripted::new(batches)))
         });
         let shard: Arc<dyn Shard> = Arc::new(FakeShard::default().hanging());
-        let config = ClientConfig { writer: 1, epoch: 1, wire: Encoding::F32, patience: Duration::from_secs(60) };
+        let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
         let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControl::default()), connect));
         let window = Window::new(staleness);

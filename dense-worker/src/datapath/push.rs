@@ -74,7 +74,7 @@ impl Pushes {
         }
     }
 
-    /// Waits for all, each of which has the client's patience; answers the splits that are complete.
+    /// Waits for all, each of which has the client's timeout; answers the splits that are complete.
     pub(crate) async fn drain(&mut self) -> Result<Vec<u64>, WorkerError> {
         let mut complete = Vec::new();
         while let Some(done) = self.under_way.join_next().await {

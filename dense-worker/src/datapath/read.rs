@@ -63,14 +63,14 @@ impl Reader {
     /// Ends the thread and waits for it.
     ///
     /// # Errors
-    /// When it does not end within `patience`, or panicked.
-    pub(crate) async fn finish(mut self, patience: Duration) -> Result<StreamStats, WorkerError> {
+    /// When it does not end within `timeout`, or panicked.
+    pub(crate) async fn finish(mut self, timeout: Duration) -> Result<StreamStats, WorkerError> {
         self.cancel.store(true, Ordering::Release);
         let late = |reason: String| WorkerError::Thread { thread: "reader", reason };
-        match tokio::time::timeout(patience, &mut self.ended).await {
+        match tokio::time::timeout(timeout, &mut self.ended).await {
             Ok(Ok(stats)) => Ok(stats),
             Ok(Err(_)) => Err(late("ended without saying why; its last words are on standard error".to_owned())),
-            Err(_) => Err(late(format!("did not end within {patience:?}; is the data on a disk that hangs?"))),
+            Err(_) => Err(late(format!("did not end within {timeout:?}; is the data on a disk that hangs?"))),
         }
     }
 }

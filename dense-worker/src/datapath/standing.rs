@@ -14,8 +14,8 @@ use crate::error::WorkerError;
 pub(crate) struct Standing {
     /// It has trained in this run, so that its state is worth going on with.
     pub(crate) begun: bool,
-    /// Pass over the data that it is in, from 0; their number once all are over.
-    pub(crate) pass: u32,
+    /// Epoch over the data that it is in, from 0; their number once all are over.
+    pub(crate) epoch: u32,
     /// Steps made.
     pub(crate) steps: u64,
     /// Steps made before its last evaluation.
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn the_furthest_is_followed_and_of_equals_the_lowest_rank() {
-        let at = |pass, steps, evaluated| Standing { begun: true, pass, steps, evaluated };
-        let new = Standing { begun: false, pass: 9, steps: 9, evaluated: 9 };
+        let at = |epoch, steps, evaluated| Standing { begun: true, epoch, steps, evaluated };
+        let new = Standing { begun: false, epoch: 9, steps: 9, evaluated: 9 };
         assert_eq!(furthest(&[new, new]), None);
         assert_eq!(furthest(&[new, at(0, 0, 0)]), Some(1));
         assert_eq!(furthest(&[at(0, 7, 0), at(0, 8, 0), at(0, 8, 0)]), Some(1));

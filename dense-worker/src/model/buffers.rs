@@ -15,7 +15,7 @@ pub(super) struct Buffers {
     /// In the module.
     names: Vec<String>,
     live: Vec<Tensor>,
-    /// What the last pass made of them, until its step is made or left out.
+    /// What the last pass made of them, until its step is made or skipped.
     next: Option<Vec<Tensor>>,
 }
 
@@ -57,7 +57,7 @@ impl Buffers {
     }
 
     /// The step of the last pass is not made, or it is forgotten for another.
-    pub(super) fn left_out(&mut self) {
+    pub(super) fn skipped(&mut self) {
         self.next = None;
     }
 

@@ -37,7 +37,7 @@ impl DenseModel {
     ) -> Result<StepOutput, ModelError> {
         let output = self.backward(numeric, embeddings, labels)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
-        clipped.map_err(|error| self.left_out(error))?;
+        clipped.map_err(|error| self.skipped(error))?;
         self.made()?;
         Ok(output)
     }

@@ -42,9 +42,9 @@ pub enum ModelError {
         /// Loss or which gradient.
         what: &'static str,
     },
-    /// As [`Self::NotFinite`], of a batch that is left out for it: nothing else was to be done about it.
-    #[error("{what} is not finite; its batch is left out")]
-    LeftOut {
+    /// As [`Self::NotFinite`], of a batch that is skipped for it: nothing else was to be done about it.
+    #[error("{what} is not finite; its batch is skipped")]
+    Skipped {
         /// Loss or which gradient.
         what: &'static str,
     },

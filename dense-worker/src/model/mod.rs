@@ -100,7 +100,7 @@ pub struct DenseModel {
     /// The step without autograd, for networks that have one.
     team: Option<Team>,
     updater: Updater,
-    /// Updates so far, those that were left out among them.
+    /// Updates so far, those that were skipped among them.
     steps: u64,
     /// Of the step with autograd.
     dropout: Dropout,
@@ -174,11 +174,11 @@ impl DenseModel {
     ///
     /// # Errors
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite
-    /// ([`ModelError::LeftOut`] where training goes on without the batch). The weights are then what they were.
+    /// ([`ModelError::Skipped`] where training goes on without the batch). The weights are then what they were.
     pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
         let output = self.backward(numeric, embeddings, labels)?;
         let made = self.check_finite(&output).and_then(|()| self.update());
-        made.map_err(|error| self.left_out(error))?;
+        made.map_err(|error| self.skipped(error))?;
         Ok(output)
     }
 
@@ -198,17 +198,17 @@ impl DenseModel {
     }
 
     /// A step is not made, because something is not finite; it counts for the schedule all the same. Answers whether its
-    /// batch is only left out: because the job wants that, or because it is the loss scale that was too large.
+    /// batch is only skipped: because the job wants that, or because it is the loss scale that was too large.
     pub fn leave_out(&mut self) -> bool {
         self.steps += 1;
-        self.buffers.left_out();
+        self.buffers.skipped();
         let was_too_large = self.loss_scale.as_mut().is_some_and(LossScale::fall);
         was_too_large || self.non_finite == NonFinite::Skip
     }
 
-    fn left_out(&mut self, error: ModelError) -> ModelError {
+    fn skipped(&mut self, error: ModelError) -> ModelError {
         match error {
-            ModelError::NotFinite { what } if self.leave_out() => ModelError::LeftOut { what },
+            ModelError::NotFinite { what } if self.leave_out() => ModelError::Skipped { what },
             error => error,
         }
     }
@@ -241,7 +241,7 @@ impl DenseModel {
                 Ok(StepOutput { loss, logits, gradients })
             }
             None => {
-                self.buffers.left_out();
+                self.buffers.skipped();
                 self.network.lend(&self.buffers)?;
                 let output = self.autograd(numeric, embeddings, labels)?;
                 self.buffers.keep(self.network.left()?)?;

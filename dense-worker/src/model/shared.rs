@@ -20,7 +20,7 @@ impl DenseModel {
     /// # Errors
     /// When libtorch fails.
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
-        self.buffers.left_out();
+        self.buffers.skipped();
         self.gradients.zero()
     }
 
@@ -69,13 +69,13 @@ impl DenseModel {
     /// One optimiser step with the gradients as they are now.
     ///
     /// # Errors
-    /// When one is not finite (nothing is applied then; [`ModelError::LeftOut`] where training goes on without the
+    /// When one is not finite (nothing is applied then; [`ModelError::Skipped`] where training goes on without the
     /// batch), or libtorch fails.
     pub fn apply(&mut self) -> Result<(), ModelError> {
         let what = "a gradient of the dense network, summed over all workers,";
         let finite = super::all_finite(self.gradients.values());
         let made = if finite { self.update() } else { Err(ModelError::NotFinite { what }) };
-        made.map_err(|error| self.left_out(error))
+        made.map_err(|error| self.skipped(error))
     }
 
     /// From now on, dropout draws from this seed: the units that another worker drops are others.

@@ -2,8 +2,8 @@
 //!
 //! A line of `metrics.jsonl` has `type` and `time` (seconds since the epoch), then
 //! - `step`: the fields of [`StepReport`]; each of the first 1,000 steps, then at most one a second;
-//! - `evaluation`: `step`, `part` (`validation` or `test`), `pass` and the fields of [`crate::Evaluation`];
-//! - `pass`: the same without `part`, of the training rows of a pass;
+//! - `evaluation`: `step`, `part` (`validation` or `test`), `epoch` and the fields of [`crate::Evaluation`];
+//! - `epoch`: the same without `part`, of the training rows of an epoch;
 //! - `resumed`: `step`; whatever came after that step before is void;
 //! - `checkpoint`: `step`, `pause_seconds`, `seconds`;
 //! - `choice`: `step` and `message`, where the validation part chose the state that is the model.
@@ -53,14 +53,14 @@ enum Line {
         time: f64,
         step: u64,
         part: HeldOutPart,
-        pass: u32,
+        epoch: u32,
         #[serde(flatten)]
         evaluation: Evaluation,
     },
-    Pass {
+    Epoch {
         time: f64,
         step: u64,
-        pass: u32,
+        epoch: u32,
         #[serde(flatten)]
         training: Evaluation,
     },
@@ -106,11 +106,11 @@ impl Observer for Recorder {
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
             Event::Step(report) if gate.is_due(report.step) => gate.send(Line::Step { time, report: *report }),
-            Event::Evaluated { step, part, pass, evaluation } => {
-                gate.send(Line::Evaluation { time, step: *step, part: *part, pass: *pass, evaluation: *evaluation });
+            Event::Evaluated { step, part, epoch, evaluation } => {
+                gate.send(Line::Evaluation { time, step: *step, part: *part, epoch: *epoch, evaluation: *evaluation });
             }
-            Event::PassEnded { step, pass, training } => {
-                gate.send(Line::Pass { time, step: *step, pass: *pass, training: *training });
+            Event::EpochEnded { step, epoch, training } => {
+                gate.send(Line::Epoch { time, step: *step, epoch: *epoch, training: *training });
             }
             Event::Chosen { step, message } => {
                 gate.send(Line::Choice { time, step: *step, message: message.clone() });
@@ -182,7 +182,7 @@ impl Files {
             Line::Evaluation { time, step, part, evaluation, .. } => {
                 events.scalars(*time, *step, &named(&evaluation_scalars(part.name(), evaluation)))
             }
-            Line::Pass { time, step, training, .. } => {
+            Line::Epoch { time, step, training, .. } => {
                 events.scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
             }
             Line::Choice { .. } | Line::Resumed { .. } | Line::Checkpoint { .. } => Ok(()),
@@ -249,8 +249,8 @@ mod tests {
         recorder.on(&step(1));
         recorder.on(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
-        recorder.on(&Event::PassEnded { step: 2, pass: 0, training: evaluation });
-        recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, pass: 0, evaluation });
+        recorder.on(&Event::EpochEnded { step: 2, epoch: 0, training: evaluation });
+        recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation });
         recorder.on(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);
         let lines = lines(&folder);
@@ -259,7 +259,7 @@ mod tests {
             (&"step".into(), &1.into(), &0.25.into())
         );
         assert!(lines[0]["time"].as_f64().unwrap() > 1e9 && lines[0]["auc_so_far"].is_null());
-        assert_eq!((&lines[2]["type"], &lines[2]["auc"]), (&"pass".into(), &0.75.into()));
+        assert_eq!((&lines[2]["type"], &lines[2]["auc"]), (&"epoch".into(), &0.75.into()));
         assert_eq!((&lines[3]["type"], &lines[3]["part"]), (&"evaluation".into(), &"validation".into()));
         assert_eq!((&lines[4]["type"], &lines[4]["message"]), (&"choice".into(), &"as the test wants".into()));
         assert_eq!(lines.len(), 5);

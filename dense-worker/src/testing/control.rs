@@ -8,17 +8,17 @@ use futures::future::ready;
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
-    JoinResponse, LeaveRequest, LeaveResponse, PassDone, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
-    assign_response::Work,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, EpochDone, HeartbeatRequest, HeartbeatResponse,
+    JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusRequest, StatusResponse, TransformsRequest,
+    TransformsResponse, assign_response::Work,
 };
 use zagros_protocol::{BucketMap, Generation, Refusal};
 
 /// One embedding server, no splits unless scripted, takes everything.
 #[derive(Default)]
 pub(crate) struct FakeControl {
-    /// Answers to `assign`, first to last; then the pass is done.
+    /// Answers to `assign`, first to last; then the epoch is done.
     pub(crate) assign: Mutex<VecDeque<Result<AssignResponse, Refusal>>>,
     /// Answer to `complete`, while there is one.
     pub(crate) refuse_complete: Mutex<Option<Refusal>>,
@@ -46,7 +46,7 @@ impl ControlPlane for FakeControl {
     }
 
     fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
-        answer(Ok(JoinResponse { member: 7, epoch: 1, lease_ms: 60, generation: 1, over: false, run: 1 }))
+        answer(Ok(JoinResponse { member: 7, incarnation: 1, lease_ms: 60, generation: 1, over: false, run: 1 }))
     }
 
     fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
@@ -72,12 +72,12 @@ impl ControlPlane for FakeControl {
 
     fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
         let owners = BucketMap::even(Generation(1), 16, 1).pack_owners().into();
-        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), incarnation: 1, alive: true, run: 1 };
+        let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1 };
         answer(Ok(PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }))
     }
 
     fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
-        let done = || Ok(AssignResponse { work: Some(Work::PassDone(PassDone {})) });
+        let done = || Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone {})) });
         answer(self.assign.lock().unwrap().pop_front().unwrap_or_else(done))
     }
 

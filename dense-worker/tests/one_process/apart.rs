@@ -1,4 +1,4 @@
-//! Mode `async`: dense weights on the embedding servers, workers that wait for nobody but at the ends of passes.
+//! Mode `async`: dense weights on the embedding servers, workers that wait for nobody but at the ends of epochs.
 
 use super::workers::{Part, train_parts};
 use super::*;
@@ -89,7 +89,7 @@ async fn the_best_state_of_workers_apart_is_scored_and_saved() {
     ];
     let (ended, _, run) = train_parts(job(folder.path(), &sets), vec![Part::of_files(), Part::of_files()]).await;
     let ended: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();
-    assert!(ended[0].passes.len() < 30, "never settled");
+    assert!(ended[0].epochs.len() < 30, "never settled");
     assert!(ended[0].model_step < ended[0].steps, "{} of {}", ended[0].model_step, ended[0].steps);
     assert_eq!(ended[0].evaluation, ended[1].evaluation);
     let again = evaluate(&run, &[], None).await.unwrap();
@@ -97,7 +97,7 @@ async fn the_best_state_of_workers_apart_is_scored_and_saved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_is_no_number_is_left_out_by_its_worker_alone() {
+async fn a_batch_that_is_no_number_is_skipped_by_its_worker_alone() {
     let folder = tempfile::tempdir().unwrap();
     let sets = [ASYNC, "train.non_finite=skip", "train.epochs=1", "cluster.workers=2"];
     let good: Vec<Batch> = (0..9).map(|step| workers::samples(step * 8, 8)).collect();

@@ -4,7 +4,7 @@
 use super::resume::{Break, Ended, run};
 use super::*;
 
-/// Meetings are two thirds of a lease away.
+/// Barriers are two thirds of a lease away.
 const SETS: [&str; 4] =
     ["train.mode=async", "train.batch_size=250", "data.shuffle_rows=600", "cluster.lease_seconds=1.5"];
 
@@ -13,16 +13,16 @@ fn with(rows: &str, folder: &Path, workers: u32, more: &[&str]) -> Job {
     job_over(rows.to_owned(), folder, &[&SETS[..], &[workers.as_str()], more].concat())
 }
 
-/// Passes that were begun before the newest checkpoint, and its steps.
+/// Epochs that were begun before the newest checkpoint, and its steps.
 fn newest(job: &Job, ended: &Ended) -> (u32, u64) {
     let point = ResumePoint::newest(job, &ended.run).unwrap().expect("a checkpoint");
     let text = std::fs::read(point.folder().path().unwrap().join("training.json")).unwrap();
     let training: serde_json::Value = serde_json::from_slice(&text).unwrap();
-    let pass = training["pass"].as_u64().unwrap();
-    (u32::try_from(pass).unwrap() + 1, point.step())
+    let epoch = training["epoch"].as_u64().unwrap();
+    (u32::try_from(epoch).unwrap() + 1, point.step())
 }
 
-/// Invariant CK-2: each sample is trained on once up to the checkpoint, and what is left of the pass after it.
+/// Invariant CK-2: each sample is trained on once up to the checkpoint, and what is left of the epoch after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_run_of_workers_apart_goes_on_from_a_checkpoint_of_all() {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ async fn a_killed_run_of_workers_apart_goes_on_from_a_checkpoint_of_all() {
         let second = run(job(after, &[&epochs, "cluster.servers=2"]), Some(&first.run), Break::Never).await;
         let summary = second.summary.unwrap();
         let expected = whole.samples * u64::from(begun + 1);
-        assert_eq!((summary.samples, summary.rows), (expected, whole.rows), "{before} → {after}, {begun} passes");
+        assert_eq!((summary.samples, summary.rows), (expected, whole.rows), "{before} → {after}, {begun} epochs");
         // Steps of all workers; the first one's, if it made any, count on from there.
         let next = second.losses.first().map_or(step + 1, |(next, _)| *next);
         assert!(summary.steps > step && next == step + 1, "{next} after {step}");
@@ -45,7 +45,7 @@ async fn a_killed_run_of_workers_apart_goes_on_from_a_checkpoint_of_all() {
     }
 }
 
-/// By time and by steps, again and again, over the ends of passes: nobody misses a meeting or is left behind in one.
+/// By time and by steps, again and again, over the ends of epochs: nobody misses a barrier or is left behind in one.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_apart_cut_many_checkpoints_and_lose_no_sample() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every row of every pass is trained on by someone of the run: what the coordinator has booked is compared with what
+//! Every row of every epoch is trained on by someone of the run: what the coordinator has booked is compared with what
 //! workers have read.
 
 use std::sync::atomic::AtomicU32;
@@ -32,9 +32,9 @@ impl Between {
             return;
         };
         if self.mishap == Mishap::Forged {
-            let AssignRequest { member, epoch, pass, .. } = request;
+            let AssignRequest { member, incarnation, epoch, .. } = request;
             self.control
-                .complete(CompleteRequest { member, epoch, pass, splits: vec![split.id], bad_rows: vec![] })
+                .complete(CompleteRequest { member, incarnation, epoch, splits: vec![split.id], bad_rows: vec![] })
                 .await
                 .unwrap();
         }
@@ -91,7 +91,7 @@ async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
     let whole = train_with(Mishap::None).await.unwrap();
     let healed = train_with(Mishap::AnswerLost).await.unwrap();
     assert_eq!(healed.samples, whole.samples);
-    assert_eq!(healed.passes.iter().map(|pass| pass.samples).sum::<u64>(), whole.samples);
+    assert_eq!(healed.epochs.iter().map(|epoch| epoch.samples).sum::<u64>(), whole.samples);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +102,7 @@ async fn a_run_of_which_another_process_took_a_split_does_not_finish() {
     assert!(error.to_string().starts_with(told), "{error}");
 }
 
-/// Two workers have read the rows of a pass; its measures are of both.
+/// Two workers have read the rows of an epoch; its measures are of both.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_measures_of_an_epoch_are_of_the_rows_of_all_workers() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,8 +113,8 @@ async fn the_measures_of_an_epoch_are_of_the_rows_of_all_workers() {
         summaries.push(within(&mut worker).await.unwrap().unwrap());
     }
     let [first, second] = &summaries[..] else { unreachable!() };
-    assert_eq!(first.passes, second.passes);
-    assert_eq!(first.passes.iter().map(|pass| pass.samples).sum::<u64>(), first.samples);
+    assert_eq!(first.epochs, second.epochs);
+    assert_eq!(first.epochs.iter().map(|epoch| epoch.samples).sum::<u64>(), first.samples);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use super::rejoin::{Killer, Run, job_with, unharmed, within};
 use super::*;
 
 /// As soon as nobody comes for so long.
-const SETS: [&str; 3] = ["cluster.patience_seconds=3", "data.shuffle_rows=3000", "train.evaluate_every=40"];
+const SETS: [&str; 3] = ["cluster.timeout_seconds=3", "data.shuffle_rows=3000", "train.evaluate_every=40"];
 
 fn job(folder: &Path) -> Job {
     let mut job = job_with(folder, 3, &SETS);
@@ -42,8 +42,8 @@ async fn two_of_three_workers_train_on_every_row_without_the_third() {
     assert_eq!((first.steps, first.samples, first.evaluation), (third.steps, third.samples, third.evaluation));
     assert!(first.samples >= whole.samples);
     let pushes = run.tally.by_id();
-    let left_out = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
-    assert_eq!(left_out, 0, "of {} rows", own.len());
+    let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+    assert_eq!(skipped, 0, "of {} rows", own.len());
     let scored = evaluate(&run.folder, &[], None).await.unwrap();
     assert!((scored.auc.unwrap() - first.evaluation.unwrap().auc.unwrap()).abs() < 1e-5);
 }
@@ -86,6 +86,6 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let first = &summaries[0];
     assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
     let pushes = run.tally.by_id();
-    let left_out = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
-    assert_eq!(left_out, 0, "of {} rows", own.len());
+    let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+    assert_eq!(skipped, 0, "of {} rows", own.len());
 }

@@ -162,7 +162,7 @@ fn request(job: &Job, index: u32) -> JoinRequest {
         role: Role::EmbeddingServer.into(),
         index,
         address: format!("embedded:{index}"),
-        incarnation: u64::from(index) + 1,
+        instance: u64::from(index) + 1,
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: "test".to_owned(),
@@ -294,7 +294,7 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
     assert_eq!(status.evaluations.len(), 2);
-    // Two passes over about four fifths of 2,000 rows.
+    // Two epochs over about four fifths of 2,000 rows.
     assert!(summary.samples % 2 == 0 && (3000..3400).contains(&summary.samples), "{}", summary.samples);
 }
 
@@ -320,7 +320,7 @@ async fn batches_from_memory_train_as_well() {
     let cluster = Cluster::start(&job).await;
     let worker = cluster.worker(job, Arc::new(Silent), Shutdown::new());
     let summary = worker.run_on(Input::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
-    // Two passes over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
+    // Two epochs over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
     assert_eq!((summary.steps, summary.samples, summary.rows), (20, 40, 4));
 }
 

@@ -10,7 +10,7 @@ use zagros_collective::{Collective, CollectiveError, InProcess, Pending, Place, 
 use super::tally::Tally;
 use super::*;
 
-/// Sees an id once a pass where it is the row's own.
+/// Sees an id once an epoch where it is the row's own.
 const USERS: &str = "features.categorical=['city', 'user']";
 
 /// As [`rows`], each with an id of its own.
@@ -56,14 +56,14 @@ pub(super) struct Run {
     job: Job,
     cluster: Cluster,
     pub(super) tally: Tally,
-    meeting: Arc<InProcess>,
+    rendezvous: Arc<InProcess>,
     pub(super) folder: RunFolder,
 }
 
 impl Run {
     pub(super) async fn new(job: Job) -> Self {
         let (cluster, folder) = (Cluster::start(&job).await, RunFolder::create(&job).unwrap());
-        Self { job, cluster, tally: Tally::default(), meeting: Arc::new(InProcess::default()), folder }
+        Self { job, cluster, tally: Tally::default(), rendezvous: Arc::new(InProcess::default()), folder }
     }
 
     pub(super) fn start(
@@ -71,19 +71,19 @@ impl Run {
         index: u32,
         observers: Vec<Arc<dyn Observer>>,
     ) -> JoinHandle<Result<Summary, WorkerError>> {
-        self.start_at(self.meeting.clone(), index, observers)
+        self.start_at(self.rendezvous.clone(), index, observers)
     }
 
     fn start_at(
         &self,
-        meeting: Arc<dyn Rendezvous>,
+        rendezvous: Arc<dyn Rendezvous>,
         index: u32,
         observers: Vec<Arc<dyn Observer>>,
     ) -> JoinHandle<Result<Summary, WorkerError>> {
         let worker = Worker {
             index,
             supersede: false,
-            rendezvous: Some(meeting),
+            rendezvous: Some(rendezvous),
             connect: self.tally.of(&self.cluster.connect),
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
@@ -121,9 +121,9 @@ pub(super) async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task
     tokio::time::timeout(LATE, task).await.expect("a worker hangs")
 }
 
-/// How often the ids that only one row has are trained on in a run without a loss: those and the passes.
+/// How often the ids that only one row has are trained on in a run without a loss: those and the epochs.
 pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
-    let passes = job.train.epochs;
+    let epochs = job.train.epochs;
     let run = Run::new(job).await;
     let workers: Vec<_> = (0..run.job.cluster.workers).map(|index| run.start(index, Vec::new())).collect();
     let mut summaries = Vec::new();
@@ -131,28 +131,28 @@ pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
         summaries.push(within(&mut worker).await.unwrap().unwrap());
     }
     let mut own = run.tally.by_id();
-    own.retain(|_, pushes| *pushes == passes);
+    own.retain(|_, pushes| *pushes == epochs);
     (own, summaries.swap_remove(0))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_worker_comes_back_and_no_row_is_left_out() {
+async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let job = || job_with(folder.path(), 2, &["data.shuffle_rows=3000", "train.evaluate_every=30"]);
     let (own, whole) = unharmed(job()).await;
     assert!(own.len() > 60_000, "{}", own.len());
     let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
-    // In the first pass, around an evaluation, and in the second pass.
-    let a_pass = whole.steps / 2;
-    for (victim, step) in [(1, 20), (1, 30), (1, a_pass + 5), (0, 25), (0, a_pass + 5)] {
+    // In the first epoch, around an evaluation, and in the second epoch.
+    let a_epoch = whole.steps / 2;
+    for (victim, step) in [(1, 20), (1, 30), (1, a_epoch + 5), (0, 25), (0, a_epoch + 5)] {
         let run = Run::new(job()).await;
         let (summaries, told, pushes) = run.with_loss_of(victim, step).await;
         for summary in &summaries {
             let first = &summaries[0];
             assert_eq!((summary.steps, summary.samples), (first.steps, first.samples), "lost {victim} after {step}");
-            assert_eq!((summary.evaluation, summary.passes.len()), (first.evaluation, 2));
+            assert_eq!((summary.evaluation, summary.epochs.len()), (first.evaluation, 2));
         }
-        let left_out = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
+        let skipped = own.keys().filter(|id| pushes.get(*id).is_none_or(|pushes| *pushes < 2)).count();
         let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
         println!(
             "worker {victim} lost after step {step}: {} samples of {}, {twice} rows trained on once more, AUC {:.4} and {:.4}",
@@ -161,9 +161,9 @@ async fn a_lost_worker_comes_back_and_no_row_is_left_out() {
             auc(&summaries[0]),
             auc(&whole)
         );
-        assert_eq!(left_out, 0, "lost {victim} after {step}");
+        assert_eq!(skipped, 0, "lost {victim} after {step}");
         assert!(summaries[0].samples >= whole.samples);
-        // At most what one worker reads of a pass.
+        // At most what one worker reads of an epoch.
         assert!(u64::from(twice) <= whole.samples / 2, "{twice} rows were trained on once more");
         assert!((auc(&summaries[0]) - auc(&whole)).abs() < 0.02);
         let told = told.0.lock().unwrap().clone();
@@ -185,7 +185,7 @@ async fn a_worker_that_takes_the_place_of_a_lost_one_pushes_at_the_step_of_the_r
     let run = Run::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000"])).await;
     let (summaries, _, _) = run.with_loss_of(1, 30).await;
     let pushes = run.tally.pushes();
-    let of = |epoch: u32| pushes.iter().filter(move |push| push.epoch == epoch);
+    let of = |incarnation: u32| pushes.iter().filter(move |push| push.incarnation == incarnation);
     let first = of(2).next().expect("the second process pushes");
     println!("the second process begins at batch {} and step {}", first.seq, first.step);
     // The step after which the other ended, and those that were made until that was noticed.
@@ -224,7 +224,7 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
         ("train.mode=sync", "train.staleness=0", "dense worker 1 gone or late"),
     ];
     for (mode, staleness, told) in modes {
-        let job = job_with(folder.path(), 2, &["cluster.patience_seconds=6", mode, staleness]);
+        let job = job_with(folder.path(), 2, &["cluster.timeout_seconds=6", mode, staleness]);
         let run = Run::new(job).await;
         let killer = Killer::after(20);
         let mut first = run.start(0, vec![killer.clone()]);
@@ -240,7 +240,7 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
 /// Where the second worker does not hear the end of one call, to which all brought their part: as when a connection
 /// breaks late. Only the first group has that.
 struct Deaf {
-    meeting: Arc<InProcess>,
+    rendezvous: Arc<InProcess>,
     /// Which of its sums.
     at: u32,
 }
@@ -253,12 +253,12 @@ struct DeafEnd {
 
 impl Rendezvous for Deaf {
     fn address(&self) -> &str {
-        self.meeting.address()
+        self.rendezvous.address()
     }
 
     fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
         let left = if place.generation == 1 { self.at } else { u32::MAX };
-        Ok(Box::new(DeafEnd { group: Some(self.meeting.meet(place)?), left }))
+        Ok(Box::new(DeafEnd { group: Some(self.rendezvous.meet(place)?), left }))
     }
 }
 
@@ -315,7 +315,7 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
     // After one call before training, each step has a call to agree on it and one for its sums.
     for (at, call) in [(40, "agreeing on a step"), (41, "the sums of a step")] {
         let run = Run::new(job()).await;
-        let deaf = Deaf { meeting: run.meeting.clone(), at };
+        let deaf = Deaf { rendezvous: run.rendezvous.clone(), at };
         let told = Arc::new(Recording::default());
         let mut first = run.start(0, vec![told.clone()]);
         let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
@@ -325,7 +325,7 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         assert_eq!(first.samples, whole.samples, "{call}");
         let pushes = run.tally.by_id();
         let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
-        assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once a pass", own.len());
+        assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once an epoch", own.len());
         let told = told.0.lock().unwrap();
         let regrouped = |event: &&Event| matches!(event, Event::Regrouped { generation: 2, .. });
         assert_eq!(told.iter().filter(regrouped).count(), 1, "{call}");

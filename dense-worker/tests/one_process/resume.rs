@@ -94,7 +94,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
     let cluster = Cluster::start(&job).await;
     let resume = run.and_then(|run| ResumePoint::newest(&job, run).unwrap());
     let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
-    let (meeting, recording) = (Arc::new(InProcess::default()), Arc::new(Recording::default()));
+    let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(Recording::default()));
     let shutdown = Shutdown::new();
     let gone = Shutdown::new();
     let workers = (0..job.cluster.workers).map(|index| {
@@ -114,7 +114,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
             connect: Arc::clone(&cluster.connect),
             index,
             supersede: false,
-            rendezvous: (job.cluster.workers > 1).then(|| meeting.clone() as Arc<dyn Rendezvous>),
+            rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
             observer: if leads { Arc::new(Several(observers)) } else { Arc::new(Silent) },
             folder: Some(run.clone()),
@@ -140,17 +140,17 @@ fn same_end(whole: &Ended, gone_on: &Ended) {
     let end =
         |summary: &Summary| (summary.steps, summary.samples, summary.rows, summary.evaluation, summary.loss.to_bits());
     assert_eq!(end(gone_on), end(whole));
-    assert_eq!(gone_on.passes, whole.passes);
+    assert_eq!(gone_on.epochs, whole.epochs);
 }
 
-/// Invariant CK-2. The break is in the first pass, in the second, and right at the end of the first.
+/// Invariant CK-2. The break is in the first epoch, in the second, and right at the end of the first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
     let whole = run(with(folder.path(), &[]), None, Break::Never).await;
-    let steps_of_a_pass = whole.losses.len() as u64 / 2;
-    assert!(steps_of_a_pass > 40, "{steps_of_a_pass} steps a pass");
-    for step in [17, 20, steps_of_a_pass, steps_of_a_pass + 9] {
+    let steps_of_an_epoch = whole.losses.len() as u64 / 2;
+    assert!(steps_of_an_epoch > 40, "{steps_of_an_epoch} steps an epoch");
+    for step in [17, 20, steps_of_an_epoch, steps_of_an_epoch + 9] {
         let first = run(with(folder.path(), &[]), None, Break::Tidy(step)).await;
         // A batch that was looked up already is trained on, too.
         let made = first.losses.len();
@@ -173,7 +173,7 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let cuts = ["checkpoint.every_steps=20", "checkpoint.every_seconds=0", "checkpoint.keep=2"];
     let whole = run(with(folder.path(), &cuts), None, Break::Never).await;
-    // One is left out where the one before is still being written.
+    // One is skipped where the one before is still being written.
     assert!((1..=whole.losses.len() / 20).contains(&whole.checkpoints), "{}", whole.checkpoints);
     let uncut = run(with(folder.path(), &[]), None, Break::Never).await;
     assert_eq!(uncut.losses, whole.losses, "checkpoints change what is learned");

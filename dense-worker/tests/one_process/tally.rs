@@ -15,7 +15,7 @@ pub(crate) struct Tally(Arc<Mutex<BTreeMap<u64, u32>>>, Arc<Mutex<Vec<Pushed>>>)
 /// The numbers of a push.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
-    pub(crate) epoch: u32,
+    pub(crate) incarnation: u32,
     pub(crate) seq: u64,
     pub(crate) step: u64,
 }
@@ -39,8 +39,8 @@ impl Tally {
 
 impl Watch for Tally {
     fn pushes(&self, request: &PushRequest) {
-        let PushRequest { epoch, seq, step, .. } = *request;
-        self.1.lock().unwrap().push(Pushed { epoch, seq, step });
+        let PushRequest { incarnation, seq, step, .. } = *request;
+        self.1.lock().unwrap().push(Pushed { incarnation, seq, step });
     }
 
     fn pushed(&self, ids: &[u8]) {

@@ -43,7 +43,7 @@ async fn train_parts_on(
     parts: Vec<Part>,
 ) -> (Vec<Result<Summary, WorkerError>>, Arc<Recording>, RunFolder) {
     assert_eq!(job.cluster.workers as usize, parts.len());
-    let meeting = Arc::new(InProcess::default());
+    let rendezvous = Arc::new(InProcess::default());
     let recording = Arc::new(Recording::default());
     let run = RunFolder::create(&job).unwrap();
     let workers = (0..).zip(parts).map(|(index, part)| {
@@ -55,7 +55,7 @@ async fn train_parts_on(
             connect: Arc::clone(&cluster.connect),
             index,
             supersede: false,
-            rendezvous: Some(meeting.clone() as Arc<dyn Rendezvous>),
+            rendezvous: Some(rendezvous.clone() as Arc<dyn Rendezvous>),
             registry: Registry::new(),
             observer,
             folder: Some(run.clone()),
@@ -283,7 +283,7 @@ async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_with_a_batch_that_is_no_number_is_left_out_by_all_where_the_job_says_so() {
+async fn a_step_with_a_batch_that_is_no_number_is_skipped_by_all_where_the_job_says_so() {
     // With a step to leave out that a worker makes without a batch, too.
     for (mode, bad_step) in [("sync", 4), ("hybrid", 4), ("hybrid", 8)] {
         let folder = tempfile::tempdir().unwrap();
@@ -395,7 +395,7 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_others() {
     let folder = tempfile::tempdir().unwrap();
-    let mut two = job(folder.path(), &["cluster.patience_seconds=1"]);
+    let mut two = job(folder.path(), &["cluster.timeout_seconds=1"]);
     two.cluster.workers = 2;
     let cluster = Cluster::start(&two).await;
     let worker = cluster.worker(two.clone(), Arc::new(Silent), Shutdown::new());

@@ -69,7 +69,7 @@ fn push_of(seq: u64, rows: u64) -> PushRequest {
     PushRequest {
         generation: 1,
         writer: 1,
-        epoch: 1,
+        incarnation: 1,
         seq,
         segments,
         ids,

@@ -18,7 +18,7 @@ use crate::{ClientError, Shard};
 pub(crate) struct Directory {
     control: Arc<dyn ControlPlane>,
     connect: Connect,
-    patience: Duration,
+    timeout: Duration,
     placement: ArcSwapOption<Placement>,
     /// Held while the placement is fetched, so that many failing calls fetch it once.
     fetching: Mutex<()>,
@@ -33,8 +33,8 @@ enum FetchError {
 }
 
 impl Directory {
-    pub(crate) fn new(control: Arc<dyn ControlPlane>, connect: Connect, patience: Duration) -> Self {
-        Self { control, connect, patience, placement: ArcSwapOption::empty(), fetching: Mutex::new(()) }
+    pub(crate) fn new(control: Arc<dyn ControlPlane>, connect: Connect, timeout: Duration) -> Self {
+        Self { control, connect, timeout, placement: ArcSwapOption::empty(), fetching: Mutex::new(()) }
     }
 
     /// The placement; waits for the first one.
@@ -47,9 +47,9 @@ impl Directory {
         }
     }
 
-    /// Fetches the placement with patience.
+    /// Fetches the placement within the timeout.
     pub(crate) async fn refresh(&self) -> Result<(), ClientError> {
-        let deadline = Deadline::after(self.patience);
+        let deadline = Deadline::after(self.timeout);
         let _one_at_a_time = self.fetching.lock().await;
         let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
         let fetched = Backoff::default().retry(deadline, is_early, || self.fetch(deadline)).await;
@@ -92,7 +92,7 @@ impl Directory {
     }
 
     async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {
-        // Whatever the coordinator says, the servers may still serve: only patience ends the wait for it.
+        // Whatever the coordinator says, the servers may still serve: only the timeout ends the wait for it.
         let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
         let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));
         let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;

@@ -7,10 +7,10 @@ use zagros_protocol::{PackError, Refusal};
 /// Why rows could not be looked up or gradients not pushed. Every variant names who was asked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// A server did not serve within the client's patience.
+    /// A server did not serve within the client's timeout.
     #[error(
         "could not {what} {server} for {waited:.1?}: {last}; see whether it still runs and what its log says \
-         (a longer `cluster.patience_seconds` waits longer)"
+         (a longer `cluster.timeout_seconds` waits longer)"
     )]
     Unreachable {
         /// Name and address.
@@ -59,7 +59,7 @@ pub enum ClientError {
         /// Generation of the new map.
         generation: u64,
     },
-    /// No placement was there within the client's patience.
+    /// No placement was there within the client's timeout.
     #[error("no placement from {coordinator} after {waited:.1?}: {reason}")]
     NoPlacement {
         /// Who was asked.

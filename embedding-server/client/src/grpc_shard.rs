@@ -54,7 +54,7 @@ impl GrpcShard {
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();
         RunId(entry.run).stamp(&mut headers);
-        stamp_server(entry.incarnation, &mut headers);
+        stamp_server(entry.instance, &mut headers);
         Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
     }
 

@@ -63,7 +63,7 @@ impl Placement {
     fn check_followed_by(&self, map: &BucketMap, entries: &[ServerEntry]) -> Result<(), ClientError> {
         for entry in entries {
             let before = self.servers.get(entry.index as usize);
-            if before.is_some_and(|before| before.entry.incarnation != entry.incarnation) {
+            if before.is_some_and(|before| before.entry.instance != entry.instance) {
                 return Err(ClientError::ServerRestarted { index: entry.index, address: entry.address.clone() });
             }
         }
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
     use crate::testing::FakeShard;
 
-    fn entry(index: u32, address: &str, incarnation: u64) -> ServerEntry {
-        ServerEntry { index, address: address.to_owned(), incarnation, alive: true, run: 1 }
+    fn entry(index: u32, address: &str, instance: u64) -> ServerEntry {
+        ServerEntry { index, address: address.to_owned(), instance, alive: true, run: 1 }
     }
 
     fn response(generation: u64, servers: Vec<ServerEntry>) -> PlacementResponse {

@@ -22,16 +22,16 @@ use crate::Shard;
 /// A server whose storage calls are tried again while it cannot be reached.
 pub(crate) struct PatientShard {
     shard: Arc<dyn Shard>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl PatientShard {
     /// Waits for a server that is away for so long.
-    pub(crate) fn new(shard: Arc<dyn Shard>, patience: Duration) -> Self {
-        Self { shard, patience }
+    pub(crate) fn new(shard: Arc<dyn Shard>, timeout: Duration) -> Self {
+        Self { shard, timeout }
     }
 
-    /// Calls until it is served, refused for good, or the server has been away for as long as patience lasts, counted from
+    /// Calls until it is served, refused for good, or the server has been away for as long as the timeout, counted from
     /// the first try that failed: a save may take hours.
     async fn retry<'a, T>(&'a self, call: impl Fn() -> BoxFuture<'a, Result<T, Refusal>>) -> Result<T, Refusal> {
         let (mut away, mut tries) = (None, 0);
@@ -40,7 +40,7 @@ impl PatientShard {
                 Err(refusal) if refusal.kind == RefusalKind::Unavailable => refusal,
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::after(self.patience));
+            let deadline = *away.get_or_insert_with(|| Deadline::after(self.timeout));
             if deadline.is_past() {
                 return Err(refusal);
             }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Fails as told, first to last, and then serves.
     struct Flaky {
@@ -136,7 +136,7 @@ mod tests {
     fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, PatientShard) {
         let flaky =
             Arc::new(Flaky { failures: Mutex::new(failures.iter().copied().collect()), attempts: Mutex::default() });
-        (flaky.clone(), PatientShard::new(flaky, PATIENCE))
+        (flaky.clone(), PatientShard::new(flaky, TIMEOUT))
     }
 
     #[tokio::test(start_paused = true)]
@@ -167,6 +167,6 @@ mod tests {
         let started = tokio::time::Instant::now();
         let (_, shard) = flaky(&[Unavailable; 1000]);
         assert_eq!(shard.describe(DescribeRequest {}).await.unwrap_err().kind, Unavailable);
-        assert!(started.elapsed() >= PATIENCE && started.elapsed() < PATIENCE * 2, "{:?}", started.elapsed());
+        assert!(started.elapsed() >= TIMEOUT && started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
     }
 }

@@ -100,7 +100,7 @@ impl FakeShard {
         let wanted = wanted(&request.segments, &request.ids, &request.bags)?;
         let mut values = vec![0.0; wanted.iter().map(|(dim, _)| dim).sum()];
         decode_values(&request.gradients, request.encoding, &mut values)?;
-        if !self.seen.lock().unwrap().insert((request.writer, request.epoch, request.seq)) {
+        if !self.seen.lock().unwrap().insert((request.writer, request.incarnation, request.seq)) {
             return Ok(PushResponse { duplicate: true });
         }
         let mut gradients: Vec<Vec<f32>> = keys.iter().map(|(_, dim)| vec![0.0; *dim]).collect();
@@ -256,7 +256,7 @@ impl Cluster {
     /// Lets the coordinator tell this generation, with entries as `change` makes them.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
-        let entry = |index| ServerEntry { index, address: "fake".to_owned(), incarnation: 100, alive: true, run: 1 };
+        let entry = |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1 };
         let placement = PlacementResponse {
             generation,
             owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),

@@ -66,12 +66,12 @@ impl Content {
     }
 }
 
-/// Numbers of 64 bits; bytes past the last whole one are left out.
+/// Numbers of 64 bits; bytes past the last whole one are skipped.
 pub(crate) fn longs(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// Numbers of 32 bits; bytes past the last whole one are left out.
+/// Numbers of 32 bits; bytes past the last whole one are skipped.
 pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }

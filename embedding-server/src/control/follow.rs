@@ -79,12 +79,12 @@ impl Idle {
 }
 
 /// Runs until the server must stop. Acts on a signal and on a timer, so that a missed signal only costs a period.
-/// Without a coordinator it goes on for as long as workers ask, and `patience` longer (invariant WT-1).
+/// Without a coordinator it goes on for as long as workers ask, and `timeout` longer (invariant WT-1).
 pub(crate) async fn follow(
     service: &EmbeddingService,
     control: &dyn ControlPlane,
     membership: &Membership,
-    patience: Duration,
+    timeout: Duration,
     shutdown: &Shutdown,
 ) -> Ended {
     let mut view = membership.subscribe();
@@ -109,7 +109,7 @@ pub(crate) async fn follow(
         }
         let now = view.borrow_and_update().clone();
         let idle = idle.look(service);
-        if let Some(ended) = ended(&now, idle, patience) {
+        if let Some(ended) = ended(&now, idle, timeout) {
             return ended;
         }
         if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
@@ -143,16 +143,16 @@ fn tell(service: &EmbeddingService, membership: &Membership, recent: &mut Recent
     }
 }
 
-fn ended(view: &MemberView, idle: Duration, patience: Duration) -> Option<Ended> {
+fn ended(view: &MemberView, idle: Duration, timeout: Duration) -> Option<Ended> {
     let fenced = view.fenced.clone().map(Ended::Fenced);
     let told = fenced.or_else(|| view.stop.clone().map(Ended::Told));
     let abandoned = || view.lost.clone().map(|silence| Ended::Abandoned { silence, idle });
-    told.or_else(|| abandoned().filter(|_| idle > patience))
+    told.or_else(|| abandoned().filter(|_| idle > timeout))
 }
 
 /// The map as the coordinator has it now; `None` while there is none.
-async fn fetch(control: &dyn ControlPlane, patience: Duration) -> Result<Option<Told>, String> {
-    let asked = Deadline::after(patience).bound(control.placement(PlacementRequest {})).await;
+async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<Option<Told>, String> {
+    let asked = Deadline::after(timeout).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     let placement = answer.map_err(|refusal| refusal.to_string())?;
     if placement.generation == Generation::NONE.0 {
@@ -190,7 +190,7 @@ mod tests {
     use crate::datapath;
     use crate::testing::{lookup_of, placed};
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     async fn wait(seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -217,7 +217,7 @@ mod tests {
     async fn a_server_that_was_asked_to_end_waits_for_the_run_unless_nobody_could_tell_it() {
         let deadline = Deadline::after(DRAIN);
         let draining = MemberView { draining: Some("as the test wants".to_owned()), ..MemberView::default() };
-        assert!(!is_drained(&draining, PATIENCE * 2, deadline));
+        assert!(!is_drained(&draining, TIMEOUT * 2, deadline));
         let lost = MemberView { lost: Some("silent".to_owned()), ..draining.clone() };
         assert!(!is_drained(&lost, PERIOD, deadline) && is_drained(&lost, PERIOD * 3, deadline));
         tokio::time::sleep(DRAIN).await;
@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn a_server_is_abandoned_when_coordinator_and_workers_are_silent() {
-        let (idle, silence) = (PATIENCE * 2, "coordinator (x) has not answered for 12.0s".to_owned());
+        let (idle, silence) = (TIMEOUT * 2, "coordinator (x) has not answered for 12.0s".to_owned());
         let lost = MemberView { lost: Some(silence.clone()), ..MemberView::default() };
-        assert_eq!(ended(&lost, idle, PATIENCE), Some(Ended::Abandoned { silence, idle }));
-        assert_eq!(ended(&lost, PATIENCE, PATIENCE), None);
-        assert_eq!(ended(&MemberView::default(), idle, PATIENCE), None);
+        assert_eq!(ended(&lost, idle, TIMEOUT), Some(Ended::Abandoned { silence, idle }));
+        assert_eq!(ended(&lost, TIMEOUT, TIMEOUT), None);
+        assert_eq!(ended(&MemberView::default(), idle, TIMEOUT), None);
         let told = MemberView { stop: Some("run finished".to_owned()), ..lost };
-        assert_eq!(ended(&told, idle, PATIENCE), Some(Ended::Told("run finished".to_owned())));
+        assert_eq!(ended(&told, idle, TIMEOUT), Some(Ended::Told("run finished".to_owned())));
     }
 }

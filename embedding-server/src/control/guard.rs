@@ -20,9 +20,9 @@ impl RunGuard {
         Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
     }
 
-    /// The server has joined this run as this incarnation, and joins no other.
-    pub(crate) fn joined(&self, run: RunId, incarnation: u64) {
-        let _ = self.joined.set((run, incarnation));
+    /// The server has joined this run as this instance, and joins no other.
+    pub(crate) fn joined(&self, run: RunId, instance: u64) {
+        let _ = self.joined.set((run, instance));
     }
 
     /// Refuses what a process of another run sends, or what is meant for another process of this server, before anything of
@@ -32,9 +32,9 @@ impl RunGuard {
     /// As [`RunId::check`] and [`check_server`]; `Unavailable` before the server has joined.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self.joined.get() {
-            Some((run, incarnation)) => {
+            Some((run, instance)) => {
                 run.check(headers, &self.name)?;
-                check_server(*incarnation, headers, &self.name)
+                check_server(*instance, headers, &self.name)
             }
             None => {
                 let message = format!("{} has not joined a run yet; it waits for the coordinator", self.name);

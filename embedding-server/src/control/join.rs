@@ -8,12 +8,12 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{PROTOCOL_VERSION, ServerIndex};
 
-/// Joins with the job's patience, as a process that is known by `incarnation`. The coordinator refuses another job or another protocol version by name.
+/// Joins with the job's timeout, as a process that is known by `instance`. The coordinator refuses another job or another protocol version by name.
 pub(crate) async fn join(
     job: &Job,
     index: ServerIndex,
     advertised: &str,
-    incarnation: u64,
+    instance: u64,
     control: Arc<dyn ControlPlane>,
     shutdown: &Shutdown,
 ) -> Result<Membership, MemberError> {
@@ -21,11 +21,11 @@ pub(crate) async fn join(
         role: Role::EmbeddingServer.into(),
         index: index.0,
         address: advertised.to_owned(),
-        incarnation,
+        instance,
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
         release: env!("CARGO_PKG_VERSION").to_owned(),
         ..JoinRequest::default()
     };
-    Membership::join(control, request, job.cluster.patience, shutdown).await
+    Membership::join(control, request, job.cluster.timeout, shutdown).await
 }

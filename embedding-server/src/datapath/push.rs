@@ -21,7 +21,7 @@ pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
     let gradients = Values::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
-    let push = Push { writer: request.writer, epoch: request.epoch, seq: request.seq };
+    let push = Push { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit(push, request.step)?;
     // The push and the memory of it are in a snapshot both, or neither.
     let entry = service.tables.enter();
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_generation_server_or_epoch_applies_nothing() {
+    fn the_wrong_generation_server_or_incarnation_applies_nothing() {
         let service = placed(2, 0);
         let ids: Vec<u64> = (0..50).collect();
         let request = push_of(&[(ITEM, &ids)], 1, 1.0);
         assert_eq!(push(&service, &request).unwrap_err().kind, RefusalKind::Moved);
         let late = PushRequest { generation: 2, ..push_of(&[], 1, 1.0) };
         assert_eq!(push(&service, &late).unwrap_err().kind, RefusalKind::Moved);
-        assert!(pushed(&service, &PushRequest { epoch: 3, ..push_of(&[], 1, 1.0) }));
+        assert!(pushed(&service, &PushRequest { incarnation: 3, ..push_of(&[], 1, 1.0) }));
         assert_eq!(push(&service, &push_of(&[], 2, 1.0)).unwrap_err().kind, RefusalKind::Fenced);
         assert_eq!(service.held().rows, 0);
     }

@@ -8,7 +8,7 @@ use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
 pub(crate) struct Push {
     pub(crate) writer: u64,
     /// Counts up when a writer's process is replaced.
-    pub(crate) epoch: u32,
+    pub(crate) incarnation: u32,
     /// Counts up by one a batch; a retry repeats it.
     pub(crate) seq: u64,
 }
@@ -41,7 +41,11 @@ impl Windows {
     /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` while another try of the same push
     /// is being applied, `Invalid` when it is too old to tell whether it was applied.
     pub(crate) fn begin(&self, push: Push) -> Result<Begun<'_>, Refusal> {
-        let began = self.0.entry(push.writer).or_insert_with(|| Window::new(push.epoch)).begin(push.epoch, push.seq);
+        let began = self
+            .0
+            .entry(push.writer)
+            .or_insert_with(|| Window::new(push.incarnation))
+            .begin(push.incarnation, push.seq);
         match began {
             Ok(Found::New) => Ok(Begun::First(Ticket { windows: self, push, applied: false })),
             Ok(Found::Applied) => Ok(Begun::Duplicate),
@@ -60,7 +64,7 @@ impl Ticket<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         if let Some(mut window) = self.windows.0.get_mut(&self.push.writer) {
-            window.finish(self.push.epoch, self.push.seq, self.applied);
+            window.finish(self.push.incarnation, self.push.seq, self.applied);
         }
     }
 }
@@ -68,7 +72,7 @@ impl Drop for Ticket<'_> {
 /// One writer's last pushes, by sequence number modulo the window's length.
 #[derive(Debug)]
 struct Window {
-    epoch: u32,
+    incarnation: u32,
     /// The highest number seen; `None` before the first.
     newest: Option<u64>,
     begun: Bits,
@@ -89,16 +93,16 @@ enum Refused {
 }
 
 impl Window {
-    fn new(epoch: u32) -> Self {
-        Self { epoch, newest: None, begun: Bits::default(), applied: Bits::default() }
+    fn new(incarnation: u32) -> Self {
+        Self { incarnation, newest: None, begun: Bits::default(), applied: Bits::default() }
     }
 
-    fn begin(&mut self, epoch: u32, seq: u64) -> Result<Found, Refused> {
-        if epoch < self.epoch {
-            return Err(Refused::Fenced { current: self.epoch });
+    fn begin(&mut self, incarnation: u32, seq: u64) -> Result<Found, Refused> {
+        if incarnation < self.incarnation {
+            return Err(Refused::Fenced { current: self.incarnation });
         }
-        if epoch > self.epoch {
-            *self = Self::new(epoch);
+        if incarnation > self.incarnation {
+            *self = Self::new(incarnation);
         }
         self.advance(seq)?;
         if self.applied.get(seq) {
@@ -111,11 +115,11 @@ impl Window {
         Ok(Found::New)
     }
 
-    /// Ends a push that [`Self::begin`] found new. One that a newer epoch or `WINDOW` newer pushes have overtaken
+    /// Ends a push that [`Self::begin`] found new. One that a newer incarnation or `WINDOW` newer pushes have overtaken
     /// has no place any more: a retry of it is refused.
-    fn finish(&mut self, epoch: u32, seq: u64, applied: bool) {
+    fn finish(&mut self, incarnation: u32, seq: u64, applied: bool) {
         let remembered = self.newest.is_some_and(|newest| seq <= newest && newest - seq < WINDOW);
-        if epoch == self.epoch && remembered {
+        if incarnation == self.incarnation && remembered {
             self.begun.set(seq, false);
             self.applied.set(seq, applied);
         }
@@ -140,11 +144,11 @@ impl Window {
 
 impl Refused {
     fn into_refusal(self, push: Push) -> Refusal {
-        let Push { writer, epoch, seq } = push;
-        let this = format!("push {seq} of writer {writer} (epoch {epoch})");
+        let Push { writer, incarnation, seq } = push;
+        let this = format!("push {seq} of writer {writer} (incarnation {incarnation})");
         match self {
             Self::Fenced { current } => {
-                let why = format!("{this} is fenced: a newer process of this writer pushes with epoch {current}");
+                let why = format!("{this} is fenced: a newer process of this writer pushes with incarnation {current}");
                 Refusal::new(RefusalKind::Fenced, why)
             }
             Self::InProgress => {
@@ -200,7 +204,7 @@ mod tests {
     use super::*;
 
     fn push(seq: u64) -> Push {
-        Push { writer: 3, epoch: 1, seq }
+        Push { writer: 3, incarnation: 1, seq }
     }
 
     /// Applies a push and says whether it was the first time.
@@ -252,15 +256,15 @@ mod tests {
 
     /// Invariant MB-1.
     #[test]
-    fn an_older_epoch_is_fenced_and_a_newer_one_starts_afresh() {
+    fn an_older_incarnation_is_fenced_and_a_newer_one_starts_afresh() {
         let windows = Windows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
         let Begun::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
-        assert_eq!(apply(&windows, Push { epoch: 2, ..push(5) }), Ok(true));
+        assert_eq!(apply(&windows, Push { incarnation: 2, ..push(5) }), Ok(true));
         assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
-        // The old epoch's push ends without a trace in the new one's window.
+        // The old incarnation's push ends without a trace in the new one's window.
         late.applied();
-        assert_eq!(apply(&windows, Push { epoch: 2, ..push(6) }), Ok(true));
+        assert_eq!(apply(&windows, Push { incarnation: 2, ..push(6) }), Ok(true));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who may push, and how far ahead: what the coordinator has told of the workers.
 //!
-//! A push names its writer, an epoch and two numbers, of which none can be believed: a forged epoch would fence the real
-//! writer, a forged number would void its window or end the time of rows that expire. So a server knows the epoch of each
+//! A push names its writer, an incarnation and two numbers, of which none can be believed: a forged incarnation would fence the real
+//! writer, a forged number would void its window or end the time of rows that expire. So a server knows the incarnation of each
 //! writer from the coordinator, and admits numbers that are at most [`AHEAD`] beyond the largest that it knows: of pushes
 //! that it has admitted, of a checkpoint that it has loaded, and of any worker's heartbeat, which the coordinator tells on.
 //!
@@ -25,8 +25,8 @@ const AHEAD: u64 = 1 << 20;
 /// process, everyone is admitted.
 #[derive(Debug, Default)]
 pub(crate) struct Writers {
-    /// Epoch of each writer's newest process.
-    epochs: ArcSwapOption<HashMap<u64, u32>>,
+    /// Incarnation of each writer's newest process.
+    incarnations: ArcSwapOption<HashMap<u64, u32>>,
     /// The largest number of a step or push that is known.
     newest: AtomicU64,
     /// Somebody pushed of whom nothing is known yet.
@@ -36,8 +36,8 @@ pub(crate) struct Writers {
 impl Writers {
     /// The coordinator has told who they are.
     pub(crate) fn set(&self, writers: &[Writer]) {
-        let epochs = writers.iter().map(|writer| (writer.member, writer.epoch)).collect();
-        self.epochs.store(Some(std::sync::Arc::new(epochs)));
+        let incarnations = writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
+        self.incarnations.store(Some(std::sync::Arc::new(incarnations)));
     }
 
     /// Training is known to have come to this number.
@@ -56,22 +56,22 @@ impl Writers {
     /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` when the coordinator has not told of the
     /// writer, or of numbers near these, yet.
     pub(crate) fn admit(&self, push: Push, step: u64) -> Result<(), Refusal> {
-        let Some(epochs) = &*self.epochs.load() else { return Ok(()) };
-        let Push { writer, epoch, seq } = push;
-        match epochs.get(&writer).copied() {
-            Some(current) if current == epoch => {}
-            Some(current) if current > epoch => {
+        let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
+        let Push { writer, incarnation, seq } = push;
+        match incarnations.get(&writer).copied() {
+            Some(current) if current == incarnation => {}
+            Some(current) if current > incarnation => {
                 let message = format!(
-                    "push {seq} of writer {writer} (epoch {epoch}) is fenced: a newer process of this writer has joined \
-                     with epoch {current}"
+                    "push {seq} of writer {writer} (incarnation {incarnation}) is fenced: a newer process of this writer has joined \
+                     with incarnation {current}"
                 );
                 return Err(Refusal::new(RefusalKind::Fenced, message));
             }
             known => {
                 self.unknown.notify_one();
-                let known = known.map_or("nothing".to_owned(), |known| format!("epoch {known}"));
+                let known = known.map_or("nothing".to_owned(), |known| format!("incarnation {known}"));
                 let message = format!(
-                    "push {seq} of writer {writer} (epoch {epoch}): the coordinator has told {known} of this writer so far; \
+                    "push {seq} of writer {writer} (incarnation {incarnation}): the coordinator has told {known} of this writer so far; \
                      ask again"
                 );
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
@@ -80,7 +80,7 @@ impl Writers {
         let (newest, number) = (self.newest.load(Ordering::Acquire), step.max(seq));
         if number.saturating_sub(newest) > AHEAD {
             let message = format!(
-                "push {seq} of writer {writer} (epoch {epoch}) at step {step} is more than {AHEAD} beyond {newest}, which is \
+                "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is more than {AHEAD} beyond {newest}, which is \
                  as far as any worker is known to be; it is not applied"
             );
             return Err(Refusal::new(RefusalKind::Unavailable, message));
@@ -96,13 +96,13 @@ mod tests {
 
     use super::*;
 
-    fn push(epoch: u32, seq: u64) -> Push {
-        Push { writer: 3, epoch, seq }
+    fn push(incarnation: u32, seq: u64) -> Push {
+        Push { writer: 3, incarnation, seq }
     }
 
     fn known() -> Writers {
         let writers = Writers::default();
-        writers.set(&[Writer { member: 3, epoch: 2 }]);
+        writers.set(&[Writer { member: 3, incarnation: 2 }]);
         writers
     }
 
@@ -115,9 +115,9 @@ mod tests {
         assert_eq!(Writers::default().admit(push(u32::MAX, u64::MAX), u64::MAX), Ok(()));
     }
 
-    /// Invariant MB-1, also against epochs that nobody gave.
+    /// Invariant MB-1, also against incarnations that nobody gave.
     #[test]
-    fn an_epoch_that_the_coordinator_did_not_give_is_not_admitted_and_fences_nobody() {
+    fn an_incarnation_that_the_coordinator_did_not_give_is_not_admitted_and_fences_nobody() {
         let writers = known();
         for forged in [push(u32::MAX, 1), push(3, 1), Push { writer: 4, ..push(2, 1) }] {
             assert_eq!(kind(writers.admit(forged, 1)), Some(RefusalKind::Unavailable));
@@ -125,7 +125,7 @@ mod tests {
         }
         assert_eq!(writers.admit(push(2, 1), 1), Ok(()));
         assert_eq!(kind(writers.admit(push(1, 1), 1)), Some(RefusalKind::Fenced));
-        writers.set(&[Writer { member: 3, epoch: 3 }]);
+        writers.set(&[Writer { member: 3, incarnation: 3 }]);
         assert_eq!(
             (writers.admit(push(3, 1), 1), kind(writers.admit(push(2, 2), 2))),
             (Ok(()), Some(RefusalKind::Fenced))

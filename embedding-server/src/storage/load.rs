@@ -28,7 +28,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     }
     let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
-    let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
+    let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let open = |(number, file): (usize, &FileDigest)| Source::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     sources.iter_mut().try_for_each(Source::verify)?;
@@ -51,7 +51,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 /// The worker that asks has the placement already, and this server hears of it in its own time. Nothing was done yet, so
 /// that waiting is safe where the same request again would not be.
 fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<Owned>, Refusal> {
-    let deadline = Deadline::after(service.patience);
+    let deadline = Deadline::after(service.timeout);
     loop {
         match service.placement() {
             Err(_) if !deadline.is_past() => std::thread::sleep(POLL),
@@ -239,7 +239,7 @@ impl<'a> Target<'a> {
         Ok(Self { number: here.number, table, same_buckets, same_marks, same_sightings })
     }
 
-    /// Only the rows that are this server's. Marks that mean something else are left out: the rows count as used now.
+    /// Only the rows that are this server's. Marks that mean something else are skipped: the rows count as used now.
     fn owned(&self, placement: &Owned, mut rows: Rows) -> Rows {
         let (width, mut kept) = (self.table.stride(), 0);
         if !self.same_marks {

@@ -26,7 +26,7 @@ pub(crate) fn save(
     let placement = service.placement()?;
     let _turn = service.storage.take()?;
     let started = Instant::now();
-    let folder = Folder::open(&request.folder, service.patience).map_err(StorageError::Folder)?;
+    let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let name = file_name(service.index.0, service.servers);
     folder.make().map_err(StorageError::Folder)?;
     let cut = service.tables.cut().map_err(StorageError::Cut)?;

@@ -141,7 +141,7 @@ fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
     });
     assert_eq!(loaded, Ok(4));
     let mut hasty = job(1);
-    hasty.cluster.patience = std::time::Duration::from_millis(1);
+    hasty.cluster.timeout = std::time::Duration::from_millis(1);
     let alone = EmbeddingService::new(&hasty, ServerIndex(0), &Registry::new()).unwrap();
     let refusal = load(&alone, folder.path(), &files).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
@@ -406,7 +406,7 @@ fn marks_and_the_time_they_are_told_by_come_back() {
         assert_eq!(content(&services), content(&saved), "{servers} servers");
         assert!(services.iter().all(|service| service.tables.cut().unwrap().moment().steps == 60));
     }
-    // Marks that are told otherwise are left out: rows count as used at the time of the load.
+    // Marks that are told otherwise are skipped: rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
         job.tables[0].retention.order = Order::Lfu { half_life: 10 };

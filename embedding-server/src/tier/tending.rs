@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_millis(10);
 /// Rest after a failure, which more haste would not mend.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// How long the end waits for the part that is being done.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The running thread; it ends with this.
 #[derive(Debug)]
@@ -66,8 +66,8 @@ impl Tending {
 impl Drop for Tending {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if self.ended.get_mut().recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            warn!(server = %self.server, "the thread that tends the tables is still at work after {PATIENCE:?}");
+        if self.ended.get_mut().recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            warn!(server = %self.server, "the thread that tends the tables is still at work after {TIMEOUT:?}");
         }
     }
 }

@@ -45,7 +45,7 @@ pub enum NonFinite {
     /// Its whole push is refused; nothing is applied.
     #[default]
     Refuse,
-    /// Its row is left out and counted; the other rows of the push are updated.
+    /// Its row is skipped and counted; the other rows of the push are updated.
     Skip,
 }
 

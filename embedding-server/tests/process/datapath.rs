@@ -28,7 +28,7 @@ fn push(seq: u64) -> PushRequest {
     PushRequest {
         generation,
         writer: WRITER.member,
-        epoch: WRITER.epoch,
+        incarnation: WRITER.incarnation,
         seq,
         step: seq,
         segments,
@@ -111,7 +111,7 @@ async fn what_is_refused_is_named_and_not_applied() {
     assert_eq!(rows(&mut client).await, first);
     // None of the refused ones used up the number.
     assert!(!client.push(good).await.unwrap().into_inner().duplicate);
-    let old = PushRequest { epoch: 0, ..push(2) };
+    let old = PushRequest { incarnation: 0, ..push(2) };
     assert_eq!(refused(&mut client, old).await.kind, RefusalKind::Fenced);
 }
 
@@ -148,10 +148,10 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
 
 /// Invariant MB-1: whoever joins anew is heard of at once, and nobody else is believed.
 #[tokio::test]
-async fn an_epoch_that_nobody_was_given_fences_nobody() {
+async fn an_incarnation_that_nobody_was_given_fences_nobody() {
     let process = Process::ready(FakeCoordinator::placed(4)).await;
     let mut client = process.client();
-    for forged in [PushRequest { epoch: u32::MAX, ..push(1) }, PushRequest { writer: 99, ..push(1) }] {
+    for forged in [PushRequest { incarnation: u32::MAX, ..push(1) }, PushRequest { writer: 99, ..push(1) }] {
         assert_eq!(refused(&mut client, forged).await.kind, RefusalKind::Unavailable);
     }
     client.push(push(1)).await.unwrap();
@@ -161,8 +161,8 @@ async fn an_epoch_that_nobody_was_given_fences_nobody() {
     client.push(push(2)).await.unwrap();
 
     // Its process is replaced.
-    process.coordinator.change(|state| state.more_writers = vec![Writer { epoch: 2, ..WRITER }]);
-    let next = || PushRequest { epoch: 2, ..push(1) };
+    process.coordinator.change(|state| state.more_writers = vec![Writer { incarnation: 2, ..WRITER }]);
+    let next = || PushRequest { incarnation: 2, ..push(1) };
     wait("the new process may push", async || process.client().push(next()).await.is_ok()).await;
     assert_eq!(refused(&mut client, push(3)).await.kind, RefusalKind::Fenced);
     // A run that goes on far ahead.

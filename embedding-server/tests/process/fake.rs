@@ -31,9 +31,9 @@ pub(crate) const BUCKETS: u32 = 64;
 /// The run that the server joins.
 pub(crate) const RUN: RunId = RunId(0xa);
 /// The dense worker of the run, whose process is the first.
-pub(crate) const WRITER: Writer = Writer { member: 3, epoch: 1 };
+pub(crate) const WRITER: Writer = Writer { member: 3, incarnation: 1 };
 /// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the coordinator knows and has heard. A test changes it at will.
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub(crate) struct FakeCoordinator(pub(crate) Arc<Mutex<State>>);
 impl State {
     fn entry(&self, joined: &JoinRequest) -> ServerEntry {
         let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
-        ServerEntry { index: 0, address, incarnation: joined.incarnation, alive: true, run: RUN.0 }
+        ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0 }
     }
 }
 
@@ -83,11 +83,11 @@ impl FakeCoordinator {
     }
 }
 
-/// Asks again until it is so; fails by name when patience ends.
+/// Asks again until it is so; fails by name when the timeout ends.
 pub(crate) async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(TIMEOUT);
     while !is_so().await {
-        assert!(!deadline.is_past(), "waited {PATIENCE:?} until {what}");
+        assert!(!deadline.is_past(), "waited {TIMEOUT:?} until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -108,7 +108,8 @@ impl ControlPlane for FakeCoordinator {
     fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
         answer(self.change(|state| {
             state.joined = Some(request);
-            let joined = JoinResponse { member: 1, epoch: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
+            let joined =
+                JoinResponse { member: 1, incarnation: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
             state.refuse_join.clone().map_or(Ok(joined), Err)
         }))
     }
@@ -193,13 +194,13 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) async fn start(coordinator: FakeCoordinator) -> Self {
-        Self::with_patience(coordinator, PATIENCE).await
+        Self::with_timeout(coordinator, TIMEOUT).await
     }
 
-    /// As [`Self::start`], with this `cluster.patience_seconds`.
-    pub(crate) async fn with_patience(coordinator: FakeCoordinator, patience: Duration) -> Self {
+    /// As [`Self::start`], with this `cluster.timeout_seconds`.
+    pub(crate) async fn with_timeout(coordinator: FakeCoordinator, timeout: Duration) -> Self {
         let mut job = job();
-        job.cluster.patience = patience;
+        job.cluster.timeout = timeout;
         let runs = tempfile::tempdir().unwrap();
         job.output.folder = runs.path().to_owned();
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -254,7 +255,7 @@ impl Process {
 
     /// How it ended.
     pub(crate) async fn ended(self) -> Result<(), ServerError> {
-        let ended = tokio::time::timeout(PATIENCE, self.running).await;
+        let ended = tokio::time::timeout(TIMEOUT, self.running).await;
         ended.expect("the server should have ended").unwrap()
     }
 }

@@ -118,7 +118,7 @@ async fn a_server_that_was_replaced_stops_with_the_reason() {
 /// Invariant WT-1: nobody is left to tell it that the run is over.
 #[tokio::test]
 async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
-    let process = Process::with_patience(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
+    let process = Process::with_timeout(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
     process.until_ready().await;
     let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
     process.coordinator.change(|state| state.refuse_heartbeat = Some(away));
@@ -131,7 +131,7 @@ async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
 
 #[tokio::test]
 async fn a_connection_that_is_kept_half_open_is_no_failure() {
-    let process = Process::with_patience(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
+    let process = Process::with_timeout(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
     process.until_ready().await;
     let mut admin = TcpStream::connect(process.admin).await.unwrap();
     admin.write_all(b"GET /heal").await.unwrap();

@@ -121,13 +121,13 @@ async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
     let file = folder.join("rows-0-of-1.zrows");
     let through = proxy(process.address.clone(), file.clone()).await;
     process.coordinator.change(|state| state.proxy = Some(through));
-    let patience = Duration::from_secs(30);
-    let config = ClientConfig { writer: WRITER.member, epoch: WRITER.epoch, wire: Encoding::F32, patience };
-    let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, patience));
+    let timeout = Duration::from_secs(30);
+    let config = ClientConfig { writer: WRITER.member, incarnation: WRITER.incarnation, wire: Encoding::F32, timeout };
+    let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, timeout));
     let client = EmbeddingClient::new(config, Arc::new(process.coordinator.clone()), connect);
     client.refresh().await.unwrap();
     let server = client.servers().remove(0);
-    let saved = tokio::time::timeout(patience, server.save(save_to(folder.display()))).await;
+    let saved = tokio::time::timeout(timeout, server.save(save_to(folder.display()))).await;
     let saved = saved.expect("the save hangs").unwrap();
     assert_eq!((saved.rows, saved.files.len()), (3, 1));
     let saves = r#"zagros_embedding_request_seconds_count{call="save",server="0"} 1"#;
@@ -139,9 +139,9 @@ async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
 #[tokio::test]
 async fn a_request_for_a_process_that_is_gone_is_not_served_by_the_next_one() {
     let process = Process::ready(FakeCoordinator::placed(4)).await;
-    let incarnation = process.coordinator.change(|state| state.joined.clone()).unwrap().incarnation;
+    let instance = process.coordinator.change(|state| state.joined.clone()).unwrap().instance;
     let folder = process.runs.path().join("model");
-    for (meant, expected) in [(incarnation, None), (incarnation ^ 1, Some(RefusalKind::Moved))] {
+    for (meant, expected) in [(instance, None), (instance ^ 1, Some(RefusalKind::Moved))] {
         let mut request = tonic::Request::new(save_to(folder.display()));
         stamp_server(meant, request.metadata_mut().as_mut());
         let refused = storage(&process).save(request).await.err().map(|status| Refusal::from(status).kind);

@@ -15,7 +15,7 @@ pub(crate) struct Cluster {
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) workers: u32,
     /// As many dense workers must be left for training to go on without one that is lost and that nobody replaces
-    /// within `patience_seconds`; worker 0, which reports and saves, is always needed. One that comes back later joins
+    /// within `timeout_seconds`; worker 0, which reports and saves, is always needed. One that comes back later joins
     /// the others again. In mode `hybrid` only. Default: all of them, so that the run ends.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) min_workers: Option<u32>,
@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
     pub(crate) admin: String,
     /// How long any wait for another process may last, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
-    pub(crate) patience_seconds: f64,
+    pub(crate) timeout_seconds: f64,
     /// How long a member may be silent before it counts as gone, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub(crate) lease_seconds: f64,
@@ -70,7 +70,7 @@ impl Default for Cluster {
             worker_address: "127.0.0.1:0".to_owned(),
             collective: Collective::Gloo,
             admin: "127.0.0.1:0".to_owned(),
-            patience_seconds: 30.0,
+            timeout_seconds: 30.0,
             lease_seconds: 10.0,
             wire: Wire::F32,
             server_threads: 0,

@@ -11,7 +11,7 @@ pub(crate) struct Eval {
     /// also measured by GAUC, the mean of the groups' AUCs weighted by their samples (Zhou et al. 2018). Default: none.
     #[schemars(length(min = 1))]
     pub(crate) group_by: Option<String>,
-    /// Samples that are kept by group, 16 bytes each. Of more, whole groups are left out by a hash of the group, half of
+    /// Samples that are kept by group, 16 bytes each. Of more, whole groups are skipped by a hash of the group, half of
     /// them at a time, and the report says what share was looked at.
     #[schemars(range(min = 1, max = 10_000_000_000_u64))]
     pub(crate) group_samples: usize,

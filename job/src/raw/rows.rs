@@ -12,7 +12,7 @@ pub(crate) const SKETCH: (f64, f64) = (1e-5, 0.01);
 pub(crate) enum NonFinite {
     /// Its whole push is refused, and the run stops.
     Refuse,
-    /// Its row is left out and counted; the other rows of the push are updated.
+    /// Its row is skipped and counted; the other rows of the push are updated.
     Skip,
 }
 

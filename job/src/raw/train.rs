@@ -12,7 +12,7 @@ pub(crate) struct Train {
     /// Samples per step.
     #[schemars(range(min = 1, max = 1_048_576))]
     pub(crate) batch_size: usize,
-    /// Passes over the training files.
+    /// Epochs over the training files.
     #[schemars(range(min = 1, max = 10_000))]
     pub(crate) epochs: u32,
     /// Consistency between embeddings and the dense network.
@@ -123,7 +123,7 @@ impl Default for Train {
 pub(crate) enum NonFiniteStep {
     /// The run stops.
     Refuse,
-    /// It is left out whole, no dense update and no gradient of a row, and counted as a step.
+    /// It is skipped whole, no dense update and no gradient of a row, and counted as a step.
     Skip,
 }
 
@@ -161,7 +161,7 @@ pub(crate) enum Precision {
     /// 16 bits with f32's range: faster where the processor has units for it (AVX512-BF16, AMX), slower elsewhere.
     Bf16,
     /// 16 bits with more digits than `bf16` and a smaller range. Gradients are computed times a loss scale, which halves
-    /// when one overflows: that batch is left out, and counted as a step. For devices that have units for it.
+    /// when one overflows: that batch is skipped, and counted as a step. For devices that have units for it.
     F16,
 }
 

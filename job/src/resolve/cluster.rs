@@ -38,7 +38,7 @@ impl Resolver<'_> {
                 raw::Collective::Nccl => Collective::Nccl,
             },
             admin: raw.admin,
-            patience: Duration::from_secs_f64(raw.patience_seconds),
+            timeout: Duration::from_secs_f64(raw.timeout_seconds),
             lease: Duration::from_secs_f64(raw.lease_seconds),
             wire: match raw.wire {
                 raw::Wire::F32 => Wire::F32,

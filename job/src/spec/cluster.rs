@@ -27,7 +27,7 @@ pub struct Cluster {
     /// `host:port` of each role's HTTP admin port; port 0 lets the system choose.
     pub admin: String,
     /// How long any wait for another process may last.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How long a member may be silent.
     pub lease: Duration,
     /// Values of rows and gradients on the wire.

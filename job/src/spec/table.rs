@@ -149,7 +149,7 @@ pub enum NonFinite {
     /// Its whole push is refused.
     #[default]
     Refuse,
-    /// Its row is left out and counted.
+    /// Its row is skipped and counted.
     Skip,
 }
 

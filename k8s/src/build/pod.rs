@@ -67,7 +67,7 @@ pub(super) fn template(plan: &Plan<'_>, role: Role, restart: &str) -> PodTemplat
 /// wait for each other; coordinator and servers serve until it has, and end after it. Killed before, the run loses all
 /// since the checkpoint before.
 fn grace(plan: &Plan<'_>, role: Role) -> i64 {
-    let checkpoint = i64::try_from(plan.job.job.cluster.patience.as_secs()).unwrap_or(i64::MAX);
+    let checkpoint = i64::try_from(plan.job.job.cluster.timeout.as_secs()).unwrap_or(i64::MAX);
     let after = match role {
         Role::Worker => 0,
         Role::Coordinator | Role::Server => GRACE_SECONDS,

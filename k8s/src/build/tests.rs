@@ -354,7 +354,7 @@ fn every_role_has_the_time_that_its_end_takes() {
         POD_OWNERS.map(|title| object(title)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].clone())
     };
     assert_eq!(grace(json!({})), [420, 420, 360]);
-    let text = format!("{}[cluster]\npatience_seconds = 1200.0\n", crate::fixture::JOB_TEXT);
+    let text = format!("{}[cluster]\ntimeout_seconds = 1200.0\n", crate::fixture::JOB_TEXT);
     assert_eq!(grace(json!({"job": {"inline": text}})), [1320, 1320, 1260]);
     assert_eq!(grace(json!({"denseWorkers": {"pod": {"terminationGracePeriodSeconds": 5}}})), [420, 420, 5]);
     assert_eq!(grace(json!({"coordinator": {"pod": {"labels": {"a": "b"}}}})), [420, 420, 360]);

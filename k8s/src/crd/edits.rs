@@ -16,7 +16,7 @@ pub(super) fn fixed(field: &str, why: &str) -> Rule {
     rule(field, &format!("self.spec.{field} == oldSelf.spec.{field}"), why)
 }
 
-/// A field of the spec that may be left out stays as it is.
+/// A field of the spec that may be skipped stays as it is.
 pub(super) fn fixed_option(field: &str, why: &str) -> Rule {
     let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
     rule(field, &format!("has({new}) ? has({old}) && {new} == {old} : !has({old})"), why)

@@ -20,7 +20,7 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
     pub image: Option<String>,
-    /// Requests and limits. What is left out has a default of the role: docs/kubernetes.md, "Resources".
+    /// Requests and limits. What is skipped has a default of the role: docs/kubernetes.md, "Resources".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Labels that a node must have: high-memory nodes for servers, GPU or CPU nodes for workers.
@@ -63,7 +63,7 @@ pub struct PodSettings {
     /// mostly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_memory: Option<Quantity>,
-    /// What the role's container may do. What is left out is as the restricted Pod Security profile has it: no
+    /// What the role's container may do. What is skipped is as the restricted Pod Security profile has it: no
     /// privilege escalation, no capability, not root; and a root file system that is read-only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_security_context: Option<SecurityContext>,
@@ -71,7 +71,7 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub sidecars: Vec<Sidecar>,
-    /// Seconds between SIGTERM and SIGKILL. Default: `cluster.patience_seconds` of the job file, which a worker's last
+    /// Seconds between SIGTERM and SIGKILL. Default: `cluster.timeout_seconds` of the job file, which a worker's last
     /// checkpoint may take, and 60; 120 for coordinator and servers, which serve until it is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]

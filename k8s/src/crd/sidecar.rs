@@ -40,7 +40,7 @@ pub struct Sidecar {
     /// Requests and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// What it may do. What is left out is as for a role's container: no rights, a root file system that is read-only.
+    /// What it may do. What is skipped is as for a role's container: no rights, a root file system that is read-only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
 }

@@ -136,9 +136,9 @@ pub struct Progress {
     /// Step of the newest complete checkpoint; 0 before the first.
     #[serde(default)]
     pub checkpoint_step: i64,
-    /// Pass over the data, from 1.
+    /// Epoch over the data, from 1.
     pub epoch: i32,
-    /// Passes in all.
+    /// Epochs in all.
     pub epochs: i32,
     /// Samples per second, all workers together.
     pub samples_per_second: i64,

@@ -22,7 +22,7 @@ use crate::replaced::Replaced;
 /// Namespace of the jobs.
 pub(crate) const ADS: &str = "ads";
 /// Longest wait, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const TIMEOUT: Duration = Duration::from_secs(1200);
 /// When an operator should be gone that was asked to end, in virtual time.
 const LATE: Duration = Duration::from_secs(60);
 /// How soon a pod ends that is told to.
@@ -194,14 +194,14 @@ impl World {
         let started = Instant::now();
         while !holds(self) {
             let job = self.job().map(|job| job["status"].to_string());
-            assert!(started.elapsed() < PATIENCE, "never {what}; pods {:?}, status {job:?}", self.pods());
+            assert!(started.elapsed() < TIMEOUT, "never {what}; pods {:?}, status {job:?}", self.pods());
             self.tick();
             tokio::time::sleep(LOOK).await;
         }
     }
 
     /// Lets the cluster go on for a while.
-    pub(crate) async fn pass(&self, seconds: u64) {
+    pub(crate) async fn epoch(&self, seconds: u64) {
         let end = Instant::now() + Duration::from_secs(seconds);
         let step = if seconds > 100 { LOOK * 4 } else { LOOK };
         while Instant::now() < end {

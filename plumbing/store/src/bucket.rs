@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::error::{explain, no_answer};
 use crate::{Problem, StoreError};
 
-/// Requests are tried so often where that may help, with pauses up to [`LONGEST_PAUSE`], within the patience.
+/// Requests are tried so often where that may help, with pauses up to [`LONGEST_PAUSE`], within the timeout.
 const RETRIES: usize = 8;
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Longest wait for a connection.
@@ -43,7 +43,7 @@ pub(crate) struct Bucket {
     has_key: bool,
     pub(crate) store: AmazonS3,
     /// How long any request may take with all its retries.
-    patience: Duration,
+    timeout: Duration,
     /// Taken when the bucket is dropped.
     runtime: Option<Runtime>,
 }
@@ -60,7 +60,7 @@ impl Bucket {
     ///
     /// # Errors
     /// When the environment contradicts itself, or the machine has no thread or no certificates to trust.
-    pub(crate) fn open(name: &str, patience: Duration, environment: &Environment) -> Result<Self, StoreError> {
+    pub(crate) fn open(name: &str, timeout: Duration, environment: &Environment) -> Result<Self, StoreError> {
         let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
         let told = endpoint.map_or_else(|| "AWS".to_owned(), without_user);
@@ -79,10 +79,10 @@ impl Bucket {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let options = ClientOptions::new()
             .with_allow_http(http_allowed)
-            .with_timeout(patience)
-            .with_connect_timeout(CONNECT.min(patience));
+            .with_timeout(timeout)
+            .with_connect_timeout(CONNECT.min(timeout));
         let backoff = BackoffConfig { max_backoff: LONGEST_PAUSE, ..BackoffConfig::default() };
-        let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: patience };
+        let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: timeout };
         let mut builder = AmazonS3Builder::new();
         for (key, value) in environment {
             // Other AWS_… variables are for other programs.
@@ -97,7 +97,7 @@ impl Bucket {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("store").build();
         let runtime = runtime.map_err(|error| wrong(format!("no thread for it: {error}")))?;
         let has_key = CREDENTIALS.iter().any(|name| variable(name).is_some());
-        Ok(Self { name: name.to_owned(), endpoint: told, has_key, store, patience, runtime: Some(runtime) })
+        Ok(Self { name: name.to_owned(), endpoint: told, has_key, store, timeout, runtime: Some(runtime) })
     }
 
     /// Starts a request.
@@ -108,11 +108,11 @@ impl Bucket {
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Pending<T> {
         let (tell, answer) = channel();
-        let patience = self.patience;
+        let timeout = self.timeout;
         let bounded = async move {
-            let answer = match tokio::time::timeout(patience, request).await {
+            let answer = match tokio::time::timeout(timeout, request).await {
                 Ok(answer) => answer.map_err(|error| explain(&error)),
-                Err(_) => Err(no_answer(patience)),
+                Err(_) => Err(no_answer(timeout)),
             };
             // Whoever asked may be gone.
             let _ = tell.send(answer);
@@ -129,7 +129,7 @@ impl Bucket {
     /// As the store answered, by the object's name.
     pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StoreError> {
         let Pending { what, key, answer } = pending;
-        let answer = answer.recv_timeout(self.patience + GRACE).unwrap_or_else(|_| Err(no_answer(self.patience)));
+        let answer = answer.recv_timeout(self.timeout + GRACE).unwrap_or_else(|_| Err(no_answer(self.timeout)));
         answer.map_err(|(problem, reason)| self.error(what, &key, problem, reason))
     }
 

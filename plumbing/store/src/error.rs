@@ -86,7 +86,7 @@ impl Problem {
             Self::NoBucket => "make the bucket, or correct the name after s3://",
             Self::Missing => "it may have been deleted, or never been finished",
             Self::Away => {
-                "is the store running, and is AWS_ENDPOINT_URL right? `cluster.patience_seconds` of a job, or `--patience` of a \
+                "is the store running, and is AWS_ENDPOINT_URL right? `cluster.timeout_seconds` of a job, or `--timeout` of a \
                  command, waits longer"
             }
             Self::Keyless => {
@@ -168,8 +168,8 @@ pub(crate) fn explain(error: &object_store::Error) -> (Problem, String) {
 }
 
 /// That nothing came back in time.
-pub(crate) fn no_answer(patience: Duration) -> (Problem, String) {
-    (Problem::Away, format!("no answer for {:.1} s", patience.as_secs_f64()))
+pub(crate) fn no_answer(timeout: Duration) -> (Problem, String) {
+    (Problem::Away, format!("no answer for {:.1} s", timeout.as_secs_f64()))
 }
 
 /// The code in the XML of an answer.

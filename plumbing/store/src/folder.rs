@@ -47,26 +47,26 @@ impl Folder {
         Self { place: Place::Disk(path.into()) }
     }
 
-    /// A path, `file:///path` or `s3://bucket/prefix`, whose requests take `patience` at most, retries and all. Only
+    /// A path, `file:///path` or `s3://bucket/prefix`, whose requests take `timeout` at most, retries and all. Only
     /// looks at the environment: [`Self::check`] asks the store.
     ///
     /// # Errors
     /// When it is none of these, or the environment contradicts itself.
-    pub fn open(text: &str, patience: Duration) -> Result<Self, StoreError> {
+    pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
         let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
         let variables = std::env::vars_os().filter_map(text_of).filter(|(key, _)| key.starts_with("AWS_"));
-        Self::open_in(&variables.collect::<Vec<_>>(), text, patience)
+        Self::open_in(&variables.collect::<Vec<_>>(), text, timeout)
     }
 
     /// As [`Self::open`], in another environment: variables whose names begin with `AWS_`, and their values.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_in(environment: &[(String, String)], text: &str, patience: Duration) -> Result<Self, StoreError> {
+    pub fn open_in(environment: &[(String, String)], text: &str, timeout: Duration) -> Result<Self, StoreError> {
         Ok(match Location::parse(text)? {
             Location::Disk(path) => Self::disk(path),
             Location::Bucket { bucket, prefix } => {
-                let bucket = Arc::new(Bucket::open(&bucket, patience, environment)?);
+                let bucket = Arc::new(Bucket::open(&bucket, timeout, environment)?);
                 Self { place: Place::Bucket { bucket, prefix: Key::from(prefix) } }
             }
         })

@@ -9,10 +9,10 @@ use zagros_fake_s3::{FakeS3, Fault};
 use crate::upload::PART;
 use crate::{Fault as Whose, Folder, Problem, StoreError};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn folder_of(store: &FakeS3, patience: Duration) -> Folder {
-    Folder::open_in(&store.environment(), "s3://models/ads", patience).unwrap()
+fn folder_of(store: &FakeS3, timeout: Duration) -> Folder {
+    Folder::open_in(&store.environment(), "s3://models/ads", timeout).unwrap()
 }
 
 fn problem(error: &StoreError) -> Option<Problem> {
@@ -30,7 +30,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 #[test]
 fn a_folder_is_a_folder_wherever_it_is() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
-    for folder in [Folder::disk(disk.path()), folder_of(&store, PATIENCE)] {
+    for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
         folder.check().unwrap();
         assert_eq!(folder.folders().unwrap(), Vec::<String>::new());
         // More than a page of the list.
@@ -62,7 +62,7 @@ fn a_folder_is_a_folder_wherever_it_is() {
 #[test]
 fn a_file_is_written_whole_or_not_at_all() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
-    for folder in [Folder::disk(disk.path()), folder_of(&store, PATIENCE)] {
+    for folder in [Folder::disk(disk.path()), folder_of(&store, TIMEOUT)] {
         folder.write("rows", b"old").unwrap();
         let much = pattern(PART + 5);
         let none = folder.write_unless("rows", |to| to.write_all(&much).map(|()| Err::<(), _>("damaged")));
@@ -82,7 +82,7 @@ fn a_file_is_written_whole_or_not_at_all() {
 #[test]
 fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
     let store = FakeS3::start("models");
-    let folder = folder_of(&store, PATIENCE);
+    let folder = folder_of(&store, TIMEOUT);
     let content = pattern(3 * PART + 12_345);
     folder.write("rows", &content).unwrap();
     let parts = store.requests().iter().filter(|request| *request == "PUT /models/ads/rows").count();
@@ -111,7 +111,7 @@ fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
 #[test]
 fn a_store_that_stumbles_is_asked_again() {
     let store = FakeS3::start("models");
-    let folder = folder_of(&store, PATIENCE);
+    let folder = folder_of(&store, TIMEOUT);
     let content = pattern(PART + 1);
     for fault in [Fault::Fails, Fault::Cuts, Fault::Late(Duration::from_millis(300))] {
         store.inject(fault, "PUT /models/ads/rows", 2);
@@ -147,7 +147,7 @@ fn a_store_that_is_silent_is_told_in_time_and_by_name() {
 #[test]
 fn an_upload_that_fails_is_taken_back() {
     let store = FakeS3::start("models");
-    let folder = folder_of(&store, PATIENCE);
+    let folder = folder_of(&store, TIMEOUT);
     store.inject(Fault::Denies, "PUT", usize::MAX);
     let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
     assert_eq!(problem(&error), Some(Problem::Refused), "{error}");
@@ -161,7 +161,7 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
         let mut environment = store.environment();
         environment.retain(|(key, _)| key != name);
         environment.push((name.to_owned(), value.to_owned()));
-        Folder::open_in(&environment, text, PATIENCE).and_then(|folder| folder.check()).unwrap_err()
+        Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check()).unwrap_err()
     };
     let wrong_key = with("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
     assert_eq!(problem(&wrong_key), Some(Problem::Refused));
@@ -174,7 +174,7 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
     assert!(open.to_string().contains("AWS_ALLOW_HTTP=true"), "{open}");
     let away = with("s3://models/ads", "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     assert_eq!(problem(&away), Some(Problem::Away), "{away}");
-    assert!(!format!("{:?}", folder_of(&store, PATIENCE)).contains("test-"));
+    assert!(!format!("{:?}", folder_of(&store, TIMEOUT)).contains("test-"));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_machine_that_has_no_role_either_is_told_which_variables_to_set() {
 fn a_folder_can_be_used_and_dropped_within_a_runtime() {
     let store = FakeS3::start("models");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let folder = folder_of(&store, PATIENCE);
+    let folder = folder_of(&store, TIMEOUT);
     let written = runtime.block_on(async move {
         let inner = folder.clone();
         tokio::task::spawn_blocking(move || inner.write("rows", b"rows")).await.unwrap().map(|()| drop(folder))

@@ -70,7 +70,7 @@ impl Source {
 fn stream(job: &Job, path: &Path) -> Result<u64, String> {
     let found = files(job, &[path.to_owned()]).map_err(|error| error.to_string())?;
     let options =
-        StreamOptions { part: Part::All, pass: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+        StreamOptions { part: Part::All, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
     let mut stream = BatchStream::open(job, options, Box::new(WholeFiles::new(&found))).map_err(|e| e.to_string())?;
     let mut rows = 0;
     for batch in &mut stream {

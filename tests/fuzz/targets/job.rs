@@ -53,7 +53,7 @@ fn any_text_is_a_job_or_says_why_not() {
     });
 }
 
-/// A good file with some bytes changed, left out or doubled.
+/// A good file with some bytes changed, skipped or doubled.
 #[test]
 fn a_damaged_job_is_a_job_that_reads_back_or_says_why_not() {
     check!().with_iterations(400).with_type::<Vec<(u16, u8, u8)>>().for_each(|edits| {

@@ -111,7 +111,7 @@ fn requests_whose_parts_disagree_are_refused_whole() {
         let push = PushRequest {
             generation: 1,
             writer: 1,
-            epoch: 1,
+            incarnation: 1,
             seq: seq.fetch_add(1, Ordering::Relaxed),
             segments: packed.into(),
             ids: bytes(8 * rows).into(),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use zagros_tests::{prometheus_tool, repository};
 
 /// How long anything may take to become true.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
 
@@ -52,7 +52,7 @@ impl Prometheus {
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         let since = Instant::now();
         while !is_so() {
-            assert!(since.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}; firing: {:?}", self.firing());
+            assert!(since.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}; firing: {:?}", self.firing());
             std::thread::sleep(Duration::from_millis(500));
         }
     }

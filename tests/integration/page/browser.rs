@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long an answer, or something on the page, may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// A browser with one page open.
@@ -125,11 +125,11 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub(super) fn wait(&mut self, what: &str, expression: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.value(&format!("Boolean({expression})")) != Value::Bool(true) {
             if Instant::now() >= deadline {
                 let shown = self.text("body");
-                panic!("not within {PATIENCE:?}: {what}; complaints: {:?}; the page says:\n{shown}", self.complaints());
+                panic!("not within {TIMEOUT:?}: {what}; complaints: {:?}; the page says:\n{shown}", self.complaints());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -184,7 +184,7 @@ impl Browser {
             message["sessionId"] = json!(session);
         }
         self.to.write_all(format!("{message}\0").as_bytes()).expect("the browser listens");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let answer = self.messages.recv_timeout(left);

@@ -16,16 +16,16 @@ use crate::{live, out};
 
 /// Asks once and prints.
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
-    let patience = Duration::from_secs(args.patience);
+    let timeout = Duration::from_secs(args.timeout);
     let coordinator = match (args.coordinator, args.run) {
         (Some(address), _) => address,
         (None, Some(run)) => live::of_run(&run)?,
         (None, None) => live::newest(),
     };
-    let control = GrpcControlPlane::connect(&coordinator, patience);
+    let control = GrpcControlPlane::connect(&coordinator, timeout);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     if args.watch {
-        return watch(control, patience).await;
+        return watch(control, timeout).await;
     }
     let status = control.status(StatusRequest {}).await.map_err(|refusal| {
         let help = "is the run up? name the folder of a run on this machine (zagros status RUN), or where the coordinator \
@@ -42,11 +42,11 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
 }
 
 /// Shows it until it ends or somebody leaves; then prints what was known last.
-async fn watch(control: GrpcControlPlane, patience: Duration) -> Result<Exit, Failure> {
+async fn watch(control: GrpcControlPlane, timeout: Duration) -> Result<Exit, Failure> {
     dashboard::check_terminal()?;
     let watched = Watched {
         control: Arc::new(control),
-        patience,
+        timeout,
         lines: Box::new(Vec::new),
         keys: "q leaves this view, the run goes on",
     };
@@ -59,8 +59,8 @@ fn print(report: &StatusReport) {
     out!("{}  {} {}", report.job.bold(), report.state, report.reason);
     out!(
         "  epoch {} of {}, {} of {} splits done, placement generation {}",
-        report.pass + 1,
-        report.passes,
+        report.epoch + 1,
+        report.epochs,
         report.splits_done,
         report.splits,
         report.generation

@@ -42,7 +42,7 @@ pub enum Left {
 pub struct Watched {
     pub control: Arc<dyn ControlPlane>,
     /// How long an answer may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The last lines of the log, oldest first.
     pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// What the keys do, for the last line of the screen.
@@ -125,7 +125,7 @@ fn is_over(status: &StatusReport) -> bool {
 
 /// Asks once. A short silence is nothing to tell.
 async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
-    let asked = Deadline::after(watched.patience.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
+    let asked = Deadline::after(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
     match asked {
         Ok(Ok(status)) => {
             *heard = Instant::now();

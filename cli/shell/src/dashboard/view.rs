@@ -104,9 +104,9 @@ fn warnings(status: &StatusReport, picture: &Picture) -> Vec<Line<'static>> {
 }
 
 fn gauge(status: &StatusReport) -> Gauge<'static> {
-    let (pass, passes) = ((status.pass + 1).min(status.passes.max(1)), status.passes);
+    let (epoch, epochs) = ((status.epoch + 1).min(status.epochs.max(1)), status.epochs);
     let held = if status.splits_held > 0 { format!(", {} under way", status.splits_held) } else { String::new() };
-    let label = format!("epoch {pass} of {passes}: {} of {} splits{held}", status.splits_done, status.splits);
+    let label = format!("epoch {epoch} of {epochs}: {} of {} splits{held}", status.splits_done, status.splits);
     let share = f64::from(status.splits_done) / f64::from(status.splits.max(1));
     Gauge::default()
         .gauge_style(Style::new().fg(Color::Blue))

@@ -57,7 +57,7 @@ impl Batch {
 struct Run {
     workers: u32,
     steps: u64,
-    /// While training; starting and scoring left out.
+    /// While training; starting and scoring skipped.
     samples_per_second: f64,
     /// Over that of the first run.
     ratio: f64,

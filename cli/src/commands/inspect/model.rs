@@ -26,7 +26,7 @@ pub(super) struct Model {
 
 impl Model {
     /// Opens a run folder, a model folder or a file of rows, on a disk or in a store.
-    pub(super) fn open(named: &Path, patience: Duration) -> Result<Self, Failure> {
+    pub(super) fn open(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {
             let folder = Folder::disk(named.parent().unwrap_or(Path::new("")));
             let path = named.to_owned();
@@ -38,11 +38,11 @@ impl Model {
             return Ok(Self::of_files(folder, None, vec![SavedFile::new(named, open)]));
         }
         if let Some((folder, file)) = saved::url(named).and_then(single_file) {
-            let folder = saved::open(Path::new(folder), patience)?;
+            let folder = saved::open(Path::new(folder), timeout)?;
             let file = file_of(&folder, file);
             return Ok(Self::of_files(folder, None, vec![file]));
         }
-        Self::of_folder(SavedModel::find(named, patience)?.folder)
+        Self::of_folder(SavedModel::find(named, timeout)?.folder)
     }
 
     fn of_folder(folder: Folder) -> Result<Self, Failure> {
@@ -87,7 +87,7 @@ impl Model {
     }
 }
 
-/// Read where it is: what is left out of a file of rows is not brought here either.
+/// Read where it is: what is skipped of a file of rows is not brought here either.
 fn file_of(folder: &Folder, file: &str) -> SavedFile {
     let (path, folder, file) = (format!("{folder}/{file}"), folder.clone(), file.to_owned());
     SavedFile::new(path, move || folder.input(&file))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::testing::{FakeCoordinator, LEASE_MS, away, script};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_millis(LEASE_MS as u64);
 
 async fn member(coordinator: FakeCoordinator) -> Membership {
@@ -14,7 +14,7 @@ async fn member(coordinator: FakeCoordinator) -> Membership {
 }
 
 async fn join(coordinator: FakeCoordinator, shutdown: &Shutdown) -> Result<Membership, MemberError> {
-    Membership::join(Arc::new(coordinator), JoinRequest::default(), PATIENCE, shutdown).await
+    Membership::join(Arc::new(coordinator), JoinRequest::default(), TIMEOUT, shutdown).await
 }
 
 fn refused(outcome: Result<Membership, MemberError>) -> MemberError {
@@ -26,10 +26,10 @@ async fn a_join_waits_for_a_coordinator_that_starts_late() {
     let mut tries = 0;
     let late = script(move |_| {
         tries += 1;
-        if tries < 4 { Err(away()) } else { Ok(JoinResponse { member: 9, epoch: 1, ..JoinResponse::default() }) }
+        if tries < 4 { Err(away()) } else { Ok(JoinResponse { member: 9, incarnation: 1, ..JoinResponse::default() }) }
     });
     let membership = member(FakeCoordinator { join: late, ..FakeCoordinator::default() }).await;
-    assert_eq!((membership.member(), membership.epoch()), (9, 1));
+    assert_eq!((membership.member(), membership.incarnation()), (9, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +37,7 @@ async fn an_absent_coordinator_is_named_with_the_time_waited() {
     let absent = FakeCoordinator { join: script(|_| Err(away())), ..FakeCoordinator::default() };
     let error = refused(join(absent, &Shutdown::new()).await);
     let MemberError::Unreachable { waited, .. } = &error else { panic!("{error}") };
-    assert!(*waited >= PATIENCE, "{waited:?}");
+    assert!(*waited >= TIMEOUT, "{waited:?}");
     let text = error.to_string();
     assert!(text.contains("join the run for 30.0s: connection refused"), "{text}");
     assert!(text.contains("coordinator (fake)"), "{text}");
@@ -82,7 +82,7 @@ async fn a_heartbeat_carries_what_was_reported_and_comes_three_times_a_lease() {
     let beats = beats.lock().unwrap().clone();
     assert_eq!(beats.len(), 3);
     let last = &beats[2];
-    assert_eq!((last.member, last.epoch), (7, 2));
+    assert_eq!((last.member, last.incarnation), (7, 2));
     assert_eq!((last.progress.map(|p| p.step), last.load.map(|l| l.rows)), (Some(12), Some(5)));
     assert_eq!((last.waits[0].server, last.disk.map(|disk| disk.size_bytes)), (3, Some(2)));
 }
@@ -114,22 +114,22 @@ async fn under_a_long_lease_a_stop_is_still_heard_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_meeting_that_was_asked_for_is_told_once_with_its_time() {
+async fn a_barrier_that_was_asked_for_is_told_once_with_its_time() {
     let heartbeat = script(move |request: HeartbeatRequest| {
-        let meeting_in_ms = if request.meeting > 0 { 1500 } else { 0 };
-        Ok(HeartbeatResponse { meeting: request.meeting, meeting_in_ms, ..HeartbeatResponse::default() })
+        let barrier_in_ms = if request.barrier > 0 { 1500 } else { 0 };
+        Ok(HeartbeatResponse { barrier: request.barrier, barrier_in_ms, ..HeartbeatResponse::default() })
     });
     let membership = member(FakeCoordinator { heartbeat, ..FakeCoordinator::default() }).await;
     let mut view = membership.subscribe();
-    membership.ask_for_meeting(4);
-    let told = view.wait_for(|view| view.meeting.is_some()).await.unwrap().meeting.unwrap();
+    membership.ask_for_barrier(4);
+    let told = view.wait_for(|view| view.barrier.is_some()).await.unwrap().barrier.unwrap();
     let heard = Instant::now();
     assert_eq!((told.number, told.at), (4, heard + Duration::from_millis(1500)));
     // The next answers say the same of it, some time later.
     tokio::time::sleep(LEASE).await;
-    assert_eq!(membership.subscribe().borrow().meeting, Some(told));
-    membership.ask_for_meeting(5);
-    let next = view.wait_for(|view| view.meeting.is_some_and(|next| next.number == 5)).await.unwrap().meeting.unwrap();
+    assert_eq!(membership.subscribe().borrow().barrier, Some(told));
+    membership.ask_for_barrier(5);
+    let next = view.wait_for(|view| view.barrier.is_some_and(|next| next.number == 5)).await.unwrap().barrier.unwrap();
     assert!(next.at > told.at);
 }
 
@@ -160,7 +160,7 @@ async fn one_heartbeat_that_hangs_does_not_cost_the_lease() {
     let join = script(|_| Ok(JoinResponse { lease_ms: LEASE_MS, ..JoinResponse::default() }));
     let fake = Arc::new(FakeCoordinator { heartbeat, join, ..FakeCoordinator::default() });
     let control = Arc::clone(&fake) as Arc<dyn ControlPlane>;
-    let membership = Membership::join(control, JoinRequest::default(), PATIENCE, &Shutdown::new()).await.unwrap();
+    let membership = Membership::join(control, JoinRequest::default(), TIMEOUT, &Shutdown::new()).await.unwrap();
     fake.hangs.store(1, Ordering::Relaxed);
     tokio::time::sleep(LEASE - Duration::from_millis(1)).await;
     assert!(beats.load(Ordering::Relaxed) > 0, "the coordinator would have given the place away");
@@ -174,16 +174,16 @@ async fn a_coordinator_that_hangs_costs_no_more_than_was_said() {
     let started = Instant::now();
     let text = refused(join(hanging(), &Shutdown::new()).await).to_string();
     assert!(text.contains("join the run for 30.0s: no answer within"), "{text}");
-    assert_eq!(started.elapsed(), PATIENCE);
+    assert_eq!(started.elapsed(), TIMEOUT);
 
     let started = Instant::now();
-    let error = crate::wait_for_placement(&hanging(), PATIENCE, &Shutdown::new()).await.unwrap_err();
+    let error = crate::wait_for_placement(&hanging(), TIMEOUT, &Shutdown::new()).await.unwrap_err();
     assert!(error.to_string().contains("get the placement for 30.0s: no answer within"), "{error}");
-    assert_eq!(started.elapsed(), PATIENCE);
+    assert_eq!(started.elapsed(), TIMEOUT);
 
     let fake = Arc::new(FakeCoordinator::default());
     let control = Arc::clone(&fake) as Arc<dyn ControlPlane>;
-    let membership = Membership::join(control, JoinRequest::default(), PATIENCE, &Shutdown::new()).await.unwrap();
+    let membership = Membership::join(control, JoinRequest::default(), TIMEOUT, &Shutdown::new()).await.unwrap();
     fake.hangs.store(u32::MAX, Ordering::Relaxed);
     let started = Instant::now();
     assert!(membership.leave(Outcome::Finished, "").await.is_err());

@@ -9,7 +9,7 @@ use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const FINGERPRINT: u64 = 0xfeed;
 
 fn core(servers: u32, workers: u32) -> Core {
@@ -20,14 +20,14 @@ fn core(servers: u32, workers: u32) -> Core {
         workers,
         min_workers: workers,
         buckets: 64,
-        passes: 2,
+        epochs: 2,
         fixed_splits: false,
         order: SplitOrder::AsInFiles,
         apart: false,
         staleness: 4,
         checkpoint_every: None,
         lease: LEASE,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         fingerprint: FINGERPRINT,
     })
 }
@@ -36,14 +36,14 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn request(seat: Seat, incarnation: u64) -> JoinRequest {
+fn request(slot: MemberSlot, instance: u64) -> JoinRequest {
     let file = DataFile { path: "train.txt".to_owned(), bytes: 3 * 512, splittable: true, fingerprint: 0 };
-    let is_worker = seat.role == Role::DenseWorker;
+    let is_worker = slot.role == Role::DenseWorker;
     JoinRequest {
-        role: seat.role.to_wire(),
-        index: seat.index,
-        address: if is_worker { String::new() } else { format!("127.0.0.1:770{}", seat.index) },
-        incarnation,
+        role: slot.role.to_wire(),
+        index: slot.index,
+        address: if is_worker { String::new() } else { format!("127.0.0.1:770{}", slot.index) },
+        instance,
         job_fingerprint: FINGERPRINT,
         protocol_version: PROTOCOL_VERSION,
         release: "0.1.0".to_owned(),
@@ -53,35 +53,40 @@ fn request(seat: Seat, incarnation: u64) -> JoinRequest {
     }
 }
 
-fn join(core: &mut Core, seconds: u64, seat: Seat) -> JoinResponse {
-    core.join(at(seconds), &request(seat, 1)).unwrap()
+fn join(core: &mut Core, seconds: u64, slot: MemberSlot) -> JoinResponse {
+    core.join(at(seconds), &request(slot, 1)).unwrap()
 }
 
 /// One server and one worker, in.
 fn running() -> (Core, JoinResponse, JoinResponse) {
     let mut core = core(1, 1);
-    let (server, worker) = (join(&mut core, 0, Seat::server(0)), join(&mut core, 0, Seat::worker(0)));
+    let (server, worker) = (join(&mut core, 0, MemberSlot::server(0)), join(&mut core, 0, MemberSlot::worker(0)));
     core.take_notices();
     (core, server, worker)
 }
 
 fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<HeartbeatResponse, Refusal> {
-    let request = HeartbeatRequest { member: member.member, epoch: member.epoch, ..HeartbeatRequest::default() };
+    let request =
+        HeartbeatRequest { member: member.member, incarnation: member.incarnation, ..HeartbeatRequest::default() };
     core.heartbeat(at(seconds), &request)
 }
 
-fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, pass: u32) -> Result<Work, Refusal> {
-    let request = AssignRequest { member: member.member, epoch: member.epoch, pass, continuing: false };
+fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, epoch: u32) -> Result<Work, Refusal> {
+    let request = AssignRequest { member: member.member, incarnation: member.incarnation, epoch, continuing: false };
     core.assign(at(seconds), &request).map(|response| response.work.unwrap())
 }
 
 fn ask_after(worker: &JoinResponse, after: u64) -> GroupRequest {
-    GroupRequest { member: worker.member, epoch: worker.epoch, after }
+    GroupRequest { member: worker.member, incarnation: worker.incarnation, after }
 }
 
 fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str) -> Result<LeaveResponse, Refusal> {
-    let request =
-        LeaveRequest { member: member.member, epoch: member.epoch, outcome: outcome as i32, reason: reason.to_owned() };
+    let request = LeaveRequest {
+        member: member.member,
+        incarnation: member.incarnation,
+        outcome: outcome as i32,
+        reason: reason.to_owned(),
+    };
     core.leave(at(1), &request)
 }
 
@@ -89,11 +94,11 @@ fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str)
 fn a_run_goes_from_waiting_to_training_to_finished() {
     let mut core = core(2, 1);
     assert_eq!(core.status(at(0)).state, "waiting");
-    join(&mut core, 0, Seat::server(1));
-    let worker = join(&mut core, 0, Seat::worker(0));
+    join(&mut core, 0, MemberSlot::server(1));
+    let worker = join(&mut core, 0, MemberSlot::worker(0));
     assert_eq!((worker.generation, core.placement(at(0)).generation), (0, 0));
     assert_eq!(core.placement(at(0)).waiting_for, "embedding server 0 has not joined");
-    let server = join(&mut core, 0, Seat::server(0));
+    let server = join(&mut core, 0, MemberSlot::server(0));
     assert_eq!((server.generation, core.status(at(0)).state.as_str()), (1, "training"));
 
     let placement = core.placement(at(0));
@@ -112,7 +117,7 @@ fn a_run_goes_from_waiting_to_training_to_finished() {
 fn who_does_not_fit_is_told_both_values_and_changes_nothing() {
     let refused = |change: fn(&mut JoinRequest), kind: RefusalKind, parts: &[&str]| {
         let mut core = core(1, 1);
-        let mut request = request(Seat::worker(0), 1);
+        let mut request = request(MemberSlot::worker(0), 1);
         change(&mut request);
         let refusal = core.join(at(0), &request).unwrap_err();
         assert_eq!(refusal.kind, kind, "{refusal}");
@@ -131,37 +136,37 @@ fn who_does_not_fit_is_told_both_values_and_changes_nothing() {
 #[test]
 fn workers_must_read_the_same_files() {
     let mut core = core(1, 2);
-    join(&mut core, 0, Seat::worker(0));
-    let mut other = request(Seat::worker(1), 1);
+    join(&mut core, 0, MemberSlot::worker(0));
+    let mut other = request(MemberSlot::worker(1), 1);
     other.files[0].bytes += 1;
     let refusal = core.join(at(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
     assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
-    other.files.insert(0, request(Seat::worker(0), 1).files[0].clone());
+    other.files.insert(0, request(MemberSlot::worker(0), 1).files[0].clone());
     let refusal = core.join(at(0), &other).unwrap_err();
     assert!(
         refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has nothing"),
         "{refusal}"
     );
-    let mut same_size = request(Seat::worker(1), 1);
+    let mut same_size = request(MemberSlot::worker(1), 1);
     same_size.files[0].fingerprint = 7;
     let refusal = core.join(at(0), &same_size).unwrap_err();
     assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that has"), "{refusal}");
-    join(&mut core, 0, Seat::worker(1));
+    join(&mut core, 0, MemberSlot::worker(1));
 }
 
 #[test]
 fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
     let mut core = core(1, 2);
-    let at_port = |seat: Seat, incarnation| {
-        let address = format!("127.0.0.1:80{}", seat.index);
-        JoinRequest { address, ..request(seat, incarnation) }
+    let at_port = |slot: MemberSlot, instance| {
+        let address = format!("127.0.0.1:80{}", slot.index);
+        JoinRequest { address, ..request(slot, instance) }
     };
     let ask = |core: &mut Core, seconds, worker: &JoinResponse| core.group(at(seconds), &ask_after(worker, 0));
-    let second = core.join(at(0), &at_port(Seat::worker(1), 1)).unwrap();
+    let second = core.join(at(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
     let alone = ask(&mut core, 0, &second).unwrap();
     assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
-    let first = core.join(at(1), &at_port(Seat::worker(0), 1)).unwrap();
+    let first = core.join(at(1), &at_port(MemberSlot::worker(0), 1)).unwrap();
     let (store, workers) = ("127.0.0.1:800".to_owned(), vec![0, 1]);
     let expected = GroupResponse { generation: 1, rank: 1, world: 2, store, workers, ..alone };
     assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
@@ -170,7 +175,7 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
     for second in [4, 8, 12] {
         beat(&mut core, second, &first).unwrap();
     }
-    let replaced = core.join(at(12), &at_port(Seat::worker(1), 2)).unwrap();
+    let replaced = core.join(at(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
     assert_eq!(ask(&mut core, 12, &replaced).unwrap().generation, 2);
     assert_eq!(ask(&mut core, 12, &second).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(ask(&mut core, 12, &first).unwrap().generation, 2);
@@ -180,9 +185,9 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
 fn who_has_lost_a_worker_waits_for_the_next_group_and_is_told_for_whom() {
     let mut core = core(1, 2);
     let at_port =
-        |seat: Seat, incarnation| JoinRequest { address: "127.0.0.1:80".to_owned(), ..request(seat, incarnation) };
-    let first = core.join(at(0), &at_port(Seat::worker(0), 1)).unwrap();
-    let second = core.join(at(0), &at_port(Seat::worker(1), 1)).unwrap();
+        |slot: MemberSlot, instance| JoinRequest { address: "127.0.0.1:80".to_owned(), ..request(slot, instance) };
+    let first = core.join(at(0), &at_port(MemberSlot::worker(0), 1)).unwrap();
+    let second = core.join(at(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
     assert_eq!(core.group(at(0), &ask_after(&first, 0)).unwrap().generation, 1);
     // Nobody has missed the second one yet.
     let told = core.group(at(1), &ask_after(&first, 1)).unwrap();
@@ -193,7 +198,7 @@ fn who_has_lost_a_worker_waits_for_the_next_group_and_is_told_for_whom() {
     }
     let told = core.group(at(12), &ask_after(&first, 1)).unwrap();
     assert_eq!(told.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
-    let back = core.join(at(12), &at_port(Seat::worker(1), 2)).unwrap();
+    let back = core.join(at(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
     let groups =
         [(&first, 1), (&back, 0)].map(|(worker, after)| core.group(at(12), &ask_after(worker, after)).unwrap());
     assert_eq!(groups.map(|group| (group.generation, group.rank)), [(2, 0), (2, 1)]);
@@ -207,22 +212,22 @@ fn who_has_lost_a_worker_waits_for_the_next_group_and_is_told_for_whom() {
 #[test]
 fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
     let mut core = core(1, 2);
-    join(&mut core, 0, Seat::worker(0));
-    let worker = join(&mut core, 0, Seat::worker(1));
+    join(&mut core, 0, MemberSlot::worker(0));
+    let worker = join(&mut core, 0, MemberSlot::worker(1));
     let refused = core.group(at(0), &ask_after(&worker, 0)).unwrap_err();
     assert_eq!(refused.message, "dense worker 0 does not say where it listens");
 }
 
 #[test]
-fn a_restarted_server_raises_the_generation_once_its_seat_is_free() {
+fn a_restarted_server_raises_the_generation_once_its_slot_is_free() {
     let (mut core, _, worker) = running();
-    let replacement = request(Seat::server(0), 2);
+    let replacement = request(MemberSlot::server(0), 2);
     assert_eq!(core.join(at(5), &replacement).unwrap_err().kind, RefusalKind::Unavailable);
     beat(&mut core, 5, &worker).unwrap();
     beat(&mut core, 10, &worker).unwrap();
     let joined = core.join(at(11), &replacement).unwrap();
-    assert_eq!((joined.epoch, joined.generation), (2, 2));
-    assert_eq!(core.placement(at(11)).servers[0].incarnation, 2);
+    assert_eq!((joined.incarnation, joined.generation), (2, 2));
+    assert_eq!(core.placement(at(11)).servers[0].instance, 2);
     assert_eq!(beat(&mut core, 11, &worker).unwrap().generation, 2);
     assert_eq!(core.status(at(11)).state, "training");
 }
@@ -236,10 +241,10 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
     let placement = core.placement(at(12));
     assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
     assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
-    assert_eq!(core.take_notices(), [Notice::Lost { seat: Seat::server(0), silence: at(12), splits: 0 }]);
+    assert_eq!(core.take_notices(), [Notice::Lost { slot: MemberSlot::server(0), silence: at(12), splits: 0 }]);
     beat(&mut core, 13, &server).unwrap();
     assert!(core.placement(at(13)).waiting_for.is_empty());
-    assert_eq!(core.take_notices(), [Notice::Back { seat: Seat::server(0) }]);
+    assert_eq!(core.take_notices(), [Notice::Back { slot: MemberSlot::server(0) }]);
     assert_eq!(core.status(at(13)).state, "training");
 }
 
@@ -255,13 +260,13 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }]));
     let complete = CompleteRequest {
         member: worker.member,
-        epoch: worker.epoch,
-        pass: 0,
+        incarnation: worker.incarnation,
+        epoch: 0,
         splits: vec![first.id],
         bad_rows: vec![],
     };
     assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
-    let successor = core.join(at(12), &request(Seat::worker(0), 2)).unwrap();
+    let successor = core.join(at(12), &request(MemberSlot::worker(0), 2)).unwrap();
     let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };
     assert_eq!(again, first);
     assert_eq!(assign(&mut core, 12, &worker, 0).unwrap_err().kind, RefusalKind::Fenced);
@@ -286,7 +291,7 @@ fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
     for second in (4..=12).step_by(4) {
         core.tick(at(second));
     }
-    let successor = core.join(at(12), &request(Seat::worker(0), 2)).unwrap();
+    let successor = core.join(at(12), &request(MemberSlot::worker(0), 2)).unwrap();
     for second in (16..=120).step_by(4) {
         assert!(!beat(&mut core, second, &successor).unwrap().stop);
     }
@@ -296,11 +301,11 @@ fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
 #[test]
 fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
     let Work::Split(first) = assign(&mut core, 0, &ada, 0).unwrap() else { panic!("no split") };
     // The same process: the answer to its first join was lost on the way.
-    let ada = join(&mut core, 0, Seat::worker(0));
-    assert_eq!(ada.epoch, 2);
+    let ada = join(&mut core, 0, MemberSlot::worker(0));
+    assert_eq!(ada.incarnation, 2);
     assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
     // Its own share first.
@@ -313,8 +318,8 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
 #[test]
 fn workers_without_data_are_told_in_the_log_and_the_status_until_the_end() {
     let mut core = core(1, 2);
-    join(&mut core, 0, Seat::server(0));
-    let mut zipped = request(Seat::worker(0), 1);
+    join(&mut core, 0, MemberSlot::server(0));
+    let mut zipped = request(MemberSlot::worker(0), 1);
     zipped.files[0].splittable = false;
     let worker = core.join(at(0), &zipped).unwrap();
     let notices = core.take_notices();
@@ -326,38 +331,46 @@ fn workers_without_data_are_told_in_the_log_and_the_status_until_the_end() {
     assert!(core.status(at(2)).warnings.is_empty());
 }
 
-/// Each worker counted its own, from 0 in each epoch.
+/// Each worker counted its own, from 0 in each incarnation.
 #[test]
-fn malformed_rows_of_all_workers_and_passes_add_up_and_count_once() {
+fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
     let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
-    let mut complete = |worker: &JoinResponse, pass, bad: u64| {
-        let Work::Split(split) = assign(&mut core, 0, worker, pass).unwrap() else { panic!("no split") };
-        let (member, epoch, splits, bad_rows) = (worker.member, worker.epoch, vec![split.id], vec![bad]);
-        let request = CompleteRequest { member, epoch, pass, splits, bad_rows };
+    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
+    let mut complete = |worker: &JoinResponse, epoch, bad: u64| {
+        let Work::Split(split) = assign(&mut core, 0, worker, epoch).unwrap() else { panic!("no split") };
+        let (member, incarnation, splits, bad_rows) = (worker.member, worker.incarnation, vec![split.id], vec![bad]);
+        let request = CompleteRequest { member, incarnation, epoch, splits, bad_rows };
         let told = core.complete(at(0), &request).unwrap().bad_rows;
         assert_eq!(core.complete(at(0), &request).unwrap().bad_rows, told, "a repeated call is counted again");
         told
     };
     assert_eq!([complete(&ada, 0, 2), complete(&bob, 0, 3), complete(&bob, 1, 4)], [2, 5, 9]);
-    let odd = CompleteRequest { member: ada.member, epoch: ada.epoch, bad_rows: vec![1], ..CompleteRequest::default() };
+    let odd = CompleteRequest {
+        member: ada.member,
+        incarnation: ada.incarnation,
+        bad_rows: vec![1],
+        ..CompleteRequest::default()
+    };
     assert_eq!(core.complete(at(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
-    let position = PositionRequest { member: ada.member, epoch: ada.epoch, pass: 1 };
+    let position = PositionRequest { member: ada.member, incarnation: ada.incarnation, epoch: 1 };
     let position = core.position(at(0), &position).unwrap().position.unwrap();
     let mut again = self::core(1, 2);
-    let resumed = JoinRequest { position: Some(position), ..request(Seat::worker(0), 1) };
+    let resumed = JoinRequest { position: Some(position), ..request(MemberSlot::worker(0), 1) };
     let ada = again.join(at(0), &resumed).unwrap();
-    let nothing = CompleteRequest { member: ada.member, epoch: ada.epoch, ..CompleteRequest::default() };
+    let nothing = CompleteRequest { member: ada.member, incarnation: ada.incarnation, ..CompleteRequest::default() };
     assert_eq!(again.complete(at(0), &nothing).unwrap().bad_rows, 9);
 }
 
 #[test]
 fn transforms_are_told_by_the_first_worker_and_stay() {
     let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
     let told = |mean: f64| vec![Transform { mean, deviation: 2.0 }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
-        core.transforms(at(0), &TransformsRequest { member: worker.member, epoch: worker.epoch, measured, bytes })
+        core.transforms(
+            at(0),
+            &TransformsRequest { member: worker.member, incarnation: worker.incarnation, measured, bytes },
+        )
     };
     assert_eq!(tell(&ada, vec![], 70).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
     assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
@@ -380,7 +393,7 @@ fn a_coordinator_that_stood_still_blames_nobody() {
 }
 
 #[test]
-fn a_pass_is_complete_when_its_splits_are_and_status_tells() {
+fn an_epoch_is_complete_when_its_splits_are_and_status_tells() {
     let (mut core, _, worker) = running();
     let mut splits = Vec::new();
     while let Work::Split(split) = assign(&mut core, 1, &worker, 0).unwrap() {
@@ -388,13 +401,14 @@ fn a_pass_is_complete_when_its_splits_are_and_status_tells() {
     }
     assert_eq!(splits.len(), 3);
     let status = core.status(at(1));
-    assert_eq!((status.pass, status.passes, status.splits, status.splits_done), (0, 2, 3, 0));
+    assert_eq!((status.epoch, status.epochs, status.splits, status.splits_done), (0, 2, 3, 0));
     assert_eq!(status.members[1].splits_held, 3);
-    let complete = CompleteRequest { member: worker.member, epoch: worker.epoch, pass: 0, splits, bad_rows: vec![] };
+    let complete =
+        CompleteRequest { member: worker.member, incarnation: worker.incarnation, epoch: 0, splits, bad_rows: vec![] };
     core.complete(at(1), &complete).unwrap();
-    assert_eq!(core.take_notices(), [Notice::PassDone { pass: 0 }]);
+    assert_eq!(core.take_notices(), [Notice::EpochDone { epoch: 0 }]);
     let status = core.status(at(1));
-    assert_eq!((status.pass, status.splits_done), (1, 0));
+    assert_eq!((status.epoch, status.splits_done), (1, 0));
 }
 
 #[test]
@@ -409,7 +423,7 @@ fn a_failure_ends_the_run_for_everyone_and_stays_the_cause() {
     assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
     assert_eq!(core.status(at(1)).reason, "dense worker 0: loss is not finite at step 7");
     assert!(core.is_deserted());
-    let late = core.join(at(2), &request(Seat::worker(0), 5)).unwrap_err();
+    let late = core.join(at(2), &request(MemberSlot::worker(0), 5)).unwrap_err();
     assert_eq!((late.kind, late.message.contains("run failed")), (RefusalKind::Fenced, true));
 }
 
@@ -426,7 +440,8 @@ fn only_workers_get_work_and_report_measures() {
     let (mut core, server, worker) = running();
     assert_eq!(assign(&mut core, 0, &server, 0).unwrap_err().message, "embedding server 0 is no dense worker");
     let evaluation = Evaluation { auc: 0.75, ..Evaluation::default() };
-    let mut report = ReportEvaluationRequest { member: worker.member, epoch: worker.epoch, evaluation: None };
+    let mut report =
+        ReportEvaluationRequest { member: worker.member, incarnation: worker.incarnation, evaluation: None };
     assert!(core.report_evaluation(at(0), &report).is_err());
     report.evaluation = Some(evaluation);
     for _ in 0..=EVALUATIONS_KEPT {
@@ -439,12 +454,17 @@ fn only_workers_get_work_and_report_measures() {
 fn what_members_tell_is_kept() {
     let (mut core, server, worker) = running();
     let progress = Progress { step: 40, ..Progress::default() };
-    let told =
-        HeartbeatRequest { member: worker.member, epoch: 1, progress: Some(progress), ..HeartbeatRequest::default() };
+    let told = HeartbeatRequest {
+        member: worker.member,
+        incarnation: 1,
+        progress: Some(progress),
+        ..HeartbeatRequest::default()
+    };
     core.heartbeat(at(1), &told).unwrap();
     beat(&mut core, 2, &worker).unwrap();
     let load = ServerLoad { rows: 7, bytes: 700, ..ServerLoad::default() };
-    let told = HeartbeatRequest { member: server.member, epoch: 1, load: Some(load), ..HeartbeatRequest::default() };
+    let told =
+        HeartbeatRequest { member: server.member, incarnation: 1, load: Some(load), ..HeartbeatRequest::default() };
     core.heartbeat(at(2), &told).unwrap();
     let members = core.status(at(3)).members;
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
@@ -455,13 +475,14 @@ mod drain;
 mod lost;
 
 #[test]
-fn workers_that_step_apart_are_all_told_of_a_meeting_that_one_asks_for() {
+fn workers_that_step_apart_are_all_told_of_a_barrier_that_one_asks_for() {
     for apart in [true, false] {
         let mut core = Core::new(CoreConfig { apart, ..core(1, 2).config });
-        join(&mut core, 0, Seat::server(0));
-        let workers = [0, 1].map(|index| join(&mut core, 0, Seat::worker(index)));
-        let asks = HeartbeatRequest { member: workers[0].member, epoch: 1, meeting: 1, ..HeartbeatRequest::default() };
-        let told = |answer: HeartbeatResponse| (answer.meeting, answer.meeting_in_ms);
+        join(&mut core, 0, MemberSlot::server(0));
+        let workers = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
+        let asks =
+            HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
+        let told = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
         let expected = if apart { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
         assert_eq!(told(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
         assert_eq!(told(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);

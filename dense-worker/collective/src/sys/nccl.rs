@@ -21,7 +21,7 @@ struct RawNccl {
         prefix: *const c_char,
         rank: c_int,
         world: c_int,
-        patience_ms: u64,
+        timeout_ms: u64,
         out: *mut *mut RawGroup,
         why: *mut c_char,
         room: usize,
@@ -66,21 +66,21 @@ impl Nccl {
         usize::try_from(count).map_err(|_| format!("{count} devices"))
     }
 
-    /// Connects to all other ranks. Blocks for longer than `patience` when one of them never comes.
+    /// Connects to all other ranks. Blocks for longer than `timeout` when one of them never comes.
     pub(crate) fn form(
         self,
         store: &Store,
         prefix: &str,
         (rank, world): (usize, usize),
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Group, String> {
         let prefix = text(prefix)?;
         let (rank, world) = (int(rank)?, int(world)?);
         let mut out = ptr::null_mut();
         call(|why, room| {
-            let (store, patience) = (store.0.as_ptr(), millis(patience));
+            let (store, timeout) = (store.0.as_ptr(), millis(timeout));
             // SAFETY: the prefix ends with NUL, the store lives for the call, out and why are ours.
-            unsafe { (self.0.form)(store, prefix.as_ptr(), rank, world, patience, &raw mut out, why, room) }
+            unsafe { (self.0.form)(store, prefix.as_ptr(), rank, world, timeout, &raw mut out, why, room) }
         })?;
         NonNull::new(out).map(Group).ok_or_else(|| "no group was made".to_owned())
     }

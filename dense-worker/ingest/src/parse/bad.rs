@@ -68,7 +68,7 @@ impl BadRows {
     }
 }
 
-/// Malformed rows of a pass, against how many the job tolerates.
+/// Malformed rows of an epoch, against how many the job tolerates.
 #[derive(Debug)]
 pub(crate) struct BadBudget {
     limit: u64,

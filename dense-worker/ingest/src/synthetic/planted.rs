@@ -19,7 +19,7 @@ pub(crate) const CATEGORIES: usize = 26;
 /// Largest integer written; counts in logs are bounded too.
 const MOST: f64 = 1e6;
 
-/// Sizes in the proportions of Criteo's, made small enough that a pass over a few hundred thousand
+/// Sizes in the proportions of Criteo's, made small enough that one epoch over a few hundred thousand
 /// rows sees most of what is asked for.
 const VOCABULARIES: [u32; CATEGORIES] = [
     500, 400, 20_000, 12_000, 200, 24, 2_500, 300, 3, 5_000, 1_500, 18_000, 1_000, 27, 3_000, 15_000, 10, 1_500, 700,

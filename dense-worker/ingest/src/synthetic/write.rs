@@ -140,7 +140,7 @@ mod tests {
         let infos = files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
         let options = StreamOptions {
             part: Part::All,
-            pass: 0,
+            epoch: 0,
             start: StreamStart::default(),
             bad_rows: 0,
             cancel: std::sync::Arc::default(),

@@ -117,15 +117,15 @@ impl Trainer {
     ///
     /// # Errors
     /// When training itself cannot go on: a push fails, or another worker is lost.
-    pub(crate) async fn cut(&mut self, pass: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn cut(&mut self, epoch: u32) -> Result<(), WorkerError> {
         if self.job.checkpoint.keep == 0 {
             return Ok(());
         }
-        self.drain(pass).await?;
+        self.drain(epoch).await?;
         let mine = (self.reader(), self.tracker.overall().clone());
         let workers = self.dense.call(move |dense| dense.all_say(&mine)).await??;
         if self.peers.is_none_or(Peers::leads)
-            && let Err(error) = self.lead_cut(pass, workers).await
+            && let Err(error) = self.lead_cut(epoch, workers).await
         {
             self.metrics.checkpoint_failures.inc();
             let step = self.tracker.steps_of_all();
@@ -142,10 +142,10 @@ impl Trainer {
     ///
     /// # Errors
     /// As [`Self::cut`].
-    pub(crate) async fn last_cut(&mut self, pass: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn last_cut(&mut self, epoch: u32) -> Result<(), WorkerError> {
         self.part().await?;
         self.cutter.settle().await;
-        self.cut(pass).await?;
+        self.cut(epoch).await?;
         self.cutter.settle().await;
         Ok(())
     }
@@ -172,18 +172,18 @@ impl Trainer {
         Reader { rest: self.stream.rest(), order, next_seq }
     }
 
-    async fn lead_cut(&mut self, pass: u32, workers: Vec<(Reader, Overall)>) -> Result<(), WorkerError> {
+    async fn lead_cut(&mut self, epoch: u32, workers: Vec<(Reader, Overall)>) -> Result<(), WorkerError> {
         self.cutter.last = Instant::now();
         let Some(checkpoints) = self.cutter.folder.clone() else { return Ok(()) };
         if !self.cutter.is_free().await {
             let newest = self.cutter.newest();
-            warn!(newest, "the checkpoint before is still being written; this one is left out");
+            warn!(newest, "the checkpoint before is still being written; this one is skipped");
             return Ok(());
         }
         let started = Instant::now();
         let step = self.tracker.steps_of_all();
         let folder = self.cutter.prepare(folder_of(&checkpoints, step), step).await?;
-        let training = self.training(pass, workers).await?;
+        let training = self.training(epoch, workers).await?;
         // All gradients are in the rows now.
         self.pull_weights().await?;
         let parts = self
@@ -229,10 +229,10 @@ impl Trainer {
         Ok(())
     }
 
-    async fn training(&self, pass: u32, workers: Vec<(Reader, Overall)>) -> Result<Training, WorkerError> {
+    async fn training(&self, epoch: u32, workers: Vec<(Reader, Overall)>) -> Result<Training, WorkerError> {
         let (readers, measures) = workers.into_iter().unzip();
-        let known = Training { pass, readers, measures, ..self.as_training() };
-        Ok(known.placed_at(&self.position(pass).await?))
+        let known = Training { epoch, readers, measures, ..self.as_training() };
+        Ok(known.placed_at(&self.position(epoch).await?))
     }
 
     /// What this worker knows of training, without where the data is.
@@ -240,7 +240,7 @@ impl Trainer {
         Training {
             format: FORMAT,
             tracker: self.tracker.state(),
-            pass: self.pass,
+            epoch: self.epoch,
             files: self.cutter.files.clone(),
             plan: Vec::new(),
             done: Vec::new(),
@@ -248,15 +248,15 @@ impl Trainer {
             readers: Vec::new(),
             measures: Vec::new(),
             evaluated: self.evaluated,
-            of_passes: self.of_passes.clone(),
+            of_epochs: self.of_epochs.clone(),
             choice: self.model.state(),
         }
     }
 
     /// Which splits are complete, by the coordinator.
-    async fn position(&self, pass: u32) -> Result<Position, WorkerError> {
-        let request = PositionRequest { member: self.splits.member, epoch: self.splits.epoch, pass };
-        let deadline = Deadline::after(self.job.cluster.patience);
+    async fn position(&self, epoch: u32) -> Result<Position, WorkerError> {
+        let request = PositionRequest { member: self.splits.member, incarnation: self.splits.incarnation, epoch };
+        let deadline = Deadline::after(self.job.cluster.timeout);
         let answer = tokio::time::timeout(deadline.left(), self.splits.control.position(request)).await;
         let refusal = match answer {
             Ok(Ok(answer)) => return Ok(answer.position.unwrap_or_default()),

@@ -18,7 +18,7 @@ impl Home {
     /// # Errors
     /// When it names no folder, or the environment contradicts itself.
     pub(crate) fn of(job: &Job) -> Result<Self, WorkerError> {
-        let open = |text: &String| Folder::open(text, job.cluster.patience);
+        let open = |text: &String| Folder::open(text, job.cluster.timeout);
         Ok(Self { parent: job.checkpoint.folder.as_ref().map(open).transpose()? })
     }
 

@@ -171,10 +171,10 @@ impl ResumePoint {
         self.training.tracker.steps
     }
 
-    /// Pass over the data that it is in, from 0.
+    /// Epoch over the data that it is in, from 0.
     #[must_use]
-    pub fn pass(&self) -> u32 {
-        self.training.pass
+    pub fn epoch(&self) -> u32 {
+        self.training.epoch
     }
 
     /// The checkpoint's folder.

@@ -18,7 +18,7 @@ const PULSE: Duration = Duration::from_millis(500);
 
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has; without one
-    /// everything stays as it is. Answers the pass that training is in.
+    /// everything stays as it is. Answers the epoch that training is in.
     ///
     /// # Errors
     /// When the checkpoint is damaged, or a server or another worker fails.
@@ -89,7 +89,7 @@ impl Trainer {
         let step = training.tracker.steps;
         self.cutter.resumed_at(step);
         self.membership.update_progress(|progress| progress.checkpoint_step = step);
-        let pass = training.pass;
+        let epoch = training.epoch;
         let world = self.peers.map_or(1, |peers| peers.world as usize);
         let measures = training.measures(rank, world);
         if rank > 0 && self.is_apart() {
@@ -98,7 +98,7 @@ impl Trainer {
         }
         training.tracker = training.tracker.with_overall(measures);
         self.go_on_from(training);
-        pass
+        epoch
     }
 
     /// Counts, measures and choice are those of the run from now on.
@@ -106,7 +106,7 @@ impl Trainer {
         self.tracker.take_up(training.tracker);
         self.completer.count_bad_rows_from(training.bad_rows);
         self.evaluated = training.evaluated;
-        self.of_passes = training.of_passes;
+        self.of_epochs = training.of_epochs;
         self.model.take_up(training.choice);
         // Embedding servers hear by the coordinator how far the run is, before they see a push that is.
         let (step, batch) = (self.tracker.steps_of_all(), self.next_seq);

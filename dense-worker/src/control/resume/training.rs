@@ -21,27 +21,29 @@ pub(crate) struct Training {
     pub(crate) format: u32,
     /// Counts and running measures.
     pub(crate) tracker: TrackerState,
-    /// Pass over the data, from 0.
-    pub(crate) pass: u32,
+    /// Epoch over the data, from 0.
+    #[serde(alias = "pass")]
+    pub(crate) epoch: u32,
     /// The training files, in their order.
     pub(crate) files: Vec<FileSize>,
-    /// How a pass is divided into splits, in the order of their ids.
+    /// How an epoch is divided into splits, in the order of their ids.
     pub(crate) plan: Vec<Range>,
-    /// Splits of the pass, by place in the plan, that are complete.
+    /// Splits of the epoch, by place in the plan, that are complete.
     pub(crate) done: Vec<u32>,
-    /// Malformed rows of the complete splits of all passes.
+    /// Malformed rows of the complete splits of all epochs.
     #[serde(default)]
     pub(crate) bad_rows: u64,
     /// Every worker, by rank.
     pub(crate) readers: Vec<Reader>,
-    /// Measures of the pass so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
+    /// Measures of the epoch so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
     /// releases that kept those of the first worker alone.
     #[serde(default)]
     pub(crate) measures: Vec<Overall>,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
-    /// Measures of the training rows of each pass that is over.
-    pub(crate) of_passes: Vec<Evaluation>,
+    /// Measures of the training rows of each epoch that is over.
+    #[serde(alias = "of_passes")]
+    pub(crate) of_epochs: Vec<Evaluation>,
     /// Early stopping, and the states that are kept.
     pub(crate) choice: ChoiceState,
 }
@@ -89,7 +91,7 @@ pub(crate) struct Reader {
 impl Training {
     /// What the coordinator is told when the run goes on.
     pub(crate) fn position(&self) -> Position {
-        let id = |index: u32| u64::from(self.pass) << 32 | u64::from(index);
+        let id = |index: u32| u64::from(self.epoch) << 32 | u64::from(index);
         let split = |index: u32| {
             let Range { file, start, end } = self.plan.get(index as usize).copied()?;
             Some(Split { id: id(index), file, start, end })
@@ -100,7 +102,7 @@ impl Training {
             Some(control::Rest { reader: reader.order, splits, drop, windows, skip })
         };
         Position {
-            pass: self.pass,
+            epoch: self.epoch,
             plan: (0..self.plan.len() as u32).filter_map(split).collect(),
             done: self.done.iter().map(|index| id(*index)).collect(),
             rests: self.readers.iter().filter_map(rest).collect(),
@@ -124,7 +126,7 @@ impl Training {
     }
 
     /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are
-    /// no more. All of them together are those of all rows of the pass.
+    /// no more. All of them together are those of all rows of the epoch.
     pub(crate) fn measures(&self, rank: usize, world: usize) -> Overall {
         let own = self.measures.get(rank).cloned();
         match rank {
@@ -155,7 +157,7 @@ mod tests {
         Training {
             format: FORMAT,
             tracker: Tracker::new(9).state(),
-            pass: 2,
+            epoch: 2,
             files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5) }],
             plan: (0..3).map(range).collect(),
             done: vec![0],
@@ -166,7 +168,7 @@ mod tests {
             ],
             measures: Vec::new(),
             evaluated: None,
-            of_passes: Vec::new(),
+            of_epochs: Vec::new(),
             choice: ChoiceState::default(),
         }
     }

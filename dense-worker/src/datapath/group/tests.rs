@@ -23,10 +23,10 @@ fn job_of(seed: u64) -> Job {
 
 /// Plays ranks on threads of their own, with as many jobs as there are; their answers, by rank.
 fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<Result<T, WorkerError>> {
-    let meeting = InProcess::default();
+    let barrier = InProcess::default();
     let rank = |rank: usize| -> Result<T, WorkerError> {
-        let (world, store, patience) = (jobs.len(), String::new(), Duration::from_secs(60));
-        let group = meeting.meet(&Place { rank, world, generation: 1, store, patience })?;
+        let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
+        let group = barrier.meet(&Place { rank, world, generation: 1, store, timeout })?;
         let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
         dense.join(group, 11, b"same", Standing::default())?;
         Ok(play(rank, dense))
@@ -173,7 +173,7 @@ fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_number_on_one_worker_is_left_out_by_all_where_the_job_says_so() {
+fn what_is_no_number_on_one_worker_is_skipped_by_all_where_the_job_says_so() {
     let skips = |precision| {
         let mut job = job_of(1);
         (job.train.updates.non_finite, job.train.precision) = (NonFinite::Skip, precision);
@@ -182,8 +182,8 @@ fn what_is_no_number_on_one_worker_is_left_out_by_all_where_the_job_says_so() {
     for precision in [Precision::F32, Precision::F16] {
         let ended = ranks(&[skips(precision), skips(precision)], |rank, mut dense| {
             let before = dense.model.to_safetensors().unwrap();
-            let left_out = step(&mut dense, &[[0.5, f32::NAN][rank]]).unwrap_err();
-            assert!(matches!(&left_out, WorkerError::LeftOut { step: 1, workers } if *workers == [1]), "{left_out}");
+            let skipped = step(&mut dense, &[[0.5, f32::NAN][rank]]).unwrap_err();
+            assert!(matches!(&skipped, WorkerError::Skipped { step: 1, workers } if *workers == [1]), "{skipped}");
             assert_eq!(dense.model.to_safetensors().unwrap(), before);
             step(&mut dense, &[0.5]).unwrap();
             (dense.model.to_safetensors().unwrap(), dense.model.optimizer_state().unwrap())

@@ -178,14 +178,14 @@ fn what_a_module_counts_is_saved_with_its_weights() {
 }
 
 #[test]
-fn a_batch_that_is_left_out_or_fails_is_not_counted() {
+fn a_batch_that_is_skipped_or_fails_is_not_counted() {
     let mut job = normed();
     job.train.updates.non_finite = NonFinite::Skip;
     let samples = Samples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
     let before = model.to_safetensors().unwrap();
-    let left_out = model.step(&[f32::NAN; 4], &samples.embeddings, &samples.labels).unwrap_err();
-    assert!(matches!(left_out, ModelError::LeftOut { .. }), "{left_out}");
+    let skipped = model.step(&[f32::NAN; 4], &samples.embeddings, &samples.labels).unwrap_err();
+    assert!(matches!(skipped, ModelError::Skipped { .. }), "{skipped}");
     assert_eq!(model.to_safetensors().unwrap(), before);
     // A batch norm refuses to count one sample.
     let failed = model.step(&samples.numeric[..1], &samples.embeddings[..2], &samples.labels[..1]).unwrap_err();

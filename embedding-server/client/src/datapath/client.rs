@@ -1,4 +1,4 @@
-//! Lookup and push over all servers at once, with patience for those that are away.
+//! Lookup and push over all servers at once, with a timeout for those that are away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,18 +28,18 @@ use crate::storage::PatientShard;
 pub struct ClientConfig {
     /// Member id from the coordinator; names the pusher.
     pub writer: u64,
-    /// Epoch from the coordinator; a push of an older one is refused.
-    pub epoch: u32,
+    /// Incarnation from the coordinator; a push of an older one is refused.
+    pub incarnation: u32,
     /// How values are written on the wire, in both directions.
     pub wire: Encoding,
     /// How long one lookup or push may take, retries included.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// Which batch a push is of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Batch {
-    /// New for each batch of a writer and epoch.
+    /// New for each batch of a writer and incarnation.
     pub seq: u64,
     /// Steps of training before the batch's own: what schedules, rounding and the age of rows go by.
     pub step: u64,
@@ -85,7 +85,7 @@ impl EmbeddingClient {
     pub fn new(config: ClientConfig, control: Arc<dyn ControlPlane>, connect: Connect) -> Self {
         Self {
             config,
-            directory: Directory::new(control, connect, config.patience),
+            directory: Directory::new(control, connect, config.timeout),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
             requests: Requests::default(),
@@ -99,7 +99,7 @@ impl EmbeddingClient {
         Self { metrics: ClientMetrics::new(registry), ..self }
     }
 
-    /// Fetches the placement, waiting for it with the client's patience.
+    /// Fetches the placement, waiting for it with the client's timeout.
     ///
     /// # Errors
     /// [`ClientError::NoPlacement`] when there is none in time; [`ClientError::ServerRestarted`],
@@ -158,7 +158,7 @@ impl EmbeddingClient {
     /// Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        let patient = |shard| Arc::new(PatientShard::new(shard, self.config.patience)) as Arc<dyn Shard>;
+        let patient = |shard| Arc::new(PatientShard::new(shard, self.config.timeout)) as Arc<dyn Shard>;
         self.directory.servers().into_iter().map(patient).collect()
     }
 
@@ -189,7 +189,7 @@ impl EmbeddingClient {
         let request = PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
-            epoch: self.config.epoch,
+            incarnation: self.config.incarnation,
             seq: batch.seq,
             step: batch.step,
             staleness: batch.staleness,
@@ -211,11 +211,11 @@ impl EmbeddingClient {
         part.scatter(&answer.rows, self.config.wire, rows)
     }
 
-    /// One server's part, sent until it is served or patience ends. Answers with the server's name.
+    /// One server's part, sent until it is served or the timeout ends. Answers with the server's name.
     ///
     /// The part always goes to the same server index: a placement with other owners is an error
     /// ([`ClientError::OwnersChanged`]), so a generation only changes addresses. A repeated push therefore meets the
-    /// window that has seen its (writer, epoch, seq), and what the first try applied is not applied again (invariant DP-3);
+    /// window that has seen its (writer, incarnation, seq), and what the first try applied is not applied again (invariant DP-3);
     /// parts that other servers have already acknowledged are not sent again at all.
     async fn call<C: Call>(
         &self,
@@ -223,7 +223,7 @@ impl EmbeddingClient {
         request: &C,
         metrics: &CallMetrics,
     ) -> Result<(String, C::Answer), ClientError> {
-        let deadline = Deadline::after(self.config.patience);
+        let deadline = Deadline::after(self.config.timeout);
         let _under_way = self.requests.begin(server, C::PUSHES);
         let mut tries = 0;
         loop {

@@ -54,7 +54,7 @@ impl Requests {
         UnderWay { number, open: Arc::clone(&self.open) }
     }
 
-    /// By server, those without a request left out.
+    /// By server, those without a request skipped.
     pub(super) fn waiting(&self) -> Vec<Waiting> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut servers, now) = (BTreeMap::new(), Instant::now());

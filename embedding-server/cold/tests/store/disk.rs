@@ -12,7 +12,7 @@ use zagros_table::{ColdError, ColdStore};
 use crate::{WIDTHS, assert_holds, rows, small};
 
 /// How long a store may take to notice that there is space again. RocksDB looks every few seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file system of its own, gone with the test.
 struct Disk(TempDir);
@@ -70,7 +70,7 @@ fn a_full_disk_loses_nothing_and_is_written_again_once_there_is_space() {
     let places: Vec<u64> = (0..1000).map(|place| u64::MAX - place).collect();
     let (since, rows) = (Instant::now(), rows(1, &places, 0));
     while let Err(error) = store.write(1, &places, &rows) {
-        assert!(since.elapsed() < PATIENCE, "still, {PATIENCE:?} after there is space: {error}");
+        assert!(since.elapsed() < TIMEOUT, "still, {TIMEOUT:?} after there is space: {error}");
         std::thread::sleep(Duration::from_millis(50));
     }
     held.extend(places);

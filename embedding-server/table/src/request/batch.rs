@@ -38,7 +38,7 @@ pub struct PushReport {
     pub created: u64,
     /// Gradients that were added to another of the same id first.
     pub repeated: u64,
-    /// Gradients that were left out because they are not finite or too large ([`crate::NonFinite::Skip`]).
+    /// Gradients that were skipped because they are not finite or too large ([`crate::NonFinite::Skip`]).
     pub skipped: u64,
     /// Gradients that were dropped because their id has no row ([`crate::Admission`]).
     pub refused: u64,
@@ -389,7 +389,7 @@ mod tests {
 
     /// Two pushes of 3e38 made an SGD row infinite, and others deaf: whatever is divided by an infinite sum is 0.
     #[test]
-    fn a_gradient_that_would_drive_a_row_out_of_range_is_refused_or_left_out() {
+    fn a_gradient_that_would_drive_a_row_out_of_range_is_refused_or_skipped() {
         for optimizer in all_optimizers(1.0, 0.0) {
             let of = |non_finite, limits| {
                 let config = TableConfig { dim: 2, optimizer, non_finite, limits, ..TableConfig::default() };

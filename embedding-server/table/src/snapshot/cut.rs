@@ -18,7 +18,7 @@ use crate::tier::tend::cold_error;
 use crate::tier::visit::place_of;
 use crate::{ColdError, ColdView, Moment, Rows, Sighted, Table, TableError, TableSet};
 
-/// Longest wait for those who are under way, and the part of a request's patience that it may take.
+/// Longest wait for those who are under way, and the part of a request's timeout that it may take.
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
@@ -53,7 +53,7 @@ impl TableSet {
     ///
     /// # Errors
     /// When there is a snapshot already, when requests that are under way do not end within 10 s or a quarter of
-    /// their patience, or when the cold tier fails.
+    /// their timeout, or when the cold tier fails.
     pub fn cut(&self) -> Result<Cut<'_>, CutError> {
         if self.cutting().swap(true, Ordering::Acquire) {
             return Err(CutError::Running);
@@ -71,7 +71,7 @@ impl TableSet {
 
     /// The instant, and a guard that keeps the cold tier as it was then: requests go on while it is being frozen.
     fn take_instant(&self) -> Result<(Moment, RwLockWriteGuard<'_, ()>), CutError> {
-        // Requests wait for whoever waits here: that is part of their patience.
+        // Requests wait for whoever waits here: that is part of their timeout.
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| CutError::Busy { whom, waited: wait };
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;

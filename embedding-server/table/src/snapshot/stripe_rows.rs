@@ -25,7 +25,7 @@ const COLD_AT_ONCE: usize = 1024;
 pub struct StripeRows<'a> {
     table: &'a Table,
     stripe: usize,
-    /// The time of the instant: rows past their time to live by then are left out.
+    /// The time of the instant: rows past their time to live by then are skipped.
     tick: u64,
     hot: Hot,
     cold: Option<Cold<'a>>,

@@ -19,13 +19,13 @@ pub struct Capacity {
     pub nanos: Option<fn() -> u64>,
     /// How long whoever sends a request waits for its answer: no wait inside takes more than a part of it. `None` for
     /// longer than any of them.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 impl Capacity {
-    /// The longest that a wait may be: `most`, or one part in `parts` of a request's patience.
+    /// The longest that a wait may be: `most`, or one part in `parts` of a request's timeout.
     pub(crate) fn wait(&self, most: Duration, parts: u32) -> Duration {
-        self.patience.map_or(most, |patience| most.min(patience / parts))
+        self.timeout.map_or(most, |timeout| most.min(timeout / parts))
     }
 }
 
@@ -84,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_a_part_of_the_patience_at_most() {
+    fn a_wait_is_a_part_of_the_timeout_at_most() {
         let ten = Duration::from_secs(10);
         assert_eq!(Capacity::default().wait(ten, 4), ten);
-        let of = |seconds| Capacity { patience: Some(Duration::from_secs(seconds)), ..Capacity::default() };
+        let of = |seconds| Capacity { timeout: Some(Duration::from_secs(seconds)), ..Capacity::default() };
         assert_eq!([300, 20].map(|seconds| of(seconds).wait(ten, 4)), [ten, Duration::from_secs(5)]);
     }
 

@@ -6,7 +6,7 @@ use crate::tier::cold_sweep::ColdSweep;
 use crate::tier::tend::cold_error;
 use crate::{ColdError, Table, TableSet};
 
-/// Longest wait for those who are under way, and the part of a request's patience that it may take.
+/// Longest wait for those who are under way, and the part of a request's timeout that it may take.
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
@@ -34,7 +34,7 @@ impl TableSet {
     /// at once. Whoever puts them in tells the step that they are of ([`Self::tick`]).
     ///
     /// # Errors
-    /// When requests that are under way do not end within 10 s or a quarter of their patience, or when the cold tier fails.
+    /// When requests that are under way do not end within 10 s or a quarter of their timeout, or when the cold tier fails.
     pub fn clear(&self) -> Result<(), ClearError> {
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };

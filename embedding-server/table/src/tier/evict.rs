@@ -27,7 +27,7 @@ const ROUNDS: usize = 8;
 /// Longest wait for a snapshot to be taken, before memory beyond the budget is used.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 /// Longest wait for another thread that makes room in the same stripe, or where such memory is used up; and the part of
-/// a request's patience that it may take: all rounds together take no more than half of it.
+/// a request's timeout that it may take: all rounds together take no more than half of it.
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
 

@@ -15,7 +15,7 @@ use crate::{Capacity, ColdError};
 /// Pushes may hold one part in this many of the budget beside it, and a little in any case.
 const COPIES_SHARE: usize = 16;
 const LEAST_COPIES: usize = 1 << 20;
-/// How long a push waits for others to be done with theirs, and the part of its patience that it may take.
+/// How long a push waits for others to be done with theirs, and the part of its timeout that it may take.
 const COPIES_WAIT: Duration = Duration::from_secs(5);
 const COPIES_WAIT_SHARE: u32 = 4;
 

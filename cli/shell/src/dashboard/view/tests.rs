@@ -54,8 +54,8 @@ fn training() -> StatusReport {
     StatusReport {
         job: "quickstart".to_owned(),
         state: "training".to_owned(),
-        pass: 1,
-        passes: 3,
+        epoch: 1,
+        epochs: 3,
         splits: 64,
         splits_done: 24,
         splits_held: 4,

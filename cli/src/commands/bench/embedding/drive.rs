@@ -173,17 +173,17 @@ impl Driver {
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index,
-            incarnation: u64::from(index),
+            instance: u64::from(index),
             job_fingerprint: side.fingerprint,
             protocol_version: PROTOCOL_VERSION,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             files: vec![memory],
             ..JoinRequest::default()
         };
-        let joined = Membership::join(Arc::clone(&side.control), request, side.patience, &Shutdown::new()).await;
+        let joined = Membership::join(Arc::clone(&side.control), request, side.timeout, &Shutdown::new()).await;
         let membership = joined.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
-        let (writer, epoch) = (membership.member(), membership.epoch());
-        let config = ClientConfig { writer, epoch, wire, patience: side.patience };
+        let (writer, incarnation) = (membership.member(), membership.incarnation());
+        let config = ClientConfig { writer, incarnation, wire, timeout: side.timeout };
         Ok(Self {
             client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),
             membership,

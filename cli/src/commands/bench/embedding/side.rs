@@ -20,7 +20,7 @@ use crate::up::{Addresses, Outlet, Plan, Supervisor};
 pub(super) struct Side {
     pub(super) control: Arc<dyn ControlPlane>,
     pub(super) connect: Connect,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     /// Of its job, as coordinators want it.
     pub(super) fingerprint: u64,
     servers: Vec<Pid>,
@@ -48,8 +48,8 @@ impl Side {
         let registry = Registry::new();
         let control = LocalCoordinator::new(job, &registry);
         let connect = Embedded::start(job, control.clone(), &registry).await?.connect();
-        let (patience, fingerprint) = (job.cluster.patience, job.fingerprint());
-        Ok(Self { control, connect, patience, fingerprint, servers: Vec::new(), children: None })
+        let (timeout, fingerprint) = (job.cluster.timeout, job.fingerprint());
+        Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
     }
 
     /// Servers and their coordinator as `zagros up` starts them. `text` is the job's file.
@@ -57,31 +57,31 @@ impl Side {
         let folder = TempDir::new().or_internal()?;
         let job_file = folder.path().join("job.toml");
         std::fs::write(&job_file, text).or_internal()?;
-        let patience = job.cluster.patience;
+        let timeout = job.cluster.timeout;
         let plan = Plan {
             job_file: &job_file,
             sets: &[],
             folder: folder.path(),
-            patience,
+            timeout,
             logging: Logging::quiet(),
             resume: false,
             outlet: Outlet::default(),
             addresses: Addresses::any(),
         };
-        let mut supervisor = Supervisor::new(patience);
+        let mut supervisor = Supervisor::new(timeout);
         let coordinator = plan.start_servers(job, &mut supervisor).await?;
-        let control = GrpcControlPlane::connect(&coordinator, patience).or_internal()?;
+        let control = GrpcControlPlane::connect(&coordinator, timeout).or_internal()?;
         Ok(Self {
             control: Arc::new(control),
-            connect: Arc::new(move |entry| GrpcShard::connect(entry, patience)),
-            patience,
+            connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout)),
+            timeout,
             fingerprint: job.fingerprint(),
             servers: supervisor.servers(),
             children: Some(Children { supervisor, _folder: folder }),
         })
     }
 
-    /// The accounts of all processes that take part, the coordinator's left out.
+    /// The accounts of all processes that take part, the coordinator's skipped.
     pub(super) fn cpu(&self) -> Result<Cpu, Failure> {
         let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
         let server = times.ok_or_else(|| {

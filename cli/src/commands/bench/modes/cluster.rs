@@ -34,20 +34,20 @@ pub(super) async fn run(job: &Job, line: Line) -> Result<Ran, Failure> {
     let job_file = folder.path().join("job.toml");
     std::fs::write(&job_file, job.to_toml()).or_internal()?;
     let run = RunFolder::create(&job).or_internal()?;
-    let patience = job.cluster.patience;
+    let timeout = job.cluster.timeout;
     let outlet = Outlet { silent: true, ..Outlet::default() };
     let plan = Plan {
         job_file: &job_file,
         sets: &[],
         folder: run.path(),
-        patience,
+        timeout,
         resume: false,
         logging: Logging::quiet(),
         outlet,
         addresses: Addresses::any(),
     };
     let before = cpu_time_of_children();
-    let mut supervisor = Supervisor::new(patience);
+    let mut supervisor = Supervisor::new(timeout);
     let ended = train(&plan, &job, line, &mut supervisor).await;
     supervisor.end_all().await;
     ended?;
@@ -68,7 +68,7 @@ async fn train(plan: &Plan<'_>, job: &Job, line: Line, supervisor: &mut Supervis
         let proxy = Proxy::listen(line).or_internal()?;
         let address = proxy.address().or_internal()?.to_string();
         let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
-        let told = server.wait_announced(plan.patience).await;
+        let told = server.wait_announced(plan.timeout).await;
         supervisor.add(server);
         lines.push(proxy.run(told?.address).or_internal()?);
     }

@@ -5,8 +5,8 @@ use super::*;
 const REASON: &str = "the coordinator was asked to end";
 
 fn leaving(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatResponse {
-    let (member, epoch) = (member.member, member.epoch);
-    core.heartbeat(at(seconds), &HeartbeatRequest { member, epoch, leaving: true, ..Default::default() }).unwrap()
+    let (member, incarnation) = (member.member, member.incarnation);
+    core.heartbeat(at(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() }).unwrap()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_server_that_is_asked_to_end_drains_the_run() {
 #[test]
 fn without_a_worker_there_is_nothing_to_wait_for() {
     let mut core = core(1, 1);
-    let server = join(&mut core, 0, Seat::server(0));
+    let server = join(&mut core, 0, MemberSlot::server(0));
     core.drain(at(1), REASON);
     assert!(beat(&mut core, 1, &server).unwrap().stop);
     assert_eq!(core.outcome(), Some(&RunOutcome::Interrupted(REASON.to_owned())));

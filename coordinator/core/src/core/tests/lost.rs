@@ -5,7 +5,7 @@ use super::*;
 /// One server and workers that have met, of whom as many must stay.
 fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
     let mut core = Core::new(CoreConfig { min_workers, ..core(1, workers).config });
-    join(&mut core, 0, Seat::server(0));
+    join(&mut core, 0, MemberSlot::server(0));
     let joined: Vec<_> = (0..workers).map(|index| core.join(at(0), &reachable(index, 1)).unwrap()).collect();
     let group = core.group(at(0), &ask_after(&joined[0], 0)).unwrap();
     assert_eq!((group.generation, group.world), (1, workers));
@@ -13,8 +13,8 @@ fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
     (core, joined)
 }
 
-fn reachable(index: u32, incarnation: u64) -> JoinRequest {
-    JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(Seat::worker(index), incarnation) }
+fn reachable(index: u32, instance: u64) -> JoinRequest {
+    JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(MemberSlot::worker(index), instance) }
 }
 
 /// Time goes by, in which these are heard.
@@ -28,8 +28,8 @@ fn hear(core: &mut Core, seconds: std::ops::RangeInclusive<u64>, members: &[&Joi
 
 fn trained(core: &mut Core, seconds: u64, worker: &JoinResponse) {
     let progress = Some(Progress { trained: true, ..Progress::default() });
-    let (member, epoch) = (worker.member, worker.epoch);
-    let request = HeartbeatRequest { member, epoch, progress, ..HeartbeatRequest::default() };
+    let (member, incarnation) = (worker.member, worker.incarnation);
+    let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
     core.heartbeat(at(seconds), &request).unwrap();
 }
 
@@ -44,7 +44,7 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
     let group = core.group(at(42), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, group.rank, group.world, &group.workers[..]), (2, 0, 2, &[0, 1][..]));
     assert_eq!(core.status(at(42)).members[3].state, "given up");
-    let given_up = Notice::GivenUp { seat: Seat::worker(2), patience: PATIENCE, left: 2 };
+    let given_up = Notice::GivenUp { slot: MemberSlot::worker(2), timeout: TIMEOUT, left: 2 };
     assert_eq!(core.take_notices().last(), Some(&given_up));
 
     // One less would be too few.
@@ -78,22 +78,22 @@ fn the_first_worker_is_always_needed() {
 }
 
 #[test]
-fn whoever_has_seen_the_end_of_a_worker_gets_its_seat_at_once() {
+fn whoever_has_seen_the_end_of_a_worker_gets_its_slot_at_once() {
     let (mut core, workers) = met(2, 2);
     let Work::Split(first) = assign(&mut core, 1, &workers[1], 0).unwrap() else { panic!("no split") };
     assert_eq!(core.join(at(2), &reachable(1, 2)).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = JoinRequest { supersede: true, ..reachable(1, 2) };
-    // What does not fit takes nobody's seat.
+    // What does not fit takes nobody's slot.
     let other = JoinRequest { files: Vec::new(), ..successor.clone() };
     assert_eq!(core.join(at(2), &other).unwrap_err().kind, RefusalKind::Invalid);
     assert!(core.take_notices().is_empty() && beat(&mut core, 2, &workers[1]).is_ok());
 
     let joined = core.join(at(2), &successor).unwrap();
-    assert_eq!(joined.epoch, 2);
-    assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }, Notice::Joined { epoch: 2, .. }]));
+    assert_eq!(joined.incarnation, 2);
+    assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }, Notice::Joined { incarnation: 2, .. }]));
     assert_eq!(beat(&mut core, 3, &workers[1]).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(assign(&mut core, 3, &joined, 0).unwrap(), Work::Split(first));
-    let server = JoinRequest { supersede: true, ..request(Seat::server(0), 2) };
+    let server = JoinRequest { supersede: true, ..request(MemberSlot::server(0), 2) };
     assert_eq!(core.join(at(3), &server).unwrap_err().kind, RefusalKind::Unavailable, "its rows are not given away");
 }
 
@@ -122,8 +122,8 @@ fn a_worker_that_is_lost_after_training_is_missed_by_nobody() {
             assert_eq!(core.outcome(), None);
             assert!(core.join(at(60), &reachable(1, 2)).unwrap().over, "nothing is left for another one");
             let first = &workers[0];
-            let (member, epoch, outcome) = (first.member, first.epoch, Outcome::Finished as i32);
-            core.leave(at(61), &LeaveRequest { member, epoch, outcome, reason: String::new() }).unwrap();
+            let (member, incarnation, outcome) = (first.member, first.incarnation, Outcome::Finished as i32);
+            core.leave(at(61), &LeaveRequest { member, incarnation, outcome, reason: String::new() }).unwrap();
         }
         assert_eq!(core.outcome(), Some(&RunOutcome::Finished), "the first leaves first: {leaves_first}");
         assert!(core.join(at(62), &reachable(1, 3)).unwrap().over);
@@ -158,11 +158,11 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
     assert_eq!(assign(&mut core, 36, &worker, 0).unwrap_err().kind, RefusalKind::Unavailable);
     core.take_notices();
     beat(&mut core, 37, &worker).unwrap();
-    assert_eq!(core.take_notices(), [Notice::Back { seat: Seat::worker(0) }]);
+    assert_eq!(core.take_notices(), [Notice::Back { slot: MemberSlot::worker(0) }]);
     let complete = CompleteRequest {
         member: worker.member,
-        epoch: worker.epoch,
-        pass: 0,
+        incarnation: worker.incarnation,
+        epoch: 0,
         splits: vec![first.id],
         bad_rows: vec![],
     };
@@ -173,7 +173,7 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
 #[test]
 fn a_silent_worker_whose_splits_others_read_is_fenced() {
     let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, Seat::worker(0)), join(&mut core, 0, Seat::worker(1)));
+    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
     while let Work::Split(_) = assign(&mut core, 0, &ada, 0).unwrap() {}
     for second in (4..=12).step_by(4) {
         beat(&mut core, second, &bob).unwrap();
@@ -181,7 +181,12 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     let Work::Split(stolen) = assign(&mut core, 12, &bob, 0).unwrap() else { panic!("no split") };
     assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
-    let complete =
-        CompleteRequest { member: ada.member, epoch: ada.epoch, pass: 0, splits: vec![stolen.id], bad_rows: vec![] };
+    let complete = CompleteRequest {
+        member: ada.member,
+        incarnation: ada.incarnation,
+        epoch: 0,
+        splits: vec![stolen.id],
+        bad_rows: vec![],
+    };
     assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }

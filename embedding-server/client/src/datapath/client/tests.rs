@@ -8,10 +8,10 @@ use super::*;
 use crate::datapath::{Bags, TableIds};
 use crate::testing::{Cluster, Fault, added, unique_ids, value, with_bags};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn client(cluster: &Cluster) -> EmbeddingClient {
-    let config = ClientConfig { writer: 5, epoch: 1, wire: Encoding::F32, patience: PATIENCE };
+    let config = ClientConfig { writer: 5, incarnation: 1, wire: Encoding::F32, timeout: TIMEOUT };
     EmbeddingClient::new(config, Arc::clone(&cluster.control) as Arc<dyn ControlPlane>, cluster.connect())
 }
 
@@ -168,7 +168,7 @@ fn a_server_that_stays_away_is_named_with_the_time_waited() {
     cluster.shards[1].faults.lock().unwrap().extend(away);
     let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
     let ClientError::Unreachable { waited, .. } = &error else { panic!("{error}") };
-    assert!(*waited >= PATIENCE, "{waited:?}");
+    assert!(*waited >= TIMEOUT, "{waited:?}");
     let text = error.to_string();
     assert!(
         text.starts_with("could not look up rows at embedding server 1 (fake) for 30.0s: scripted fault"),
@@ -176,9 +176,9 @@ fn a_server_that_stays_away_is_named_with_the_time_waited() {
     );
 }
 
-/// Invariant WT-1: whatever hangs, a call takes no longer than the client's patience, and names the server.
+/// Invariant WT-1: whatever hangs, a call takes no longer than the client's timeout, and names the server.
 #[test]
-fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_patience() {
+fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_timeout() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     let refusals = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 5);
@@ -190,7 +190,7 @@ fn a_server_and_a_coordinator_that_hang_cost_no_more_than_the_patience() {
         (error.to_string(), started.elapsed())
     });
     assert!(error.contains("embedding server 1 (fake) for 30.0s: no answer within"), "{error}");
-    assert_eq!(waited, PATIENCE);
+    assert_eq!(waited, TIMEOUT);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
         }
         started.elapsed()
     });
-    assert_eq!(waited, PATIENCE);
+    assert_eq!(waited, TIMEOUT);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_restarted_server_ends_the_call_with_the_loss_named() {
     let client = client(&cluster);
     let error = run(async {
         client.refresh().await.unwrap();
-        cluster.announce(2, |entry| ServerEntry { incarnation: 100 + u64::from(entry.index), ..entry });
+        cluster.announce(2, |entry| ServerEntry { instance: 100 + u64::from(entry.index), ..entry });
         cluster.shards.iter().for_each(|shard| shard.set_generation(2));
         let unique = some_ids();
         client.push(1, &unique, &expected(&unique)).await.unwrap_err()

@@ -13,9 +13,9 @@ pub enum Role {
     DenseWorker,
 }
 
-/// A position that one process at a time takes. A process that restarts takes the same seat.
+/// A position that one process at a time takes. A process that restarts takes the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Seat {
+pub struct MemberSlot {
     /// What its holder does.
     pub role: Role,
     /// Position within the role: 0 … count − 1.
@@ -43,20 +43,20 @@ impl Role {
     }
 }
 
-impl Seat {
-    /// Seat of an embedding server.
+impl MemberSlot {
+    /// MemberSlot of an embedding server.
     #[must_use]
     pub const fn server(index: u32) -> Self {
         Self { role: Role::EmbeddingServer, index }
     }
 
-    /// Seat of a dense worker.
+    /// MemberSlot of a dense worker.
     #[must_use]
     pub const fn worker(index: u32) -> Self {
         Self { role: Role::DenseWorker, index }
     }
 
-    /// The member id, the same for every process that takes the seat; the epoch tells them apart.
+    /// The member id, the same for every process that takes the slot; the incarnation tells them apart.
     #[must_use]
     pub fn member(self) -> u64 {
         (self.role.to_wire() as u64) << 32 | u64::from(self.index)
@@ -79,7 +79,7 @@ impl fmt::Display for Role {
     }
 }
 
-impl fmt::Display for Seat {
+impl fmt::Display for MemberSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.role, self.index)
     }
@@ -90,13 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_id_leads_back_to_its_seat_and_to_no_other() {
-        for seat in [Seat::server(0), Seat::server(u32::MAX), Seat::worker(0), Seat::worker(7)] {
-            assert_eq!(Seat::from_member(seat.member()), Some(seat));
+    fn a_member_id_leads_back_to_its_slot_and_to_no_other() {
+        for slot in [MemberSlot::server(0), MemberSlot::server(u32::MAX), MemberSlot::worker(0), MemberSlot::worker(7)]
+        {
+            assert_eq!(MemberSlot::from_member(slot.member()), Some(slot));
         }
-        assert_ne!(Seat::server(1).member(), Seat::worker(1).member());
+        assert_ne!(MemberSlot::server(1).member(), MemberSlot::worker(1).member());
         for nobody in [0, 1, 9 << 32, u64::MAX] {
-            assert_eq!(Seat::from_member(nobody), None);
+            assert_eq!(MemberSlot::from_member(nobody), None);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Passes over the data, and the rounds of a pass.
+//! epochs, and the rounds of an epoch.
 //!
-//! A round is one stream of batches: all splits that the coordinator gives at once. A pass needs more rounds when
+//! A round is one stream of batches: all splits that the coordinator gives at once. An epoch needs more rounds when
 //! splits of a worker that was lost are dealt out again, or rests of the streams of an earlier run.
 
 use std::path::PathBuf;
@@ -26,49 +26,49 @@ use crate::progress::Overall;
 use crate::summary::Outcome;
 
 impl Trainer {
-    /// Every pass from `first` on, each followed by an evaluation. The first may have been begun before.
+    /// Every epoch from `first` on, each followed by an evaluation. The first may have been begun before.
     ///
     /// # Errors
     /// The first cause of whatever went wrong; everything of the pipeline has ended then.
-    pub(crate) async fn passes(&mut self, first: u32) -> Result<Outcome, WorkerError> {
+    pub(crate) async fn epochs(&mut self, first: u32) -> Result<Outcome, WorkerError> {
         if let Some(outcome) = self.owed_evaluation(first).await? {
             return Ok(outcome);
         }
-        for pass in first..self.job.train.epochs {
-            self.pass = pass;
-            if pass > first || self.tracker.is_untouched() {
-                self.tracker.pass_started(pass);
+        for epoch in first..self.job.train.epochs {
+            self.epoch = epoch;
+            if epoch > first || self.tracker.is_untouched() {
+                self.tracker.epoch_started(epoch);
             }
-            let end = self.pass(pass).await?;
+            let end = self.epoch(epoch).await?;
             if end != End::Interrupted {
                 self.end_together().await?;
             }
-            if end == End::Interrupted || !self.meet(pass).await? {
-                self.last_cut(pass).await?;
+            if end == End::Interrupted || !self.meet(epoch).await? {
+                self.last_cut(epoch).await?;
                 self.place = None;
                 return Ok(Outcome::Interrupted);
             }
             if end == End::Data {
-                self.check_books(pass).await?;
+                self.check_books(epoch).await?;
             }
             self.rows_somewhere().await?;
-            self.pass_ended(pass).await?;
-            if let Err(error) = self.evaluate(pass).await {
-                // The pass is over once it is evaluated.
-                self.of_passes.pop();
+            self.epoch_ended(epoch).await?;
+            if let Err(error) = self.evaluate(epoch).await {
+                // The epoch is over once it is evaluated.
+                self.of_epochs.pop();
                 let outcome = interrupted_or(error)?;
-                self.last_cut(pass).await?;
+                self.last_cut(epoch).await?;
                 return Ok(outcome);
             }
             if end == End::Steps || self.model.is_settled() {
                 break;
             }
         }
-        self.pass = self.job.train.epochs;
+        self.epoch = self.job.train.epochs;
         Ok(Outcome::Finished)
     }
 
-    /// Workers who step together begin the next pass only once all have told their last splits of this one: what a
+    /// Workers who step together begin the next epoch only once all have told their last splits of this one: what a
     /// worker that is lost after that held is trained on.
     async fn end_together(&mut self) -> Result<(), WorkerError> {
         if self.in_step().is_some() {
@@ -78,40 +78,40 @@ impl Trainer {
     }
 
     /// The evaluation that an earlier process was to make when it was interrupted.
-    async fn owed_evaluation(&mut self, pass: u32) -> Result<Option<Outcome>, WorkerError> {
+    async fn owed_evaluation(&mut self, epoch: u32) -> Result<Option<Outcome>, WorkerError> {
         if self.tracker.steps == 0 || !self.is_evaluation_due() {
             return Ok(None);
         }
-        match self.evaluate(pass).await {
+        match self.evaluate(epoch).await {
             Ok(()) => Ok(None),
             Err(error) => interrupted_or(error).map(Some),
         }
     }
 
     /// Measures of the rows of all workers, each of which has seen its own alone.
-    async fn pass_ended(&mut self, pass: u32) -> Result<(), WorkerError> {
+    async fn epoch_ended(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let mut overall = self.tracker.overall().clone();
         if self.peers.is_some() {
             let all = self.dense.call(move |dense| dense.all_say(&overall)).await??;
             overall = Overall::sum(&all);
         }
         let (step, training) = (self.tracker.steps_of_all(), overall.report());
-        self.of_passes.push(training);
-        self.observer.on(&Event::PassEnded { step, pass, training });
+        self.of_epochs.push(training);
+        self.observer.on(&Event::EpochEnded { step, epoch, training });
         Ok(())
     }
 
     /// The same batches again and again, from memory: for benchmarks. No splits, no evaluation.
     ///
     /// # Errors
-    /// As [`Self::passes`].
+    /// As [`Self::epochs`].
     pub(crate) async fn preloaded(&mut self, batches: Arc<Vec<Batch>>) -> Result<Outcome, WorkerError> {
-        self.meetings.close();
-        for pass in 0..self.job.train.epochs {
-            self.tracker.pass_started(pass);
+        self.barriers.close();
+        for epoch in 0..self.job.train.epochs {
+            self.tracker.epoch_started(epoch);
             let batches = Preloaded { batches: Arc::clone(&batches), next: 0 };
             let open: Open = Box::new(move |_| Ok(Box::new(batches)));
-            match self.round(pass, Some(open)).await? {
+            match self.round(epoch, Some(open)).await? {
                 End::Data => {}
                 End::Steps => break,
                 End::Interrupted => return Ok(Outcome::Interrupted),
@@ -120,24 +120,24 @@ impl Trainer {
         Ok(Outcome::Finished)
     }
 
-    async fn pass(&mut self, pass: u32) -> Result<End, WorkerError> {
+    async fn epoch(&mut self, epoch: u32) -> Result<End, WorkerError> {
         loop {
-            let begun = match self.next_stream(pass).await {
+            let begun = match self.next_stream(epoch).await {
                 Ok(Assigned::Split(first)) => {
                     Begun { order: self.order(), tasks: vec![first], start: StreamStart::default() }
                 }
                 Ok(Assigned::Rest(begun)) => begun,
-                // The others step, and so must this one, until none has a batch left: then the pass is over.
+                // The others step, and so must this one, until none has a batch left: then the epoch is over.
                 Ok(_) | Err(WorkerError::Interrupted) if self.in_step().is_some() => {
-                    match self.round_together(pass, None).await? {
+                    match self.round_together(epoch, None).await? {
                         Some(end) => return Ok(end),
                         None => continue,
                     }
                 }
-                Ok(Assigned::PassDone) => return Ok(End::Data),
+                Ok(Assigned::EpochDone) => return Ok(End::Data),
                 Ok(Assigned::Later { pause, reason }) => {
                     self.observer.on(&Event::WaitingFor(reason));
-                    if self.waits(pass, pause).await? {
+                    if self.waits(epoch, pause).await? {
                         continue;
                     }
                     return Ok(End::Interrupted);
@@ -145,15 +145,15 @@ impl Trainer {
                 Err(WorkerError::Interrupted) => return Ok(End::Interrupted),
                 Err(error) => return Err(error),
             };
-            let open = Some(self.open(pass, begun));
+            let open = Some(self.open(epoch, begun));
             let end = if self.in_step().is_some() {
-                self.round_together(pass, open).await?
+                self.round_together(epoch, open).await?
             } else {
-                Some(self.round(pass, open).await?).filter(|end| *end != End::Data)
+                Some(self.round(epoch, open).await?).filter(|end| *end != End::Data)
             };
-            // Splits without a row are complete too when the pass ends with them.
+            // Splits without a row are complete too when the epoch ends with them.
             if end.is_none_or(|end| end == End::Data) {
-                self.complete_rest(pass).await?;
+                self.complete_rest(epoch).await?;
             }
             if let Some(end) = end {
                 return Ok(end);
@@ -162,35 +162,35 @@ impl Trainer {
     }
 
     /// For splits, until it is worth to ask for one again. Answers whether training goes on, as far as others know.
-    async fn waits(&mut self, pass: u32, pause: Duration) -> Result<bool, WorkerError> {
+    async fn waits(&mut self, epoch: u32, pause: Duration) -> Result<bool, WorkerError> {
         self.ask_if_due();
         let may_be_called = self.may_be_called();
         tokio::select! {
             // Seen when asking again.
             _ = self.stop.requested() => Ok(true),
-            () = self.meetings.due(), if may_be_called => self.answer_call(pass).await,
+            () = self.barriers.due(), if may_be_called => self.answer_call(epoch).await,
             () = tokio::time::sleep(pause) => Ok(true),
         }
     }
 
     /// What this worker was in the middle of comes first.
-    async fn next_stream(&mut self, pass: u32) -> Result<Assigned, WorkerError> {
+    async fn next_stream(&mut self, epoch: u32) -> Result<Assigned, WorkerError> {
         match self.broken_off.take() {
             Some(begun) => Ok(Assigned::Rest(begun)),
-            None => match self.splits.ask(pass, Asking::ForAStream).await? {
-                Assigned::PassDone => {
-                    let never_given = self.never_given(pass).await?;
-                    Ok(never_given.map_or(Assigned::PassDone, Assigned::Rest))
+            None => match self.splits.ask(epoch, Asking::ForAStream).await? {
+                Assigned::EpochDone => {
+                    let never_given = self.never_given(epoch).await?;
+                    Ok(never_given.map_or(Assigned::EpochDone, Assigned::Rest))
                 }
                 assigned => Ok(assigned),
             },
         }
     }
 
-    /// A round of all workers. The pass is over with one in which none had a batch.
-    async fn round_together(&mut self, pass: u32, open: Option<Open>) -> Result<Option<End>, WorkerError> {
+    /// A round of all workers. The epoch is over with one in which none had a batch.
+    async fn round_together(&mut self, epoch: u32, open: Option<Open>) -> Result<Option<End>, WorkerError> {
         let before = self.tracker.steps;
-        let end = self.round(pass, open).await?;
+        let end = self.round(epoch, open).await?;
         Ok((end != End::Data || self.tracker.steps == before).then_some(end))
     }
 
@@ -200,31 +200,31 @@ impl Trainer {
     }
 
     /// The stream of the leased splits, in an order of the worker's own that began it where rows are shuffled.
-    fn open(&mut self, pass: u32, begun: Begun) -> Open {
+    fn open(&mut self, epoch: u32, begun: Begun) -> Open {
         let Begun { order, tasks, start } = begun;
-        let leased = self.splits.stream(pass, tasks);
+        let leased = self.splits.stream(epoch, tasks);
         self.stream = StreamPlace::new(order, start, self.job.data.shuffle_rows, leased.dealt());
         let mut job = Job::clone(&self.job);
         job.train.seed = peers::seed(job.train.seed, order);
         let bad_rows = self.completer.bad_rows();
         Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-            let options = StreamOptions { part: Part::Train, pass, start, bad_rows, cancel };
+            let options = StreamOptions { part: Part::Train, epoch, start, bad_rows, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }
 
     /// One stream of batches, to its end; of several workers, until the last of their streams ends. Without a stream
     /// this worker only steps with the others.
-    async fn round(&mut self, pass: u32, open: Option<Open>) -> Result<End, WorkerError> {
+    async fn round(&mut self, epoch: u32, open: Option<Open>) -> Result<End, WorkerError> {
         let (reader, mut prefetch) = open.map(|open| self.start(open)).transpose()?.unzip();
         self.tracker.resume();
-        let end = self.steps(pass, &mut prefetch).await;
+        let end = self.steps(epoch, &mut prefetch).await;
         drop(prefetch);
         let end = end?;
-        self.drain(pass).await?;
+        self.drain(epoch).await?;
         self.tracker.pause();
         if let Some(reader) = reader {
-            let stats = reader.finish(self.job.cluster.patience).await?;
+            let stats = reader.finish(self.job.cluster.timeout).await?;
             if stats.rows == 0 {
                 self.untrained_rows += stats.bad_rows + stats.other_rows;
             }
@@ -240,9 +240,9 @@ impl Trainer {
         Ok((reader, Prefetch::start(lookups, incoming, self.next_seq, self.steps_left())))
     }
     /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
-    async fn complete_rest(&mut self, pass: u32) -> Result<(), WorkerError> {
+    async fn complete_rest(&mut self, epoch: u32) -> Result<(), WorkerError> {
         // The coordinator takes a split twice without harm.
-        self.complete(pass, self.stream.dealt());
+        self.complete(epoch, self.stream.dealt());
         self.stream.end();
         self.completer.flush().await
     }
