@@ -17,13 +17,17 @@ import subprocess
 import sys
 import urllib.parse
 
+import message_reference
+
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 OUTPUT = REPOSITORY / "target" / "docs"
 SITE = OUTPUT / "site"
 ROOT_PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-# Retired once it lies in the site: mdBook's own pages, which repeat all others or none.
+# Written when the site is built; it has a chapter and no file in the repository.
+MESSAGES = pathlib.Path("docs/messages.md")
+# mdBook's own pages, which repeat all others or none.
 GENERATED = {"print.html", "404.html", "toc.html"}
-MARKDOWN_LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
+MARKDOWN_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +62,7 @@ def pages() -> list[pathlib.Path]:
 
 
 def pages_without_chapter() -> list[str]:
-    """Pages that the table of contents does not name: mdBook would leave them out without a word."""
+    """Pages that the table of contents does not name: mdBook would skip them silently."""
     named = set(MARKDOWN_LINK.findall(summary()))
     return [page.as_posix() for page in pages() if page.as_posix() not in named]
 
@@ -79,6 +83,7 @@ def stage() -> None:
             target = pathlib.Path(posixpath.normpath((page.parent / link.split("#")[0]).as_posix()))
             if target.suffix != ".md" and (REPOSITORY / target).is_file():
                 copy(target, source)
+    (source / MESSAGES).write_text(message_reference.page(REPOSITORY))
     (source / "SUMMARY.md").write_text(summary())
     shutil.copy(REPOSITORY / "docs" / "book.toml", OUTPUT)
 
