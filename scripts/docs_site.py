@@ -2,7 +2,7 @@
 """Builds the documentation site into target/docs/site and checks every link in it.
 
 The pages stay where they are: Markdown below docs/ and a few files of the root. They are copied as they lie, so that a link
-works in the repository and on the site. docs/SUMMARY.md is the table of contents.
+works in the repository and on the site. docs/SUMMARY.md is the table of contents; the decisions of docs/adr follow it.
 
     python3 scripts/docs_site.py MDBOOK          build with this mdBook, then check
     python3 scripts/docs_site.py --check FOLDER  check the links of a built site
@@ -25,6 +25,8 @@ SITE = OUTPUT / "site"
 ROOT_PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 # Written when the site is built; it has a chapter and no file in the repository.
 MESSAGES = pathlib.Path("docs/messages.md")
+# Gets a list of all decisions when the site is built.
+DECISIONS = pathlib.Path("docs/adr/index.md")
 # mdBook's own pages, which repeat all others or none.
 GENERATED = {"print.html", "404.html", "toc.html"}
 MARKDOWN_LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -70,7 +72,14 @@ def pages_without_chapter() -> list[str]:
 def summary() -> str:
     """The table of contents, with paths that start at the repository."""
     text = (REPOSITORY / "docs" / "SUMMARY.md").read_text()
-    return MARKDOWN_LINK.sub(lambda link: f"]({posixpath.normpath('docs/' + link.group(1))})", text)
+    chapters = "".join(f"  - [{title}]({page.relative_to('docs')})\n" for page, title in decisions())
+    return MARKDOWN_LINK.sub(lambda link: f"]({posixpath.normpath('docs/' + link.group(1))})", text + chapters)
+
+
+def decisions() -> list[tuple[pathlib.Path, str]]:
+    """Every decision of docs/adr with its title; the table of contents ends with them."""
+    found = sorted((REPOSITORY / "docs" / "adr").glob("[0-9]*.md"))
+    return [(page.relative_to(REPOSITORY), page.read_text().split("\n")[0].removeprefix("# ")) for page in found]
 
 
 def stage() -> None:
@@ -83,6 +92,8 @@ def stage() -> None:
             target = pathlib.Path(posixpath.normpath((page.parent / link.split("#")[0]).as_posix()))
             if target.suffix != ".md" and (REPOSITORY / target).is_file():
                 copy(target, source)
+    with (source / DECISIONS).open("a") as index:
+        index.writelines(f"- [{title}]({page.name})\n" for page, title in decisions())
     (source / MESSAGES).write_text(message_reference.page(REPOSITORY))
     (source / "SUMMARY.md").write_text(summary())
     shutil.copy(REPOSITORY / "docs" / "book.toml", OUTPUT)
