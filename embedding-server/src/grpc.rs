@@ -13,7 +13,7 @@ use tonic::server::NamedService;
 use tower_service::Service;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
-use zagros_plumbing::grpc::unary::{self, Outgoing};
+use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
 };
@@ -23,14 +23,14 @@ use zagros_transport::datapath::embedding_server::SERVICE_NAME;
 use zagros_transport::paths::{LOOKUP, PUSH};
 use zagros_transport::status_of;
 
-use crate::control::{RunGuard, StorageRoots};
+use crate::control::{RunCheck, StorageFolders};
 
 /// A shard behind both services.
 #[derive(Clone)]
 pub(crate) struct Adapter {
     shard: Arc<dyn Shard>,
-    guard: Arc<RunGuard>,
-    roots: Arc<StorageRoots>,
+    guard: Arc<RunCheck>,
+    roots: Arc<StorageFolders>,
 }
 
 /// The data path: as a generated service, without the copies that one makes.
@@ -39,7 +39,7 @@ pub(crate) struct Embedding(Adapter);
 
 impl Adapter {
     /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`.
-    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunGuard>, roots: StorageRoots) -> Self {
+    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders) -> Self {
         Self { shard, guard, roots: Arc::new(roots) }
     }
 
@@ -87,14 +87,14 @@ impl Service<Request<Body>> for Embedding {
     }
 }
 
-async fn lookup(shard: Arc<dyn Shard>, request: LookupRequest) -> Result<Outgoing<LookupResponse>, Status> {
+async fn lookup(shard: Arc<dyn Shard>, request: LookupRequest) -> Result<OutgoingMessage<LookupResponse>, Status> {
     let mut answer = shard.lookup(request).await.map_err(status_of)?;
     let payloads = answer.take_payloads();
-    Ok(Outgoing::new(answer, payloads))
+    Ok(OutgoingMessage::new(answer, payloads))
 }
 
-async fn push(shard: Arc<dyn Shard>, request: PushRequest) -> Result<Outgoing<PushResponse>, Status> {
-    Ok(Outgoing::new(shard.push(request).await.map_err(status_of)?, []))
+async fn push(shard: Arc<dyn Shard>, request: PushRequest) -> Result<OutgoingMessage<PushResponse>, Status> {
+    Ok(OutgoingMessage::new(shard.push(request).await.map_err(status_of)?, []))
 }
 
 #[tonic::async_trait]

@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
-use zagros_plumbing::grpc::unary::{self, Outgoing};
+use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
 use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
@@ -86,7 +86,7 @@ impl Shard for GrpcShard {
         // A clone shares the connection; calls want `&mut self`.
         let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
         let payloads = request.take_payloads();
-        let message = Outgoing::new(request, payloads);
+        let message = OutgoingMessage::new(request, payloads);
         self.bounded(self.call_timeout, async move {
             unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
         })
@@ -95,7 +95,7 @@ impl Shard for GrpcShard {
     fn push(&self, mut request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
         let payloads = request.take_payloads();
-        let message = Outgoing::new(request, payloads);
+        let message = OutgoingMessage::new(request, payloads);
         self.bounded(self.call_timeout, async move {
             unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
         })

@@ -13,10 +13,10 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
 use super::dedup::UniqueIds;
+use super::pushes_in_flight::PushesInFlight;
 use super::route::{Route, RoutePart, RoutedIds};
 use super::rows::Rows;
-use super::unacknowledged::Unacknowledged;
-use super::waiting::{Requests, Waiting};
+use super::waiting::{OpenRequests, Waiting};
 use crate::Shard;
 use crate::directory::Directory;
 use crate::errors::ClientError;
@@ -69,8 +69,8 @@ pub struct EmbeddingClient {
     metrics: ClientMetrics,
     /// Memory for gradients on their way.
     buffers: Arc<Buffers>,
-    requests: Requests,
-    unacknowledged: Unacknowledged,
+    requests: OpenRequests,
+    pushes_in_flight: PushesInFlight,
 }
 
 impl From<u64> for Batch {
@@ -89,8 +89,8 @@ impl EmbeddingClient {
             directory: Directory::new(control, connect, config.timeout),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
-            requests: Requests::default(),
-            unacknowledged: Unacknowledged::default(),
+            requests: OpenRequests::default(),
+            pushes_in_flight: PushesInFlight::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl EmbeddingClient {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
         check_shape(ids, gradients)?;
-        let _begun = self.unacknowledged.begin(batch.seq).await;
+        let _in_flight = self.pushes_in_flight.begin(batch.seq).await;
         let route = self.route(ids).await?;
         self.metrics.push.pooled(ids, &route.parts, self.config.wire);
         let answers = try_join_all(route.parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
@@ -223,7 +223,7 @@ impl EmbeddingClient {
     /// ([`ClientError::OwnersChanged`]), so a generation only changes addresses. A repeated push therefore meets the
     /// window that has seen its (writer, incarnation, seq), and what the first try applied is not applied again (invariant DP-3);
     /// parts that other servers have already acknowledged are not sent again at all.
-    async fn call<C: Call>(
+    async fn call<C: ShardCall>(
         &self,
         server: u32,
         request: &C,
@@ -261,14 +261,14 @@ impl EmbeddingClient {
 }
 
 /// A request that can be sent again under another generation.
-trait Call: Sync {
+trait ShardCall: Sync {
     type Answer: Send;
     const WHAT: &'static str;
     const PUSHES: bool;
     fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
 }
 
-impl Call for LookupRequest {
+impl ShardCall for LookupRequest {
     type Answer = LookupResponse;
     const WHAT: &'static str = "look up rows at";
     const PUSHES: bool = false;
@@ -278,7 +278,7 @@ impl Call for LookupRequest {
     }
 }
 
-impl Call for PushRequest {
+impl ShardCall for PushRequest {
     type Answer = PushResponse;
     const WHAT: &'static str = "push gradients to";
     const PUSHES: bool = true;

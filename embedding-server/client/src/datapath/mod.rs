@@ -4,9 +4,9 @@
 mod bags;
 mod client;
 mod dedup;
+mod pushes_in_flight;
 mod route;
 mod rows;
-mod unacknowledged;
 mod waiting;
 mod window;
 
