@@ -1,9 +1,10 @@
 # Two commands: `make train` trains, `make test` checks everything. See README.md.
 ZAGROS := target/release/zagros
+BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
 
-.PHONY: help train test build programs setup setup-cuda nccl lint unit manifests monitoring images test-compose bench bench-smoke clean
+.PHONY: help train test build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -43,7 +44,11 @@ lint: setup ## fmt and clippy, warnings denied
 unit: setup ## all tests
 	cargo test --release --workspace --quiet --lib --bins --tests
 
-test: lint bench-smoke manifests unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
+test: lint docs bench-smoke manifests unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
+
+docs: ## build the documentation site into target/docs/site and check its links
+	@sh scripts/fetch_mdbook.sh
+	@python3 scripts/docs_site.py .deps/mdbook/bin/mdbook
 
 manifests: programs ## check every Kubernetes object against Kubernetes' schemas, without a cluster
 	@python3 scripts/check_manifests.py target/release/zagros-operator
@@ -62,19 +67,19 @@ monitoring: setup ## every dashboard and rule against a live cluster and Prometh
 
 bench: programs ## benchmarks; they print ratios
 	cargo bench --quiet --workspace $(BENCHES)
-	$(ZAGROS) bench train --workload crit-zipf
-	$(ZAGROS) bench scaling
-	$(ZAGROS) bench embedding
-	$(ZAGROS) bench embedding --dim 64
-	$(ZAGROS) bench modes --page target/bench-modes.html
+	$(BENCH) train --workload crit-zipf
+	$(BENCH) scaling
+	$(BENCH) embedding
+	$(BENCH) embedding --dim 64
+	$(BENCH) modes --page target/bench-modes.html
 
 bench-smoke: programs
 	cargo bench --quiet --workspace $(BENCHES) -- --quick
-	$(ZAGROS) bench train --workload crit-zipf --quick
-	$(ZAGROS) bench scaling --quick --workers 1,2
-	$(ZAGROS) bench embedding --quick
-	$(ZAGROS) bench embedding --quick --servers 2 --clients 1
-	$(ZAGROS) bench modes --quick
+	$(BENCH) train --workload crit-zipf --quick
+	$(BENCH) scaling --quick --workers 1,2
+	$(BENCH) embedding --quick
+	$(BENCH) embedding --quick --servers 2 --clients 1
+	$(BENCH) modes --quick
 
 clean: ## remove what was built; keeps libtorch and data
 	cargo clean

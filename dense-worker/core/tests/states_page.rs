@@ -1,7 +1,7 @@
 //! Explores every state that a small run can reach. Makes `docs/worker-states.md` from what it finds, and checks that no
 //! state refuses a stop, a fence or a lost worker.
 //!
-//! `BLESS=1 cargo test -p zagros-worker-core --test states_page` writes the page anew.
+//! `UPDATE_DOCS=1 cargo test -p zagros-worker-core --test states_page` writes the page anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write as _};
@@ -252,9 +252,9 @@ the modes: `one` is a job of one worker.
 fn the_page_shows_the_states_that_the_code_has() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/worker-states.md");
     let made = page();
-    if std::env::var_os("BLESS").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &made).expect("docs can be written");
     }
     let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == made, "docs/worker-states.md is not what the code does: run this test with BLESS=1");
+    assert!(there == made, "docs/worker-states.md is not what the code does: run this test with UPDATE_DOCS=1");
 }

@@ -38,7 +38,7 @@ impl Trainer {
     /// When a server does not serve in time, or libtorch fails.
     pub(crate) async fn pull_weights(&self) -> Result<(), WorkerError> {
         let Some(weights) = self.stream.weights.clone() else { return Ok(()) };
-        let rows = self.run.client.lookup(&UniqueIds { tables: vec![weights] }, Access::Read).await;
+        let rows = self.run.client.lookup(&UniqueIds { tables: vec![weights] }.into(), Access::Read).await;
         let rows = rows.map_err(|source| WorkerError::Embedding { batch: self.stream.next_seq, source })?;
         Ok(self.run.dense.call(move |dense| dense.take_weights(&rows)).await??)
     }

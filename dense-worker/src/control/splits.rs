@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use zagros_coordinator_client::ControlPlane;
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::control::{AssignRequest, Rest, Split, assign_response::Work};
+use zagros_protocol::control::{AssignRequest, ResumeCursor, Split, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::stop::Stop;
@@ -75,7 +75,7 @@ impl Splits {
         let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
         match answer.work {
             Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
-            Some(Work::Rest(rest)) => Ok(Assigned::Remainder(self.remainder(rest)?)),
+            Some(Work::ResumeCursor(rest)) => Ok(Assigned::Remainder(self.remainder(rest)?)),
             Some(Work::Wait(wait)) => {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
                 Ok(Assigned::Later { pause, reason: wait.reason })
@@ -94,8 +94,8 @@ impl Splits {
         Leased { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
 
-    fn remainder(&self, rest: Rest) -> Result<StreamRemainder, WorkerError> {
-        let Rest { reader, splits, drop, windows, skip } = rest;
+    fn remainder(&self, rest: ResumeCursor) -> Result<StreamRemainder, WorkerError> {
+        let ResumeCursor { reader, splits, drop, windows, skip } = rest;
         let tasks = splits.into_iter().map(|split| self.task(split)).collect::<Result<_, _>>()?;
         Ok(StreamRemainder { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }
@@ -166,16 +166,17 @@ impl SplitSource for Leased {
 
 #[cfg(test)]
 mod tests {
+    use zagros_fakes::FakeControlPlane;
     use zagros_plumbing::Shutdown;
     use zagros_protocol::control::{AssignResponse, EpochDone, Wait};
 
     use super::*;
-    use crate::testing::FakeControl;
 
     fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> Splits {
-        let control = FakeControl::default();
+        let control = FakeControlPlane::default();
         let answers = work.into_iter().map(|work| work.map(|work| AssignResponse { work: Some(work) }));
-        control.assign.lock().unwrap().extend(answers);
+        let epoch_done = AssignResponse { work: Some(Work::EpochDone(EpochDone {})) };
+        control.assign.respond_in_order(answers.chain([Ok(epoch_done)]));
         Splits {
             control: Arc::new(control),
             member: 7,
@@ -218,7 +219,7 @@ mod tests {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
         let error = splits(away.take(1000)).ask(0, Asking::ForAStream).await.unwrap_err().to_string();
         assert!(
-            error.contains("fake coordinator did not assign a split for 5.0s: connection refused; see whether"),
+            error.contains("coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"),
             "{error}"
         );
     }

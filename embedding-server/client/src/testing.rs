@@ -1,23 +1,20 @@
-//! Embedding servers and a coordinator for tests: rows are known, pushes are booked, faults are scripted.
+//! Embedding servers for tests: rows are known, pushes are booked, faults are scripted.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
-use zagros_coordinator_client::ControlPlane;
-use zagros_coordinator_client::control_plane::Answer;
+use zagros_fakes::FakeControlPlane;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse,
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest,
-    LoadResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest, ReportEvaluationResponse, SaveRequest,
-    SaveResponse, ServerEntry, StatusRequest, StatusResponse,
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, PlacementResponse, SaveRequest, SaveResponse,
+    ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{Bags, decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
+use zagros_zip::ZipEq;
 
 use crate::datapath::{Bags as WantedBags, TableIds, UniqueIds};
 use crate::placement::Connect;
@@ -77,7 +74,12 @@ impl FakeShard {
         }
         let segments = Segments::unpack(segments, ids)?;
         let rows = segments.iter().flat_map(|s| std::iter::repeat_n((s.table, s.dim as usize), s.rows as usize));
-        let keys: Vec<_> = rows.zip(decode_ids(ids)).map(|((table, dim), id)| (RowKey { table, id }, dim)).collect();
+        let keys: Vec<_> = rows
+            .collect::<Vec<_>>()
+            .into_iter()
+            .zip_eq(decode_ids(ids))
+            .map(|((table, dim), id)| (RowKey { table, id }, dim))
+            .collect();
         match keys.iter().find(|(key, _)| map.route(*key).0 != self.index) {
             Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
             None => Ok(keys),
@@ -113,7 +115,7 @@ impl FakeShard {
             }
         }
         let mut ledger = self.ledger.lock().unwrap();
-        for ((key, _), gradient) in keys.into_iter().zip(gradients) {
+        for ((key, _), gradient) in keys.into_iter().zip_eq(gradients) {
             ledger.entry(key).or_default().push(gradient);
         }
         Ok(PushResponse { duplicate: false })
@@ -151,8 +153,7 @@ fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<us
 
 /// Element-wise.
 pub(crate) fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
-    assert_eq!(sum.len(), values.len());
-    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
     sum
 }
 
@@ -186,74 +187,23 @@ impl Shard for FakeShard {
     }
 }
 
-/// A coordinator that only knows the placement.
-pub(crate) struct FakeCoordinator {
-    pub(crate) placement: Mutex<Result<PlacementResponse, Refusal>>,
-    /// Whether it never answers.
-    pub(crate) hangs: AtomicBool,
-}
-
-impl ControlPlane for FakeCoordinator {
-    fn name(&self) -> &str {
-        "coordinator (fake)"
-    }
-
-    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
-        if self.hangs.load(Ordering::Relaxed) {
-            return std::future::pending().boxed();
-        }
-        std::future::ready(self.placement.lock().unwrap().clone()).boxed()
-    }
-
-    fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
-        unscripted()
-    }
-
-    fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
-        unscripted()
-    }
-
-    fn leave(&self, _: LeaveRequest) -> Answer<'_, LeaveResponse> {
-        unscripted()
-    }
-
-    fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
-        unscripted()
-    }
-
-    fn complete(&self, _: CompleteRequest) -> Answer<'_, CompleteResponse> {
-        unscripted()
-    }
-
-    fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
-        unscripted()
-    }
-
-    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
-        unscripted()
-    }
-}
-
 /// Servers and coordinator of one run.
 pub(crate) struct Cluster {
     pub(crate) shards: Vec<Arc<FakeShard>>,
-    pub(crate) control: Arc<FakeCoordinator>,
+    pub(crate) control: Arc<FakeControlPlane>,
 }
 
 impl Cluster {
     pub(crate) fn new(servers: u32) -> Self {
         let map = BucketMap::even(Generation(1), 64, servers);
         let shards = (0..servers).map(|index| FakeShard::new(index, map.clone())).collect();
-        let control = Arc::new(FakeCoordinator {
-            placement: Mutex::new(Ok(PlacementResponse::default())),
-            hangs: AtomicBool::new(false),
-        });
+        let control = Arc::new(FakeControlPlane::default());
         let cluster = Self { shards, control };
         cluster.announce(1, |entry| entry);
         cluster
     }
 
-    /// Lets the coordinator tell this generation, with entries as `change` makes them.
+    /// Lets the coordinator report this generation, with entries as `change` makes them.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
         let entry = |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1 };
@@ -263,7 +213,7 @@ impl Cluster {
             servers: (0..servers).map(|index| change(entry(index))).collect(),
             ..PlacementResponse::default()
         };
-        *self.control.placement.lock().unwrap() = Ok(placement);
+        self.control.placement.respond(placement);
     }
 
     pub(crate) fn connect(&self) -> Connect {
@@ -287,8 +237,8 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
     let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
     prop::collection::vec(table, 0..5).prop_map(|tables| {
-        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table), dim, ids);
-        UniqueIds { tables: (0..).zip(tables).map(table_ids).collect() }
+        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table as u32), dim, ids);
+        UniqueIds { tables: tables.into_iter().enumerate().map(table_ids).collect() }
     })
 }
 
@@ -298,7 +248,7 @@ pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
     let choices = prop::collection::vec(prop::option::of((0_usize..1000, bags)), unique.tables.len());
     choices.prop_map(move |choices| {
         let mut unique = unique.clone();
-        for (table, choice) in unique.tables.iter_mut().zip(choices).filter(|(table, _)| !table.ids.is_empty()) {
+        for (table, choice) in unique.tables.iter_mut().zip_eq(choices).filter(|(table, _)| !table.ids.is_empty()) {
             let rows = table.ids.len();
             table.bags = choice.map(|(direct, list)| {
                 let mut bags = WantedBags::new((direct % (rows + 1)) as u32);

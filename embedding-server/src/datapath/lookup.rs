@@ -5,7 +5,7 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::value_bytes;
 use zagros_table::Access;
 
-use super::request::Rows;
+use super::request::RequestRows;
 use crate::EmbeddingService;
 
 /// Checks a request whole, then reads (and for training creates) its rows.
@@ -14,7 +14,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     placement.check_generation(request.generation)?;
     let access = access(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;
-    let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
+    let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     let wanted = rows.wanted("the answer", values, value_bytes)?;
@@ -52,6 +52,7 @@ mod tests {
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::decode_values;
     use zagros_protocol::{BucketMap, Generation, RefusalKind};
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::testing::{BUCKETS, DIM, answered, bags, lookup_of, placed, read, rows, service};
@@ -83,7 +84,7 @@ mod tests {
             assert_eq!((answer.encoding, answer.rows.len()), (encoding, exact.len() * 2));
             let mut near = vec![0.0; exact.len()];
             decode_values(&answer.rows, encoding, &mut near).unwrap();
-            assert!(exact.iter().zip(&near).all(|(a, b)| (a - b).abs() <= a.abs() / 128.0), "{exact:?} {near:?}");
+            assert!(exact.iter().zip_eq(&near).all(|(a, b)| (a - b).abs() <= a.abs() / 128.0), "{exact:?} {near:?}");
         }
     }
 

@@ -8,14 +8,15 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use zagros_plumbing::metrics::register;
 use zagros_table::{Table, TableCounts, TableSet};
+use zagros_zip::ZipEq;
 
-use super::Labelled;
+use super::ServerLabel;
 
 /// One of the counts.
-type Count = fn(&TableCounts) -> u64;
+type CountOf = fn(&TableCounts) -> u64;
 
 /// What is counted of rows, by name.
-const EVENTS: [(&str, Count); 10] = [
+const EVENTS: [(&str, CountOf); 10] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
     ("created", |counts| counts.created),
@@ -33,14 +34,14 @@ const EVENTS: [(&str, Count); 10] = [
 pub(crate) struct TableCollector {
     /// Not kept alive by a registry that outlives the server.
     tables: Weak<TableSet>,
-    families: Families,
+    families: TableFamilies,
     /// One a table, in order. Held while counters catch up, so that two that look at once count nothing twice.
-    children: Arc<Mutex<Vec<Children>>>,
+    children: Arc<Mutex<Vec<TableChildren>>>,
 }
 
 /// The metrics of all tables.
 #[derive(Clone)]
-struct Families {
+struct TableFamilies {
     rows: IntGaugeVec,
     bytes: IntGaugeVec,
     events: IntCounterVec,
@@ -49,7 +50,7 @@ struct Families {
 }
 
 /// The metrics of one table.
-struct Children {
+struct TableChildren {
     rows: IntGauge,
     bytes: IntGauge,
     events: Vec<IntCounter>,
@@ -58,8 +59,8 @@ struct Children {
 }
 
 impl TableCollector {
-    pub(crate) fn register(of: &Labelled<'_>, tables: &Arc<TableSet>, names: &[String]) {
-        let made = Families::new(of).map(|families| {
+    pub(crate) fn register(of: &ServerLabel<'_>, tables: &Arc<TableSet>, names: &[String]) {
+        let made = TableFamilies::new(of).map(|families| {
             let children = names.iter().map(|name| families.of(name)).collect();
             Self { tables: Arc::downgrade(tables), families, children: Arc::new(Mutex::new(children)) }
         });
@@ -67,8 +68,8 @@ impl TableCollector {
     }
 }
 
-impl Families {
-    fn new(of: &Labelled<'_>) -> prometheus::Result<Self> {
+impl TableFamilies {
+    fn new(of: &ServerLabel<'_>) -> prometheus::Result<Self> {
         let bytes = "Bytes held by weights, optimiser state and index.";
         let events = "Ids that requests met and rows that came or left, by what became of them.";
         let waits = "Times that a part of a table was locked by another request.";
@@ -82,8 +83,8 @@ impl Families {
         })
     }
 
-    fn of(&self, table: &str) -> Children {
-        Children {
+    fn of(&self, table: &str) -> TableChildren {
+        TableChildren {
             rows: self.rows.with_label_values(&[table]),
             bytes: self.bytes.with_label_values(&[table]),
             events: EVENTS.iter().map(|(what, _)| self.events.with_label_values(&[table, what])).collect(),
@@ -97,12 +98,12 @@ impl Families {
     }
 }
 
-impl Children {
+impl TableChildren {
     fn catch_up(&self, table: &Table) {
         let counts = table.counts();
         self.rows.set(table.rows() as i64);
         self.bytes.set(table.bytes() as i64);
-        for (counter, (_, of)) in std::iter::zip(&self.events, EVENTS) {
+        for (counter, (_, of)) in self.events.iter().zip_eq(EVENTS) {
             counter.inc_by(of(&counts).saturating_sub(counter.get()));
         }
         self.waits.inc_by(counts.contended.saturating_sub(self.waits.get()));
@@ -118,8 +119,7 @@ impl Collector for TableCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(tables) = self.tables.upgrade() else { return Vec::new() };
         let children = self.children.lock();
-        // One name per table, by construction.
-        for (children, table) in std::iter::zip(children.iter(), tables.iter()) {
+        for (children, table) in children.iter().zip_eq(tables.iter()) {
             children.catch_up(table);
         }
         self.families.all().into_iter().flat_map(Collector::collect).collect()

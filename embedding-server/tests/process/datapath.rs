@@ -1,13 +1,15 @@
 //! What a worker sees: the generated client against a server behind a socket.
 
-use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
-use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
+use zagros_transport::control::storage_client::StorageClient;
+use zagros_transport::datapath::embedding_client::EmbeddingClient;
+use zagros_transport::refusal_of;
+use zagros_zip::ZipEq;
 
-use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER, wait};
+use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, wait};
 
 const IDS: [u64; 3] = [7, 8, u64::MAX];
 
@@ -49,25 +51,25 @@ async fn rows(client: &mut EmbeddingClient<MemberChannel>) -> Vec<f32> {
 }
 
 async fn refused(client: &mut EmbeddingClient<MemberChannel>, request: PushRequest) -> Refusal {
-    Refusal::from(client.push(request).await.unwrap_err())
+    refusal_of(client.push(request).await.unwrap_err())
 }
 
 #[tokio::test]
 async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
     assert!(first.iter().all(|value| value.is_finite() && *value != 0.0), "{first:?}");
     assert!(!client.push(push(1)).await.unwrap().into_inner().duplicate);
     assert!(client.push(push(1)).await.unwrap().into_inner().duplicate);
     let pushed = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-    let expected: Vec<f32> = first.iter().zip(pushed).map(|(value, gradient)| value - gradient).collect();
+    let expected: Vec<f32> = first.iter().zip_eq(pushed).map(|(value, gradient)| value - gradient).collect();
     assert_eq!(rows(&mut client).await, expected);
 }
 
 #[tokio::test]
 async fn a_scrape_tells_of_requests_tables_and_staleness() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     rows(&mut client).await;
     client.push(push(1)).await.unwrap();
@@ -86,7 +88,7 @@ async fn a_scrape_tells_of_requests_tables_and_staleness() {
 
 #[tokio::test]
 async fn what_is_refused_is_named_and_not_applied() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
     let segment = |table, rows, dim| Segments::new(vec![Segment { table: TableId(table), rows, dim }]).pack().into();
@@ -118,12 +120,12 @@ async fn what_is_refused_is_named_and_not_applied() {
 /// Invariant MB-2: epochs, generations and writers count from 1 in each run.
 #[tokio::test]
 async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
     let both = format!("embedding server 0 belongs to run {RUN}, and this request to run 000000000000000b");
     let mut stale = EmbeddingClient::new(process.channel(Some(RunId(0xb))));
-    let looked_up = Refusal::from(stale.lookup(lookup()).await.unwrap_err());
+    let looked_up = refusal_of(stale.lookup(lookup()).await.unwrap_err());
     for refusal in [looked_up, refused(&mut stale, push(1)).await] {
         assert_eq!(refusal.kind, RefusalKind::Fenced);
         assert!(refusal.message.starts_with(&both), "{refusal}");
@@ -139,7 +141,7 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
         storage.load(load).await.map(drop),
         StorageClient::new(process.channel(None)).save(save).await.map(drop),
     ];
-    let kinds = refusals.map(|refused| Refusal::from(refused.unwrap_err()).kind);
+    let kinds = refusals.map(|refused| refusal_of(refused.unwrap_err()).kind);
     assert_eq!(kinds, [RefusalKind::Fenced, RefusalKind::Fenced, RefusalKind::Fenced, RefusalKind::Mismatch]);
     assert!(!below.exists());
     assert_eq!(rows(&mut client).await, first);
@@ -149,7 +151,7 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
 /// Invariant MB-1: whoever joins anew is heard of at once, and nobody else is believed.
 #[tokio::test]
 async fn an_incarnation_that_nobody_was_given_fences_nobody() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     for forged in [PushRequest { incarnation: u32::MAX, ..push(1) }, PushRequest { writer: 99, ..push(1) }] {
         assert_eq!(refused(&mut client, forged).await.kind, RefusalKind::Unavailable);

@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{RowKey, TableId};
+use zagros_zip::ZipEq;
 
 use super::*;
-use crate::datapath::{Bags, TableIds};
+use crate::datapath::{Bags, TableIds, UniqueIds};
 use crate::testing::{Cluster, Fault, added, unique_ids, value, with_bags};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -15,9 +16,9 @@ fn client(cluster: &Cluster) -> EmbeddingClient {
     EmbeddingClient::new(config, Arc::clone(&cluster.control) as Arc<dyn ControlPlane>, cluster.connect())
 }
 
-fn some_ids() -> UniqueIds {
+fn some_ids() -> RoutedIds {
     let table = |table, dim| TableIds::rows(TableId(table), dim, (0..60).collect());
-    UniqueIds { tables: vec![table(0, 2), table(4, 3)] }
+    UniqueIds { tables: vec![table(0, 2), table(4, 3)] }.into()
 }
 
 /// Row-major, a function of table, id and column alone; sums of them where sums are wanted.
@@ -44,12 +45,12 @@ fn wanted(table: &TableIds) -> Vec<Vec<usize>> {
 /// What a row is owed: the gradients of all that it is a part of.
 fn owed(table: &TableIds, gradients: &[f32]) -> Vec<(RowKey, Vec<f32>)> {
     let mut rows = vec![vec![0.0; table.dim as usize]; table.ids.len()];
-    for (members, gradient) in wanted(table).iter().zip(gradients.chunks_exact(table.dim as usize)) {
+    for (members, gradient) in wanted(table).iter().zip_eq(gradients.chunks_exact(table.dim as usize)) {
         for member in members {
             rows[*member] = added(std::mem::take(&mut rows[*member]), gradient);
         }
     }
-    table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip(rows).collect()
+    table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip_eq(rows).collect()
 }
 
 /// Runs with paused time, so that backoff costs none.
@@ -75,7 +76,7 @@ proptest! {
         for (server, fault) in faults {
             cluster.shards[(server % servers) as usize].faults.lock().unwrap().push_back(fault);
         }
-        let rows = run(client(&cluster).lookup(&unique, Access::Train)).unwrap();
+        let rows = run(client(&cluster).lookup(&unique.clone().into(), Access::Train)).unwrap();
         prop_assert_eq!(rows, expected(&unique));
     }
 
@@ -92,10 +93,11 @@ proptest! {
         }
         let client = client(&cluster);
         let mut booked = std::collections::BTreeMap::<RowKey, Vec<Vec<f32>>>::new();
-        for (seq, unique) in (0..).zip(&batches) {
+        for (seq, unique) in batches.iter().enumerate() {
+            let seq = seq as u64;
             let gradients = expected(unique);
-            run(client.push(seq, unique, &gradients)).unwrap();
-            for (table, values) in unique.tables.iter().zip(&gradients.tables) {
+            run(client.push(seq, &unique.clone().into(), &gradients)).unwrap();
+            for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
                 for (key, gradient) in owed(table, values) {
                     booked.entry(key).or_default().push(gradient);
                 }
@@ -111,9 +113,9 @@ fn narrow_wires_carry_the_same_rows() {
         let cluster = Cluster::new(3);
         let mut client = client(&cluster);
         client.config.wire = wire;
-        let unique = some_ids();
-        assert_eq!(run(client.lookup(&unique, Access::Read)).unwrap(), expected(&unique));
-        let report = run(client.push(0, &unique, &expected(&unique))).unwrap();
+        let ids = some_ids();
+        assert_eq!(run(client.lookup(&ids, Access::Read)).unwrap(), expected(&ids));
+        let report = run(client.push(0, &ids, &expected(&ids))).unwrap();
         assert_eq!(report, PushReport { servers: 3, duplicates: 0, bytes: 2 * 60 * (2 + 3) });
     }
 }
@@ -133,11 +135,11 @@ fn a_new_generation_is_followed_in_the_middle_of_a_run() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     run(async {
-        client.lookup(&some_ids(), Access::Train).await.unwrap();
+        let ids = some_ids();
+        client.lookup(&ids, Access::Train).await.unwrap();
         cluster.announce(2, |entry| entry);
         cluster.shards.iter().for_each(|shard| shard.set_generation(2));
-        let unique = some_ids();
-        client.push(1, &unique, &expected(&unique)).await.unwrap();
+        client.push(1, &ids, &expected(&ids)).await.unwrap();
     });
     assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
     assert_eq!(client.servers().len(), 2);
@@ -199,7 +201,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
     let client = client(&cluster);
     let waited = run(async {
         client.refresh().await.unwrap();
-        cluster.control.hangs.store(true, std::sync::atomic::Ordering::Relaxed);
+        cluster.control.hang(u32::MAX);
         for shard in &cluster.shards {
             let away = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 1000);
             shard.faults.lock().unwrap().extend(away);
@@ -245,7 +247,7 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
     let client = client(&cluster);
     let rows = run(async {
         client.refresh().await.unwrap();
-        *cluster.control.placement.lock().unwrap() = Err(Refusal::new(RefusalKind::Unavailable, "away"));
+        cluster.control.placement.disconnect();
         cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Unavailable));
         client.lookup(&some_ids(), Access::Train).await.unwrap()
     });
@@ -257,7 +259,7 @@ fn without_a_placement_the_coordinators_reason_is_told() {
     let cluster = Cluster::new(1);
     let waiting_for = "embedding server 0 has not joined".to_owned();
     let none = PlacementResponse { waiting_for, ..PlacementResponse::default() };
-    *cluster.control.placement.lock().unwrap() = Ok(none);
+    cluster.control.placement.respond(none);
     let client = client(&cluster);
     let error = run(client.lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
     assert!(error.contains("coordinator (fake) after 30.0s: embedding server 0 has not joined"), "{error}");
@@ -283,12 +285,12 @@ fn sums_and_what_they_spare_are_measured() {
     let cluster = Cluster::new(1);
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
-    let mut unique = some_ids();
+    let mut unique = UniqueIds::clone(&some_ids());
     let members: Vec<u32> = (0..60).collect();
     let mut bags = Bags::new(0);
     bags.extend(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
-    run(client.lookup(&unique, Access::Train)).unwrap();
+    run(client.lookup(&unique.into(), Access::Train)).unwrap();
     let text = zagros_plumbing::metrics::render(&registry);
     assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
     // Two sums in place of 60 rows of 12 bytes, for a count, a head, two lengths and 60 members.
