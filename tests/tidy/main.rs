@@ -1,8 +1,12 @@
 //! Rules of the code base that neither the compiler nor clippy knows.
 
+mod circles;
 mod compose;
 mod invariants;
 mod layers;
 mod logs;
 mod monitoring;
+mod names;
 mod sources;
+mod syntax;
+mod vocabulary;
