@@ -122,7 +122,7 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, epoch: u32) -> Ve
                 control.complete(complete).await.unwrap();
             }
             Work::EpochDone(_) => return read,
-            Work::Rest(rest) => panic!("a run from the start has a rest: {rest:?}"),
+            Work::ResumeCursor(cursor) => panic!("a run from the start has a resume cursor: {cursor:?}"),
             Work::Wait(wait) => panic!("the only worker was told to wait: {}", wait.reason),
         }
     }
@@ -321,7 +321,7 @@ async fn many_files_and_many_splits_join_and_are_told() {
     };
     let plan: Vec<Split> = (0..splits).map(split).collect();
     let done = plan.iter().step_by(2).map(|split| split.id).collect();
-    let position = Position { epoch: 1, plan: plan.clone(), done, rests: Vec::new(), bad_rows: 0 };
+    let position = Position { epoch: 1, plan: plan.clone(), done, resume_cursors: Vec::new(), bad_rows: 0 };
     let request = JoinRequest { files, position: Some(position.clone()), ..cluster.request(Role::DenseWorker, 0) };
     println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
     let worker = Membership::join(Arc::clone(&cluster.control), request, TIMEOUT, &Shutdown::new()).await.unwrap();

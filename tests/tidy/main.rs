@@ -4,6 +4,7 @@ mod circles;
 mod compose;
 mod invariants;
 mod layers;
+mod lengths;
 mod logs;
 mod monitoring;
 mod names;

@@ -1,12 +1,12 @@
 //! Who reads which split of which epoch: free → held → done, and back to free when its holder is gone.
 //!
-//! A run that goes on from where another was left has rests of streams besides: a rest's splits are kept for whoever
+//! A run that goes on from where another was left has resume_cursors of streams besides: a rest's splits are kept for whoever
 //! takes it, and are held from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, EpochDone, Position, Rest, Split, Wait, assign_response,
+    AssignRequest, AssignResponse, EpochDone, Position, ResumeCursor, Split, Wait, assign_response,
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
@@ -57,7 +57,7 @@ struct Epoch {
     held: BTreeMap<u32, MemberSlot>,
     done: BTreeSet<u32>,
     /// Nobody's yet. Their splits may be done, too: read once more for the order of the others' rows.
-    rests: Vec<Rest>,
+    resume_cursors: Vec<ResumeCursor>,
 }
 
 impl Epochs {
@@ -94,9 +94,9 @@ impl Epochs {
         let Some(books) = books else {
             return Ok(AssignResponse { work: Some(assign_response::Work::EpochDone(EpochDone {})) });
         };
-        let rest = shares.rest(&books.rests, slot);
+        let rest = shares.rest(&books.resume_cursors, slot);
         let work = match (rest, shares.next(&books.free, slot)) {
-            (Some(rest), _) if !continuing => assign_response::Work::Rest(books.take_rest(rest, slot)),
+            (Some(rest), _) if !continuing => assign_response::Work::ResumeCursor(books.take_rest(rest, slot)),
             (_, Some(turn)) => {
                 books.free.remove(&turn);
                 books.held.insert(turn.split, slot);
@@ -214,7 +214,7 @@ impl Epochs {
         self.check_epoch(epoch)?;
         let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
         let done = self.epochs[epoch as usize].done(self.plan.len()).map(|index| split_id(epoch, index));
-        Ok(Position { epoch, plan: plan.collect(), done: done.collect(), rests: Vec::new(), bad_rows: 0 })
+        Ok(Position { epoch, plan: plan.collect(), done: done.collect(), resume_cursors: Vec::new(), bad_rows: 0 })
     }
 
     /// Whether nobody was given anything to read yet.
@@ -243,9 +243,9 @@ impl Shares {
     }
 
     /// The asker's own rest, else, unless shares are fixed, any.
-    fn rest(self, rests: &[Rest], slot: MemberSlot) -> Option<usize> {
-        let own = rests.iter().position(|rest| rest.reader % self.workers.max(1) == slot.index);
-        own.or((!self.fixed && !rests.is_empty()).then_some(0))
+    fn rest(self, resume_cursors: &[ResumeCursor], slot: MemberSlot) -> Option<usize> {
+        let own = resume_cursors.iter().position(|rest| rest.reader % self.workers.max(1) == slot.index);
+        own.or((!self.fixed && !resume_cursors.is_empty()).then_some(0))
     }
 }
 
@@ -291,7 +291,7 @@ impl Books {
 
     fn is_untouched(&self) -> bool {
         match self {
-            Self::Open(epoch) => epoch.held.is_empty() && epoch.done.is_empty() && epoch.rests.is_empty(),
+            Self::Open(epoch) => epoch.held.is_empty() && epoch.done.is_empty() && epoch.resume_cursors.is_empty(),
             Self::Untouched => true,
             Self::Complete => false,
         }
@@ -300,8 +300,15 @@ impl Books {
 
 impl Epoch {
     fn fresh(number: u32, splits: u32, order: SplitOrder) -> Self {
-        let (held, done, rests) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        Self { free: (0..splits).map(|split| order.turn(number, split)).collect(), number, order, held, done, rests }
+        let (held, done, resume_cursors) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        Self {
+            free: (0..splits).map(|split| order.turn(number, split)).collect(),
+            number,
+            order,
+            held,
+            done,
+            resume_cursors,
+        }
     }
 
     fn turn(&self, split: u32) -> Turn {
@@ -315,25 +322,25 @@ impl Epoch {
             self.free.remove(&self.turn(index));
             self.done.insert(index);
         }
-        for rest in &position.rests {
+        for rest in &position.resume_cursors {
             let mut is_needed = false;
             for split in &rest.splits {
                 let index = planned(position, split.id)?;
                 let is_done = self.done.contains(&index);
                 if !self.free.remove(&self.turn(index)) && !is_done {
-                    return Err(Refusal::invalid(format!("the position has split {} in two rests", split.id)));
+                    return Err(Refusal::invalid(format!("the position has split {} in two resume cursors", split.id)));
                 }
                 is_needed |= !is_done;
             }
             if is_needed {
-                self.rests.push(rest.clone());
+                self.resume_cursors.push(rest.clone());
             }
         }
         Ok(())
     }
 
-    fn take_rest(&mut self, place: usize, slot: MemberSlot) -> Rest {
-        let rest = self.rests.remove(place);
+    fn take_rest(&mut self, place: usize, slot: MemberSlot) -> ResumeCursor {
+        let rest = self.resume_cursors.remove(place);
         let open = rest.splits.iter().map(|split| split.id as u32).filter(|index| !self.done.contains(index));
         self.held.extend(open.map(|index| (index, slot)));
         rest
@@ -367,7 +374,7 @@ impl Epoch {
     }
 
     fn is_complete(&self) -> bool {
-        self.free.is_empty() && self.held.is_empty() && self.rests.is_empty()
+        self.free.is_empty() && self.held.is_empty() && self.resume_cursors.is_empty()
     }
 }
 

@@ -288,7 +288,7 @@ impl World {
                 self.change(slot, |process| process.held.push((epoch, split.id)));
             }
             Ok(Work::Wait(wait)) => assert!(wait.retry_ms > 0 && !wait.reason.is_empty()),
-            Ok(Work::Rest(rest)) => panic!("a run from the start has a rest: {rest:?}"),
+            Ok(Work::ResumeCursor(cursor)) => panic!("a run from the start has a resume cursor: {cursor:?}"),
             Ok(Work::EpochDone(_)) => {
                 self.check_nothing_left(epoch, slot);
                 self.change(slot, |process| process.epoch = (epoch + 1).min(EPOCHS - 1));

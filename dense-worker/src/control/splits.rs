@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use zagros_coordinator_client::ControlPlane;
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::control::{AssignRequest, Rest, Split, assign_response::Work};
+use zagros_protocol::control::{AssignRequest, ResumeCursor, Split, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::stop::Stop;
@@ -75,7 +75,7 @@ impl Splits {
         let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
         match answer.work {
             Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
-            Some(Work::Rest(rest)) => Ok(Assigned::Rest(self.begun(rest)?)),
+            Some(Work::ResumeCursor(rest)) => Ok(Assigned::Rest(self.begun(rest)?)),
             Some(Work::Wait(wait)) => {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
                 Ok(Assigned::Later { pause, reason: wait.reason })
@@ -94,8 +94,8 @@ impl Splits {
         Leased { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
 
-    fn begun(&self, rest: Rest) -> Result<Begun, WorkerError> {
-        let Rest { reader, splits, drop, windows, skip } = rest;
+    fn begun(&self, rest: ResumeCursor) -> Result<Begun, WorkerError> {
+        let ResumeCursor { reader, splits, drop, windows, skip } = rest;
         let tasks = splits.into_iter().map(|split| self.task(split)).collect::<Result<_, _>>()?;
         Ok(Begun { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }

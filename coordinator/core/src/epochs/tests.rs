@@ -19,7 +19,7 @@ fn ask(books: &mut Epochs, epoch: u32, slot: MemberSlot) -> Result<u64, &'static
     let request = AssignRequest { epoch, ..AssignRequest::default() };
     match books.assign(&request, slot).unwrap().work.unwrap() {
         assign_response::Work::Split(split) => Ok(split.start),
-        assign_response::Work::Rest(_) => Err("rest"),
+        assign_response::Work::ResumeCursor(_) => Err("resume cursor"),
         assign_response::Work::Wait(_) => Err("wait"),
         assign_response::Work::EpochDone(_) => Err("done"),
     }
@@ -145,18 +145,18 @@ fn split(id: u64) -> Split {
 
 /// The second epoch of five splits: split 0 is done, two workers were in the middle of streams.
 fn position() -> Position {
-    let rest = |reader, splits: &[u64]| Rest {
+    let cursor = |reader, splits: &[u64]| ResumeCursor {
         reader,
         splits: splits.iter().copied().map(split).collect(),
         skip: 3,
-        ..Rest::default()
+        ..ResumeCursor::default()
     };
     let done = vec![split(0).id];
     Position {
         epoch: 1,
         plan: (0..5).map(split).collect(),
         done,
-        rests: vec![rest(0, &[0, 2]), rest(1, &[1])],
+        resume_cursors: vec![cursor(0, &[0, 2]), cursor(1, &[1])],
         bad_rows: 0,
     }
 }
@@ -168,7 +168,7 @@ fn resumed(workers: u32, fixed: bool) -> Epochs {
 fn reader(books: &mut Epochs, slot: MemberSlot) -> Option<(u32, u64)> {
     let request = AssignRequest { epoch: 1, ..AssignRequest::default() };
     match books.assign(&request, slot).unwrap().work.unwrap() {
-        assign_response::Work::Rest(rest) => Some((rest.reader, rest.skip)),
+        assign_response::Work::ResumeCursor(cursor) => Some((cursor.reader, cursor.skip)),
         _ => None,
     }
 }
@@ -215,7 +215,7 @@ fn the_splits_of_a_lost_workers_rest_are_read_from_their_start() {
 fn a_position_leads_back_to_itself() {
     let books = resumed(2, false);
     assert!(!books.is_untouched() && epochs(3, 1).is_untouched());
-    assert_eq!(books.position(1).unwrap(), Position { rests: Vec::new(), ..position() });
+    assert_eq!(books.position(1).unwrap(), Position { resume_cursors: Vec::new(), ..position() });
     assert!(books.position(3).is_err());
 }
 
@@ -230,5 +230,5 @@ fn a_position_that_cannot_be_is_refused() {
     assert!(refused(|position| position.epoch = 3).contains("no split 0"));
     assert!(refused(|position| position.plan[2].file = 1).contains("no split 2"));
     assert!(refused(|position| position.done.push(77)).contains("no split 77"));
-    assert!(refused(|position| position.rests[1].splits = vec![split(2)]).contains("in two rests"));
+    assert!(refused(|position| position.resume_cursors[1].splits = vec![split(2)]).contains("in two resume cursors"));
 }

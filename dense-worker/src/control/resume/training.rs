@@ -99,13 +99,13 @@ impl Training {
         let rest = |reader: &Reader| {
             let Rest { splits, start: StreamStart { drop, windows, skip } } = reader.rest.clone()?;
             let splits = splits.into_iter().filter_map(|split_id| split(split_id as u32)).collect();
-            Some(control::Rest { reader: reader.order, splits, drop, windows, skip })
+            Some(control::ResumeCursor { reader: reader.order, splits, drop, windows, skip })
         };
         Position {
             epoch: self.epoch,
             plan: (0..self.plan.len() as u32).filter_map(split).collect(),
             done: self.done.iter().map(|index| id(*index)).collect(),
-            rests: self.readers.iter().filter_map(rest).collect(),
+            resume_cursors: self.readers.iter().filter_map(rest).collect(),
             bad_rows: self.bad_rows,
         }
     }
@@ -179,7 +179,10 @@ mod tests {
         let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
         assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
         assert_eq!(position.bad_rows, 4);
-        assert_eq!(position.rests, [control::Rest { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]);
+        assert_eq!(
+            position.resume_cursors,
+            [control::ResumeCursor { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]
+        );
         let empty = Training { plan: Vec::new(), done: Vec::new(), ..training() };
         let placed = empty.placed_at(&position);
         assert_eq!((placed.plan, placed.done), (training().plan, vec![0]));
