@@ -1,13 +1,9 @@
 //! Rules of the code base that neither the compiler nor clippy knows.
 
-mod circles;
 mod compose;
 mod invariants;
 mod layers;
 mod lengths;
 mod logs;
 mod monitoring;
-mod names;
 mod sources;
-mod syntax;
-mod vocabulary;
