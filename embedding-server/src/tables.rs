@@ -9,7 +9,7 @@ use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
 use zagros_table::{Capacity, ColdStore, DEFAULT_STRIPES, Initializer, Limits, Optimizer, TableConfig, TableSet};
 
 use crate::ServerError;
-use crate::tier::{Memory, Tier};
+use crate::tier::{ColdTier, MemoryBudget};
 
 /// Of the memory for rows, at most one part in this many is for those that stripes hold whatever the budget says.
 const FLOOR_SHARE: usize = 4;
@@ -34,7 +34,7 @@ pub fn table_config(table: &Table) -> TableConfig {
 /// What a server makes its tables from, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     let mut configs: Vec<TableConfig> = job.server_tables().iter().map(table_config).collect();
-    if let Some(memory) = Memory::of(job) {
+    if let Some(memory) = MemoryBudget::of(job) {
         let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
         configs.iter_mut().for_each(|config| config.stripes = stripes);
     }
@@ -50,9 +50,9 @@ fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
 }
 
 /// Empty tables, within the memory that the job gives a server.
-pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>) -> Result<TableSet, ServerError> {
+pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
     let capacity = Capacity {
-        budget: Memory::of(job).map(|memory| memory.rows),
+        budget: MemoryBudget::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
         timeout: Some(job.cluster.timeout),
