@@ -13,7 +13,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{PositionRequest, PositionResponse};
 
 use super::group_session::GroupRank;
-use super::splits::{StreamRemainder, control_error};
+use super::splits::{AssignedStream, control_error};
 use super::trainer::Trainer;
 use crate::error::WorkerError;
 
@@ -23,7 +23,7 @@ impl Trainer {
     ///
     /// # Errors
     /// When the coordinator does not answer in time.
-    pub(super) async fn never_given(&mut self, epoch: u32) -> Result<Option<StreamRemainder>, WorkerError> {
+    pub(super) async fn never_given(&mut self, epoch: u32) -> Result<Option<AssignedStream>, WorkerError> {
         let PositionResponse { position, held, .. } = self.books(epoch).await?;
         if held.is_empty() {
             return Ok(None);
@@ -36,7 +36,7 @@ impl Trainer {
         let plan = position.unwrap_or_default().plan;
         let mine = plan.into_iter().filter(|split| held.contains(&split.id));
         let tasks: Vec<SplitTask> = mine.map(|split| self.run.splits.task(split)).collect::<Result<_, _>>()?;
-        Ok(Some(StreamRemainder { order: self.group.order(), tasks, start: StreamStart::default() }))
+        Ok(Some(AssignedStream { order: self.group.order(), tasks, start: StreamStart::default() }))
     }
 
     /// At the end of an epoch: every split is complete, and what is so in this worker's name it has read.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zagros_collective::{Place, Rendezvous};
+use zagros_collective::{ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::wait_for_group;
 use zagros_job::Mode;
 use zagros_protocol::control::GroupResponse;
@@ -66,7 +66,7 @@ impl Trainer {
     ) -> Result<Vec<RankProgress>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
-        let place = Place { rank, world, generation, store, timeout };
+        let place = ProcessGroupConfig { rank, world, generation, store, timeout };
         let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
         let generation = Some(generation).filter(|_| self.run.job.train.mode == Mode::Hybrid);
         self.group.watch = Some(watch_group(met.interrupt(), self.run.membership.subscribe(), generation));

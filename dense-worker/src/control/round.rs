@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStart, StreamStats};
+use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, StreamStats};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
 use super::group_session::seed;
-use super::splits::{Asking, Assigned, StreamRemainder};
+use super::splits::{Asking, Assigned, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
 use crate::datapath::prefetch::{Lookups, Prefetch};
@@ -26,7 +26,7 @@ impl Trainer {
     pub(super) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         let found = match self.next_stream(epoch).await? {
             Assigned::Split(first) => {
-                StreamRemainder { order: self.group.order(), tasks: vec![first], start: StreamStart::default() }
+                AssignedStream { order: self.group.order(), tasks: vec![first], start: StreamStart::default() }
             }
             Assigned::Remainder(remainder) => remainder,
             Assigned::EpochDone => return Ok(Event::NoSplits),
@@ -69,15 +69,15 @@ impl Trainer {
     }
 
     /// The stream of the leased splits, in the order of rows of the worker that started it.
-    fn open(&mut self, epoch: u32, stream: StreamRemainder) -> Open {
-        let StreamRemainder { order, tasks, start } = stream;
+    fn open(&mut self, epoch: u32, stream: AssignedStream) -> Open {
+        let AssignedStream { order, tasks, start } = stream;
         let leased = self.run.splits.stream(epoch, tasks);
         self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.dealt());
         let mut job = Job::clone(&self.run.job);
         job.train.seed = seed(job.train.seed, order);
         let bad_rows = self.run.completer.bad_rows();
         Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-            let options = StreamOptions { part: Part::Train, epoch, start, bad_rows, cancel };
+            let options = StreamOptions { part: DataPart::Train, epoch, start, bad_rows, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }

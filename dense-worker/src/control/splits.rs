@@ -33,7 +33,7 @@ pub(crate) struct Splits {
 pub(crate) enum Assigned {
     Split(SplitTask),
     /// What is left of a stream that was started before.
-    Remainder(StreamRemainder),
+    Remainder(AssignedStream),
     /// Others, or this worker itself, hold what is left: ask again.
     Later {
         pause: Duration,
@@ -44,7 +44,7 @@ pub(crate) enum Assigned {
 
 /// What is left of a stream that was started before, in the order of rows of the worker that started it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StreamRemainder {
+pub(crate) struct AssignedStream {
     pub(crate) order: u32,
     pub(crate) tasks: Vec<SplitTask>,
     pub(crate) start: StreamStart,
@@ -94,10 +94,10 @@ impl Splits {
         Leased { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
 
-    fn remainder(&self, rest: ResumeCursor) -> Result<StreamRemainder, WorkerError> {
+    fn remainder(&self, rest: ResumeCursor) -> Result<AssignedStream, WorkerError> {
         let ResumeCursor { reader, splits, drop, windows, skip } = rest;
         let tasks = splits.into_iter().map(|split| self.task(split)).collect::<Result<_, _>>()?;
-        Ok(StreamRemainder { order: reader, tasks, start: StreamStart { drop, windows, skip } })
+        Ok(AssignedStream { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }
 
     pub(super) fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {

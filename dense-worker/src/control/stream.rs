@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zagros_embedding_client::{Permit, TableIds, Window};
 use zagros_ingest::Batch;
 
-use super::splits::StreamRemainder;
+use super::splits::AssignedStream;
 use super::stream_position::StreamPosition;
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
@@ -18,9 +18,9 @@ pub(crate) struct StreamState {
     /// Where in its data this worker is.
     pub(crate) position: StreamPosition,
     /// What is to be read next.
-    pub(crate) found: Option<StreamRemainder>,
+    pub(crate) found: Option<AssignedStream>,
     /// What is left of the stream in which a group failed.
-    pub(crate) remainder: Option<StreamRemainder>,
+    pub(crate) remainder: Option<AssignedStream>,
     /// Batches from memory, in place of splits.
     pub(crate) preloaded: Option<Arc<Vec<Batch>>>,
     /// The thread that reads, and the lookups ahead.

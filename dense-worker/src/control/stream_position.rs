@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zagros_ingest::{Batch, Cursor, Rest, SplitTask, StreamStart};
+use zagros_ingest::{Batch, Cursor, SplitTask, StreamRemainder, StreamStart};
 
-use super::splits::StreamRemainder;
+use super::splits::AssignedStream;
 use crate::error::WorkerError;
 
 /// What is known of a stream while it is trained on.
@@ -56,8 +56,8 @@ impl StreamPosition {
     }
 
     /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next epoch.
-    pub(crate) fn rest(&self) -> Option<Rest> {
-        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.rest(&self.dealt()))
+    pub(crate) fn rest(&self) -> Option<StreamRemainder> {
+        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.remainder(&self.dealt()))
     }
 
     /// Ids of the splits that it was dealt so far.
@@ -84,11 +84,11 @@ impl StreamPosition {
     }
 
     /// What this worker reads first after its stream was ended early; `None` when nothing is left.
-    pub(crate) fn remainder(&self) -> Option<StreamRemainder> {
-        let Rest { splits, start } = self.rest()?;
+    pub(crate) fn remainder(&self) -> Option<AssignedStream> {
+        let StreamRemainder { splits, start } = self.rest()?;
         let mut tasks = self.tasks();
         tasks.retain(|task| splits.contains(&task.id));
-        Some(StreamRemainder { order: self.order, tasks, start })
+        Some(AssignedStream { order: self.order, tasks, start })
     }
 
     fn tasks(&self) -> Vec<SplitTask> {
@@ -123,7 +123,7 @@ mod tests {
         drop(deal);
         stream.closed(Duration::from_secs(1)).await.unwrap();
         let start = StreamStart { drop: 1, ..StreamStart::default() };
-        assert_eq!(stream.remainder(), Some(StreamRemainder { order: 3, tasks: vec![task(2), task(3)], start }));
+        assert_eq!(stream.remainder(), Some(AssignedStream { order: 3, tasks: vec![task(2), task(3)], start }));
         assert_eq!(stream.rest().map(|rest| rest.splits), Some(vec![2, 3]));
         stream.end();
         assert_eq!((stream.rest(), stream.remainder()), (None, None));

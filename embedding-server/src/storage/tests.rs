@@ -12,7 +12,7 @@ use zagros_job::{Admission, Counter, Job, Order, Ttl};
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::Rows;
+use zagros_table::RowBatch;
 
 use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
 use crate::{EmbeddingService, datapath, storage};
@@ -43,12 +43,12 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
     let mut content = Content::new();
     for service in services {
         for (number, table) in service.tables.iter().enumerate() {
-            let mut rows = Rows::default();
-            let cut = service.tables.cut().unwrap();
+            let mut rows = RowBatch::default();
+            let cut = service.tables.snapshot().unwrap();
             (0..table.stripes()).for_each(|stripe| cut.read_stripe(number as u32, stripe, &mut rows).unwrap());
             for (row, id) in rows.ids.iter().enumerate() {
                 let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
-                let twice = content.insert((number as u32, *id), (slot, rows.marks.get(row).copied()));
+                let twice = content.insert((number as u32, *id), (slot, rows.access.get(row).copied()));
                 assert!(twice.is_none(), "a row is held twice");
             }
         }
@@ -399,12 +399,12 @@ fn marks_and_the_time_they_are_told_by_come_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     let files = save(&saved, folder.path());
-    let marks = |content: &Content| content.values().filter(|row| row.1.is_some()).count();
-    assert_eq!(marks(&content(&saved)), 100);
+    let access = |content: &Content| content.values().filter(|row| row.1.is_some()).count();
+    assert_eq!(access(&content(&saved)), 100);
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, aging);
         assert_eq!(content(&services), content(&saved), "{servers} servers");
-        assert!(services.iter().all(|service| service.tables.cut().unwrap().moment().steps == 60));
+        assert!(services.iter().all(|service| service.tables.snapshot().unwrap().moment().steps == 60));
     }
     // Marks that are told otherwise are skipped: rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
@@ -412,7 +412,7 @@ fn marks_and_the_time_they_are_told_by_come_back() {
         job.tables[0].retention.order = Order::Lfu { half_life: 10 };
     });
     let found = content(&services);
-    assert_eq!((found.len(), marks(&found)), (200, 100));
+    assert_eq!((found.len(), access(&found)), (200, 100));
 }
 
 /// As early stopping does: back to the best state, after more steps and seconds than a row lives.

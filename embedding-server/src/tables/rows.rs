@@ -1,7 +1,9 @@
 //! What the job says about rows, in the table's terms.
 
 use zagros_job as job;
-use zagros_table::{Admission, Counter, Element, EvictionOrder, EvictionTarget, NonFinite, Retention, Schedule, Ttl};
+use zagros_table::{
+    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinite, Retention, Schedule, Ttl,
+};
 
 pub(super) fn non_finite(non_finite: job::NonFinite) -> NonFinite {
     match non_finite {
@@ -27,17 +29,17 @@ pub(super) fn schedule(schedule: job::Schedule) -> Schedule {
     }
 }
 
-pub(super) fn admission(admission: job::Admission) -> Admission {
+pub(super) fn admission(admission: job::Admission) -> AdmissionPolicy {
     match admission {
-        job::Admission::Always => Admission::Always,
+        job::Admission::Always => AdmissionPolicy::Always,
         job::Admission::Count { sightings, counter } => {
             let counter = match counter {
-                job::Counter::Exact => Counter::Exact,
-                job::Counter::CountMin { error, failure } => Counter::CountMin { error, failure },
+                job::Counter::Exact => FrequencyCounter::Exact,
+                job::Counter::CountMin { error, failure } => FrequencyCounter::CountMin { error, failure },
             };
-            Admission::Count { sightings, counter }
+            AdmissionPolicy::Count { threshold: sightings, counter }
         }
-        job::Admission::Probability { share } => Admission::Probability { share },
+        job::Admission::Probability { share } => AdmissionPolicy::Probability { share },
     }
 }
 
@@ -52,7 +54,7 @@ pub(super) fn retention(retention: job::Retention) -> Retention {
             job::Ttl::Seconds(seconds) => Ttl::Seconds(seconds),
         }),
         small_norm: retention.small_norm,
-        victims: match retention.victims {
+        target: match retention.victims {
             job::Victims::Cold => EvictionTarget::Cold,
             job::Victims::Drop => EvictionTarget::Drop,
         },
@@ -86,10 +88,10 @@ mod tests {
              evict = { kind = 'lfu', half_life = 3 }\nsmall_norm = 0.125\nvictims = 'drop'",
         );
         assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
-        assert_eq!(config.admission, Admission::Probability { share: 0.25 });
+        assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
         assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
         let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
-        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, victims: EvictionTarget::Drop });
+        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
     }
 
     /// The widest ranges of the job file are within those of the table.
@@ -99,7 +101,7 @@ mod tests {
             let config = config(&format!(
                 "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
             ));
-            assert!(matches!(config.admission, Admission::Count { sightings: 65535, .. }));
+            assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
         config(
