@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Model, Table};
+use zagros_job::{Job, Table};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
@@ -121,10 +121,7 @@ impl Need {
 
 /// Of one dense network; 0 for a module that is not loaded.
 pub(crate) fn weights_bytes(job: &Job) -> u64 {
-    if matches!(job.model, Model::TorchScript { .. }) {
-        return 0;
-    }
-    crate::plan::weights(job).saturating_mul(DENSE_BYTES_PER_WEIGHT)
+    job.dense_parameters().unwrap_or(0).saturating_mul(DENSE_BYTES_PER_WEIGHT)
 }
 
 /// Rows and gradients of one worker's batches between lookup and acknowledgement.
@@ -136,7 +133,7 @@ pub(crate) fn in_flight_bytes(job: &Job) -> u64 {
 
 /// Of one row.
 pub(crate) fn row_bytes(table: &Table) -> usize {
-    4 * zagros_embedding_server::table_config(table).stride() + INDEX_BYTES
+    4 * table.config().stride() + INDEX_BYTES
 }
 
 #[cfg(test)]

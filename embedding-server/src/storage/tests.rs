@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use sha2::Digest;
-use zagros_job::{Admission, Counter, Job, Order, Ttl};
+use zagros_job::{Admission, Counter, EvictionOrder, Job};
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
@@ -390,7 +390,7 @@ fn sightings_come_back_on_any_number_of_servers() {
 #[test]
 fn marks_and_the_time_they_are_told_by_come_back() {
     fn aging(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+        job.tables[0].ttl_steps = 100;
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
@@ -409,7 +409,7 @@ fn marks_and_the_time_they_are_told_by_come_back() {
     // Marks that are told otherwise are skipped: rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
-        job.tables[0].retention.order = Order::Lfu { half_life: 10 };
+        job.tables[0].evict = EvictionOrder::Lfu { half_life: 10 };
     });
     let found = content(&services);
     assert_eq!((found.len(), marks(&found)), (200, 100));
@@ -419,10 +419,10 @@ fn marks_and_the_time_they_are_told_by_come_back() {
 #[test]
 fn a_load_that_replaces_gives_rows_the_age_they_had() {
     fn aging_by_steps(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+        job.tables[0].ttl_steps = 100;
     }
     fn aging_by_seconds(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Seconds(1800));
+        job.tables[0].ttl_seconds = 1800;
     }
     for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
         let servers = changed(2, aging);

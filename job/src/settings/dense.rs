@@ -1,8 +1,8 @@
 //! Mode `async`: the dense network as rows of one more table, and the staleness that a worker may have.
 
-use super::{
-    Admission, DenseOptimizer, Element, Init, Job, Mode, NonFinite, Retention, Table, TableLimits, TableOptimizer,
-};
+use zagros_table::Initializer;
+
+use super::{DenseOptimizer, Job, Mode, Table, TableOptimizer, TableSettings};
 
 /// Name of the table that holds the dense network's weights in mode `async`; no feature may have one of this name.
 pub const DENSE_TABLE: &str = "(dense)";
@@ -16,19 +16,14 @@ impl Job {
     /// the job's dense optimiser says. Clipping and the coupled decay act before, at the worker.
     #[must_use]
     pub fn dense_table(&self) -> Option<Table> {
-        let table = || Table {
-            name: DENSE_TABLE.to_owned(),
+        let settings = TableSettings {
             dim: DIM,
-            init: Init::Zero,
+            init: Initializer::Zero,
             optimizer: table_optimizer(self.dense_optimizer),
-            limits: TableLimits::default(),
-            non_finite: NonFinite::Refuse,
-            element: Element::F32,
             schedule: self.train.updates.schedule,
-            admission: Admission::Always,
-            retention: Retention::default(),
+            ..TableSettings::default()
         };
-        (self.train.mode == Mode::Async).then(table)
+        (self.train.mode == Mode::Async).then(|| Table { name: DENSE_TABLE.to_owned(), settings })
     }
 
     /// All tables of a server, in the order of their ids: the features', and the dense network's where it has one.
@@ -65,6 +60,8 @@ fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
 
 #[cfg(test)]
 mod tests {
+    use zagros_table::Element;
+
     use super::*;
     use crate::fixture::{CRITEO, job};
 
@@ -78,7 +75,7 @@ mod tests {
         let tables = job.server_tables();
         assert_eq!(tables.len(), job.tables.len() + 1);
         let dense = tables.last().unwrap();
-        assert_eq!((dense.name.as_str(), dense.init, dense.element), (DENSE_TABLE, Init::Zero, Element::F32));
+        assert_eq!((dense.name.as_str(), dense.init, dense.element), (DENSE_TABLE, Initializer::Zero, Element::F32));
         assert_eq!(dense.optimizer, TableOptimizer::Sgd { lr: 0.5, momentum: 0.25, l2: 0.0 });
         assert_eq!(dense.schedule, job.train.updates.schedule);
     }

@@ -1,12 +1,17 @@
-//! `[model]` and `[optimizer]`.
+//! `[model]`: the dense network.
+
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
+const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
 
 /// The dense network.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum Model {
+pub enum Model {
     /// Naumov et al. 2019: numeric features through a bottom MLP, dot products between its output and all embedding
     /// vectors, top MLP. All tables share one `dim`; needs numeric features.
     Dlrm {
@@ -26,8 +31,9 @@ pub(crate) enum Model {
     /// Feed-forward network over numeric features and embedding vectors side by side.
     Ffnn {
         /// Widths of the hidden layers, in order, or the name of a preset; the output layer is appended.
-        #[serde(default = "ffnn_hidden")]
-        hidden: Hidden,
+        #[serde(default = "hidden", deserialize_with = "widths")]
+        #[schemars(with = "Hidden")]
+        hidden: Vec<i64>,
         /// Share of hidden units that a training step drops.
         #[serde(default)]
         #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
@@ -44,7 +50,7 @@ pub(crate) enum Model {
         #[schemars(range(min = 1, max = 65536))]
         rank: Option<usize>,
         /// How cross layers and deep MLP are put together.
-        #[serde(default = "structure")]
+        #[serde(default)]
         structure: Structure,
         /// Widths of the hidden layers of the deep MLP, in order; none leaves the cross layers alone.
         #[serde(default = "hidden")]
@@ -88,42 +94,14 @@ pub(crate) enum Model {
         /// The file that `torch.jit.save` wrote. A relative path starts at the job file's folder; one given by `--set`
         /// or the environment starts at the current directory.
         #[schemars(length(min = 1))]
-        file: String,
+        file: PathBuf,
         /// SHA-256 of the file, 64 hexadecimal digits, as `sha256sum` prints it.
         #[schemars(length(min = 1))]
         sha256: String,
-        /// Has to be true: loading a module can run code of whoever made it.
+        /// Must be true: loading a module can run code of whoever made it.
         #[serde(default)]
         trust: bool,
     },
-}
-
-/// Widths of hidden layers, written out or by name.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Hidden {
-    /// In order.
-    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 65536)))] Vec<i64>),
-    /// By name.
-    Preset(Preset),
-}
-
-/// Hidden layers by name.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Preset {
-    /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
-    Persia,
-}
-
-/// How cross layers and deep MLP are put together (Wang et al. 2021, figure 1).
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Structure {
-    /// The deep MLP reads what the cross layers give.
-    Stacked,
-    /// Both read the input; one linear layer reads what both give.
-    Parallel,
 }
 
 impl Default for Model {
@@ -132,73 +110,40 @@ impl Default for Model {
     }
 }
 
-/// Optimiser of the dense network.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum DenseOptimizer {
-    /// Kingma & Ba 2015, β₁ = 0.9, β₂ = 0.999.
-    Adam {
-        /// Learning rate.
-        #[serde(default = "adam_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
-        lr: f64,
-        /// L2 penalty added to the gradient.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        weight_decay: f64,
-    },
-    /// Adam with decoupled decay, Loshchilov & Hutter 2019: w ← w − lr·weight_decay·w besides.
-    #[serde(rename = "adamw")]
-    AdamW {
-        /// Learning rate.
-        #[serde(default = "adam_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
-        lr: f64,
-        /// Decoupled decay.
-        #[serde(default = "decoupled")]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        weight_decay: f64,
-    },
-    /// Duchi et al. 2011: a ← a + g²; w ← w − lr·g / (√a + epsilon).
-    Adagrad {
-        /// Learning rate.
-        #[serde(default = "adagrad_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
-        lr: f64,
-        /// Added to the root; keeps the quotient finite.
-        #[serde(default = "epsilon")]
-        #[schemars(range(min = 1e-30, max = 1.0))]
-        epsilon: f64,
-        /// First value of the accumulator a; above 0 it softens the first steps.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1000.0))]
-        initial_accumulator: f64,
-        /// L2 penalty added to the gradient.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        weight_decay: f64,
-    },
-    /// Gradient descent.
-    Sgd {
-        /// Learning rate.
-        #[serde(default = "sgd_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
-        lr: f64,
-        /// Momentum; 0 for none.
-        #[serde(default)]
-        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-        momentum: f64,
-        /// L2 penalty added to the gradient.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        weight_decay: f64,
-    },
+/// Widths of hidden layers, written out or by name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Hidden {
+    /// In order.
+    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 65536)))] Vec<i64>),
+    /// By name.
+    Preset(Preset),
 }
 
-impl Default for DenseOptimizer {
-    fn default() -> Self {
-        Self::Adam { lr: adam_lr(), weight_decay: 0.0 }
-    }
+/// Hidden layers by name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Preset {
+    /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
+    Persia,
+}
+
+/// How cross layers and deep MLP are put together (Wang et al. 2021, figure 1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Structure {
+    /// The deep MLP reads what the cross layers give.
+    #[default]
+    Stacked,
+    /// Both read the input; one linear layer reads what both give.
+    Parallel,
+}
+
+fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
+    Ok(match Hidden::deserialize(from)? {
+        Hidden::Widths(widths) => widths,
+        Hidden::Preset(Preset::Persia) => PERSIA.to_vec(),
+    })
 }
 
 fn bottom() -> Vec<i64> {
@@ -209,34 +154,6 @@ fn hidden() -> Vec<i64> {
     vec![256, 128]
 }
 
-fn ffnn_hidden() -> Hidden {
-    Hidden::Widths(hidden())
-}
-
 fn cross_layers() -> usize {
     3
-}
-
-fn structure() -> Structure {
-    Structure::Stacked
-}
-
-fn adam_lr() -> f64 {
-    0.001
-}
-
-fn decoupled() -> f64 {
-    0.01
-}
-
-fn adagrad_lr() -> f64 {
-    0.01
-}
-
-fn epsilon() -> f64 {
-    1e-10
-}
-
-fn sgd_lr() -> f64 {
-    0.1
 }
