@@ -1,12 +1,10 @@
 //! Jobs, batches, and stand-ins for whoever a worker talks to.
 
-mod control;
 mod shard;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use control::FakeControl;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{

@@ -7,8 +7,6 @@ mod grpc;
 mod lease;
 mod membership;
 mod placement;
-#[cfg(test)]
-mod testing;
 
 pub use control_plane::ControlPlane;
 pub use errors::MemberError;

@@ -360,6 +360,3 @@ fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest
         leaving: report.leaving,
     }
 }
-
-#[cfg(test)]
-mod tests;

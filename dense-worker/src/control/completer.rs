@@ -106,10 +106,10 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use zagros_protocol::RefusalKind;
+    use zagros_fakes::FakeControlPlane;
+    use zagros_protocol::control::CompleteResponse;
 
     use super::*;
-    use crate::testing::FakeControl;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -119,24 +119,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn splits_are_told_in_order_however_long_it_takes() {
-        let control = Arc::new(FakeControl::default());
-        *control.refuse_complete.lock().unwrap() = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
+        let control = Arc::new(FakeControlPlane::default());
+        control.complete.disconnect();
         let completer = Completer::start(control.clone(), TIMEOUT);
         completer.complete(request(1));
         completer.complete(request(2));
         tokio::time::sleep(TIMEOUT * 3).await;
-        *control.refuse_complete.lock().unwrap() = None;
+        control.complete.respond(CompleteResponse::default());
         completer.flush().await.unwrap();
-        assert_eq!(*control.completed.lock().unwrap(), [1, 2]);
+        assert_eq!(control.completed_splits(), [1, 2]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_flush_does_not_wait_for_ever() {
-        let control = Arc::new(FakeControl::default());
-        *control.refuse_complete.lock().unwrap() = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
+        let control = Arc::new(FakeControlPlane::default());
+        control.complete.disconnect();
         let completer = Completer::start(control, TIMEOUT);
         completer.complete(request(1));
         let error = completer.flush().await.unwrap_err().to_string();
-        assert!(error.contains("fake coordinator did not complete splits for 5.0s"), "{error}");
+        assert!(error.contains("coordinator (fake) did not complete splits for 5.0s"), "{error}");
     }
 }

@@ -164,16 +164,17 @@ impl SplitSource for Leased {
 
 #[cfg(test)]
 mod tests {
+    use zagros_fakes::FakeControlPlane;
     use zagros_plumbing::Shutdown;
     use zagros_protocol::control::{AssignResponse, EpochDone, Wait};
 
     use super::*;
-    use crate::testing::FakeControl;
 
     fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> Splits {
-        let control = FakeControl::default();
+        let control = FakeControlPlane::default();
         let answers = work.into_iter().map(|work| work.map(|work| AssignResponse { work: Some(work) }));
-        control.assign.lock().unwrap().extend(answers);
+        let epoch_done = AssignResponse { work: Some(Work::EpochDone(EpochDone {})) };
+        control.assign.respond_in_order(answers.chain([Ok(epoch_done)]));
         Splits {
             control: Arc::new(control),
             member: 7,
@@ -216,7 +217,7 @@ mod tests {
         let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
         let error = splits(away.take(1000)).ask(0, Asking::ForAStream).await.unwrap_err().to_string();
         assert!(
-            error.contains("fake coordinator did not assign a split for 5.0s: connection refused; see whether"),
+            error.contains("coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"),
             "{error}"
         );
     }

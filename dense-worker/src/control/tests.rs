@@ -7,10 +7,11 @@ use std::time::Duration;
 use prometheus::Registry;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
+use zagros_fakes::FakeControlPlane;
 use zagros_ingest::Batch;
 use zagros_job::{Model, NonFinite};
 use zagros_plumbing::Shutdown;
-use zagros_protocol::{Refusal, RefusalKind, control};
+use zagros_protocol::control;
 
 use super::worker::outcome;
 use super::{Input, Worker};
@@ -19,10 +20,12 @@ use crate::event::{Event, Observer, StepReport};
 use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::{Outcome, Summary};
-use crate::testing::{FakeControl, FakeShard, batch, job};
+use crate::testing::{FakeShard, batch, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
 const LATE: Duration = Duration::from_secs(60);
+/// Short, so that a lost lease is noticed soon.
+const LEASE: Duration = Duration::from_millis(60);
 
 #[derive(Default)]
 struct Steps {
@@ -44,7 +47,7 @@ impl Observer for Steps {
 }
 
 struct Setting {
-    control: Arc<FakeControl>,
+    control: Arc<FakeControlPlane>,
     shard: Arc<FakeShard>,
     steps: Arc<Steps>,
     shutdown: Shutdown,
@@ -52,8 +55,8 @@ struct Setting {
 
 impl Setting {
     fn new(shard: FakeShard) -> Self {
-        let (control, steps) = (Arc::default(), Arc::default());
-        Self { control, shard: Arc::new(shard), steps, shutdown: Shutdown::new() }
+        let control = Arc::new(FakeControlPlane::with_lease(LEASE));
+        Self { control, shard: Arc::new(shard), steps: Arc::default(), shutdown: Shutdown::new() }
     }
 
     fn stopping_after(shard: FakeShard, step: u64) -> Self {
@@ -86,7 +89,7 @@ impl Setting {
     }
 
     fn left(&self) -> (control::Outcome, String) {
-        let left = self.control.left.lock().unwrap();
+        let left = self.control.leave.requests();
         assert_eq!(left.len(), 1);
         (left[0].outcome(), left[0].reason.clone())
     }
@@ -171,7 +174,7 @@ async fn a_shutdown_does_not_wait_for_a_shard_that_hangs() {
 #[tokio::test]
 async fn a_run_that_the_coordinator_ended_says_why() {
     let setting = Setting::new(FakeShard::default().hanging());
-    *setting.control.stop.lock().unwrap() = Some("worker 1 failed: disk full".to_owned());
+    setting.control.stop("worker 1 failed: disk full");
     let error = setting.run(2, 10).await.unwrap_err();
     assert_eq!(error.to_string(), "stopped by the coordinator: worker 1 failed: disk full");
 }
@@ -186,7 +189,7 @@ async fn a_worker_that_waits_for_a_push_ends_with_the_run() {
     let control = Arc::clone(&setting.control);
     let end = async {
         setting.shutdown.requested().await;
-        *control.stop.lock().unwrap() = Some("run failed: embedding server 0 is gone".to_owned());
+        control.stop("run failed: embedding server 0 is gone");
     };
     let (error, ()) = tokio::join!(run(worker, 1000), end);
     let error = error.unwrap_err().to_string();
@@ -202,16 +205,12 @@ async fn a_drained_run_is_left_in_order() {
     let (control, steps) = (Arc::clone(&setting.control), Arc::clone(&setting.steps));
     let drain = async {
         until("it trains", || !steps.seen.lock().unwrap().is_empty()).await;
-        *control.draining.lock().unwrap() = Some("embedding server 0 was asked to end".to_owned());
+        control.drain("embedding server 0 was asked to end");
     };
     let (summary, ()) = tokio::join!(run(worker, 10), drain);
     let summary = summary.unwrap();
     assert_eq!((summary.outcome, summary.steps), (Outcome::Interrupted, setting.shard.pushes()));
     assert_eq!(setting.left().0, control::Outcome::Interrupted);
-}
-
-fn away() -> Refusal {
-    Refusal::new(RefusalKind::Unavailable, "connection refused")
 }
 
 /// Asks again until it is so.
@@ -233,7 +232,7 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
     let running = tokio::spawn(run(worker, 10));
     let made = || setting.steps.seen.lock().unwrap().len();
     until("it trains", || made() > 0).await;
-    *setting.control.refuse_heartbeat.lock().unwrap() = Some(away());
+    setting.control.heartbeat.disconnect();
     // Longer than a step by far: none is made in a stretch of time.
     let mut before = made();
     loop {
@@ -244,7 +243,7 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
         assert!(made() < 10_000_000 && !running.is_finished(), "it trains on without a lease");
         before = made();
     }
-    *setting.control.refuse_heartbeat.lock().unwrap() = None;
+    setting.control.reconnect();
     until("it goes on", || made() > before).await;
     setting.shutdown.request();
     assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
@@ -257,10 +256,10 @@ async fn a_lease_that_stays_unproven_ends_the_worker_after_its_timeout() {
     (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_millis(200));
     let running = tokio::spawn(run(worker, 10));
     until("it trains", || !setting.steps.seen.lock().unwrap().is_empty()).await;
-    *setting.control.refuse_heartbeat.lock().unwrap() = Some(away());
+    setting.control.heartbeat.disconnect();
     let error = running.await.unwrap().unwrap_err();
     assert!(matches!(error, WorkerError::LeaseUnproven { .. }), "{error}");
-    assert!(error.to_string().starts_with("fake coordinator has not answered for"), "{error}");
+    assert!(error.to_string().starts_with("coordinator (fake) has not answered for"), "{error}");
     assert_eq!(error.exit_class(), ExitClass::Cluster);
 }
 
@@ -315,7 +314,7 @@ async fn measures_are_kept_when_the_model_cannot_be_saved() {
 
 #[test]
 fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
-    let stopped = MemberError::Stopped { coordinator: "fake coordinator".to_owned(), what: "get the placement" };
+    let stopped = MemberError::Stopped { coordinator: "coordinator (fake)".to_owned(), what: "get the placement" };
     assert_eq!(outcome(&Err(stopped.into())), control::Outcome::Interrupted);
     assert_eq!(outcome(&Err(WorkerError::Interrupted)), control::Outcome::Interrupted);
     let failed = WorkerError::Stopped { reason: "worker 1 failed".to_owned() };

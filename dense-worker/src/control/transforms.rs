@@ -201,17 +201,17 @@ fn apply(job: &mut Job, columns: &[usize], measured: &[Transform]) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use zagros_fakes::FakeControlPlane;
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::testing::FakeControl;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Asks a coordinator that answers so, again and again with the last.
     fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> Caller {
-        let control = FakeControl::default();
-        control.transforms.lock().unwrap().extend(answers);
+        let control = FakeControlPlane::default();
+        control.transforms.respond_in_order(answers.into_iter().map(Ok));
         let stop = Stop::alone(Shutdown::new());
         Caller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
     }

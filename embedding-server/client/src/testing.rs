@@ -1,19 +1,15 @@
-//! Embedding servers and a coordinator for tests: rows are known, pushes are booked, faults are scripted.
+//! Embedding servers for tests: rows are known, pushes are booked, faults are scripted.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
-use zagros_coordinator_client::ControlPlane;
-use zagros_coordinator_client::control_plane::Answer;
+use zagros_fakes::FakeControlPlane;
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse,
-    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest,
-    LoadResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest, ReportEvaluationResponse, SaveRequest,
-    SaveResponse, ServerEntry, StatusRequest, StatusResponse,
+    DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, PlacementResponse, SaveRequest, SaveResponse,
+    ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{Bags, decode_ids, decode_values, encode_values};
@@ -191,74 +187,23 @@ impl Shard for FakeShard {
     }
 }
 
-/// A coordinator that only knows the placement.
-pub(crate) struct FakeCoordinator {
-    pub(crate) placement: Mutex<Result<PlacementResponse, Refusal>>,
-    /// Whether it never answers.
-    pub(crate) hangs: AtomicBool,
-}
-
-impl ControlPlane for FakeCoordinator {
-    fn name(&self) -> &str {
-        "coordinator (fake)"
-    }
-
-    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
-        if self.hangs.load(Ordering::Relaxed) {
-            return std::future::pending().boxed();
-        }
-        std::future::ready(self.placement.lock().unwrap().clone()).boxed()
-    }
-
-    fn join(&self, _: JoinRequest) -> Answer<'_, JoinResponse> {
-        unscripted()
-    }
-
-    fn heartbeat(&self, _: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
-        unscripted()
-    }
-
-    fn leave(&self, _: LeaveRequest) -> Answer<'_, LeaveResponse> {
-        unscripted()
-    }
-
-    fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
-        unscripted()
-    }
-
-    fn complete(&self, _: CompleteRequest) -> Answer<'_, CompleteResponse> {
-        unscripted()
-    }
-
-    fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
-        unscripted()
-    }
-
-    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
-        unscripted()
-    }
-}
-
 /// Servers and coordinator of one run.
 pub(crate) struct Cluster {
     pub(crate) shards: Vec<Arc<FakeShard>>,
-    pub(crate) control: Arc<FakeCoordinator>,
+    pub(crate) control: Arc<FakeControlPlane>,
 }
 
 impl Cluster {
     pub(crate) fn new(servers: u32) -> Self {
         let map = BucketMap::even(Generation(1), 64, servers);
         let shards = (0..servers).map(|index| FakeShard::new(index, map.clone())).collect();
-        let control = Arc::new(FakeCoordinator {
-            placement: Mutex::new(Ok(PlacementResponse::default())),
-            hangs: AtomicBool::new(false),
-        });
+        let control = Arc::new(FakeControlPlane::default());
         let cluster = Self { shards, control };
         cluster.announce(1, |entry| entry);
         cluster
     }
 
-    /// Lets the coordinator tell this generation, with entries as `change` makes them.
+    /// Lets the coordinator report this generation, with entries as `change` makes them.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
         let entry = |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1 };
@@ -268,7 +213,7 @@ impl Cluster {
             servers: (0..servers).map(|index| change(entry(index))).collect(),
             ..PlacementResponse::default()
         };
-        *self.control.placement.lock().unwrap() = Ok(placement);
+        self.control.placement.respond(placement);
     }
 
     pub(crate) fn connect(&self) -> Connect {

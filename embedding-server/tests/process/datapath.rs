@@ -8,7 +8,7 @@ use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
 use zagros_zip::ZipEq;
 
-use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER, wait};
+use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, wait};
 
 const IDS: [u64; 3] = [7, 8, u64::MAX];
 
@@ -55,7 +55,7 @@ async fn refused(client: &mut EmbeddingClient<MemberChannel>, request: PushReque
 
 #[tokio::test]
 async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
     assert!(first.iter().all(|value| value.is_finite() && *value != 0.0), "{first:?}");
@@ -68,7 +68,7 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
 
 #[tokio::test]
 async fn a_scrape_tells_of_requests_tables_and_staleness() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     rows(&mut client).await;
     client.push(push(1)).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_scrape_tells_of_requests_tables_and_staleness() {
 
 #[tokio::test]
 async fn what_is_refused_is_named_and_not_applied() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
     let segment = |table, rows, dim| Segments::new(vec![Segment { table: TableId(table), rows, dim }]).pack().into();
@@ -119,7 +119,7 @@ async fn what_is_refused_is_named_and_not_applied() {
 /// Invariant MB-2: epochs, generations and writers count from 1 in each run.
 #[tokio::test]
 async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
     let both = format!("embedding server 0 belongs to run {RUN}, and this request to run 000000000000000b");
@@ -150,7 +150,7 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
 /// Invariant MB-1: whoever joins anew is heard of at once, and nobody else is believed.
 #[tokio::test]
 async fn an_incarnation_that_nobody_was_given_fences_nobody() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     for forged in [PushRequest { incarnation: u32::MAX, ..push(1) }, PushRequest { writer: 99, ..push(1) }] {
         assert_eq!(refused(&mut client, forged).await.kind, RefusalKind::Unavailable);

@@ -1,11 +1,10 @@
-//! A coordinator and a server process for tests, and the clients to talk to it.
+//! A run of one server process for tests, and the clients to talk to it.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
 use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,14 +14,13 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use zagros_coordinator_client::ControlPlane;
-use zagros_coordinator_client::control_plane::Answer;
 use zagros_embedding_server::{ServerConfig, ServerError, run};
+use zagros_fakes::FakeControlPlane;
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::{Deadline, Shutdown, grpc};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
-    JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse, ReportEvaluationRequest,
-    ReportEvaluationResponse, ServerEntry, ServerLoad, StatusRequest, StatusResponse, Writer,
+    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse,
+    ServerEntry, ServerLoad, Writer,
 };
 use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
@@ -35,9 +33,9 @@ pub(crate) const WRITER: Writer = Writer { member: 3, incarnation: 1 };
 /// No test waits longer for anything.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the coordinator knows and has heard. A test changes it at will.
+/// What the coordinator knows of the run, and what the server has reported. A test changes it at will.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct RunState {
     pub(crate) map: Option<BucketMap>,
     pub(crate) refuse_join: Option<Refusal>,
     pub(crate) refuse_heartbeat: Option<Refusal>,
@@ -51,21 +49,73 @@ pub(crate) struct State {
     pub(crate) more_writers: Vec<Writer>,
     /// Where workers are sent in place of the server's own address.
     pub(crate) proxy: Option<String>,
-    /// The largest number that workers have told.
+    /// The largest number that workers have reported.
     pub(crate) batch: u64,
 }
 
-#[derive(Clone, Default)]
-pub(crate) struct FakeCoordinator(pub(crate) Arc<Mutex<State>>);
-
-impl State {
+impl RunState {
     fn entry(&self, joined: &JoinRequest) -> ServerEntry {
         let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
         ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0 }
     }
+
+    fn join(&mut self, request: JoinRequest) -> Result<JoinResponse, Refusal> {
+        self.joined = Some(request);
+        let joined = JoinResponse { member: 1, incarnation: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
+        self.refuse_join.clone().map_or(Ok(joined), Err)
+    }
+
+    fn heartbeat(&mut self, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
+        self.load = request.load.or(self.load);
+        self.leaving |= request.leaving;
+        let response = HeartbeatResponse {
+            generation: self.map.as_ref().map_or(0, |map| map.generation().0),
+            stop: self.stop.is_some(),
+            reason: self.stop.clone().unwrap_or_default(),
+            batch: self.batch,
+            ..Default::default()
+        };
+        self.refuse_heartbeat.clone().map_or(Ok(response), Err)
+    }
+
+    fn placement(&self) -> PlacementResponse {
+        match &self.map {
+            None => PlacementResponse { waiting_for: "embedding server 1".to_owned(), ..PlacementResponse::default() },
+            Some(map) => PlacementResponse {
+                generation: map.generation().0,
+                owners: map.pack_owners().into(),
+                servers: self.joined.iter().map(|joined| self.entry(joined)).collect(),
+                writers: [&[WRITER], &self.more_writers[..]].concat(),
+                ..PlacementResponse::default()
+            },
+        }
+    }
 }
 
-impl FakeCoordinator {
+/// A run with one embedding server, behind a scripted control plane.
+#[derive(Clone)]
+pub(crate) struct ScriptedRun {
+    state: Arc<Mutex<RunState>>,
+    control: Arc<FakeControlPlane>,
+}
+
+impl Default for ScriptedRun {
+    fn default() -> Self {
+        let (state, control) = (Arc::<Mutex<RunState>>::default(), Arc::<FakeControlPlane>::default());
+        let run = || Arc::clone(&state);
+        let (joining, beating, leaving, placing) = (run(), run(), run(), run());
+        control.join.set(move |request| joining.lock().unwrap().join(request));
+        control.heartbeat.set(move |request| beating.lock().unwrap().heartbeat(&request));
+        control.leave.set(move |request| {
+            leaving.lock().unwrap().left = Some(request);
+            Ok(LeaveResponse {})
+        });
+        control.placement.set(move |_| Ok(placing.lock().unwrap().placement()));
+        Self { state, control }
+    }
+}
+
+impl ScriptedRun {
     /// All buckets belong to server 0.
     pub(crate) fn placed(generation: u64) -> Self {
         let coordinator = Self::default();
@@ -73,12 +123,16 @@ impl FakeCoordinator {
         coordinator
     }
 
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.0.lock().unwrap())
+    pub(crate) fn control_plane(&self) -> Arc<dyn ControlPlane> {
+        self.control.clone()
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut RunState) -> T) -> T {
+        change(&mut self.state.lock().unwrap())
     }
 
     /// Waits until something is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&RunState) -> bool) {
         wait(what, async || self.change(|state| is_so(state))).await;
     }
 }
@@ -89,80 +143,6 @@ pub(crate) async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
     while !is_so().await {
         assert!(!deadline.is_past(), "waited {TIMEOUT:?} until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-fn answer<T: Send + 'static>(answer: Result<T, Refusal>) -> Answer<'static, T> {
-    std::future::ready(answer).boxed()
-}
-
-fn unasked<T: Send + 'static>() -> Answer<'static, T> {
-    answer(Err(Refusal::invalid("an embedding server never asks this")))
-}
-
-impl ControlPlane for FakeCoordinator {
-    fn name(&self) -> &str {
-        "coordinator (fake)"
-    }
-
-    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
-        answer(self.change(|state| {
-            state.joined = Some(request);
-            let joined =
-                JoinResponse { member: 1, incarnation: 1, lease_ms: 150, generation: 0, over: false, run: RUN.0 };
-            state.refuse_join.clone().map_or(Ok(joined), Err)
-        }))
-    }
-
-    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
-        answer(self.change(|state| {
-            state.load = request.load.or(state.load);
-            state.leaving |= request.leaving;
-            let generation = state.map.as_ref().map_or(0, |map| map.generation().0);
-            let reason = state.stop.clone();
-            let told = HeartbeatResponse {
-                generation,
-                stop: reason.is_some(),
-                reason: reason.unwrap_or_default(),
-                batch: state.batch,
-                ..Default::default()
-            };
-            state.refuse_heartbeat.clone().map_or(Ok(told), Err)
-        }))
-    }
-
-    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
-        self.change(|state| state.left = Some(request));
-        answer(Ok(LeaveResponse {}))
-    }
-
-    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
-        answer(Ok(self.change(|state| match &state.map {
-            None => PlacementResponse { waiting_for: "embedding server 1".to_owned(), ..PlacementResponse::default() },
-            Some(map) => PlacementResponse {
-                generation: map.generation().0,
-                owners: map.pack_owners().into(),
-                servers: state.joined.iter().map(|joined| state.entry(joined)).collect(),
-                writers: [&[WRITER], &state.more_writers[..]].concat(),
-                ..PlacementResponse::default()
-            },
-        })))
-    }
-
-    fn assign(&self, _: AssignRequest) -> Answer<'_, AssignResponse> {
-        unasked()
-    }
-
-    fn complete(&self, _: CompleteRequest) -> Answer<'_, CompleteResponse> {
-        unasked()
-    }
-
-    fn report_evaluation(&self, _: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
-        unasked()
-    }
-
-    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
-        unasked()
     }
 }
 
@@ -183,7 +163,7 @@ impl tonic::service::Interceptor for NamesRun {
 
 /// A server process, run by a task of the test.
 pub(crate) struct Process {
-    pub(crate) coordinator: FakeCoordinator,
+    pub(crate) coordinator: ScriptedRun,
     pub(crate) shutdown: Shutdown,
     pub(crate) address: String,
     pub(crate) admin: SocketAddr,
@@ -193,12 +173,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) async fn start(coordinator: FakeCoordinator) -> Self {
+    pub(crate) async fn start(coordinator: ScriptedRun) -> Self {
         Self::with_timeout(coordinator, TIMEOUT).await
     }
 
     /// As [`Self::start`], with this `cluster.timeout_seconds`.
-    pub(crate) async fn with_timeout(coordinator: FakeCoordinator, timeout: Duration) -> Self {
+    pub(crate) async fn with_timeout(coordinator: ScriptedRun, timeout: Duration) -> Self {
         let mut job = job();
         job.cluster.timeout = timeout;
         let runs = tempfile::tempdir().unwrap();
@@ -211,7 +191,7 @@ impl Process {
         let config = ServerConfig {
             job: Arc::new(job),
             index: ServerIndex(0),
-            control: Arc::new(coordinator.clone()),
+            control: coordinator.control_plane(),
             data_listener,
             advertised: address.clone(),
             admin_listener: Some(admin_listener),
@@ -223,7 +203,7 @@ impl Process {
     }
 
     /// As [`Self::start`], once it serves.
-    pub(crate) async fn ready(coordinator: FakeCoordinator) -> Self {
+    pub(crate) async fn ready(coordinator: ScriptedRun) -> Self {
         let process = Self::start(coordinator).await;
         process.until_ready().await;
         process

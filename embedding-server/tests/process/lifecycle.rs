@@ -9,7 +9,7 @@ use zagros_protocol::control::{Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
 
-use crate::fake::{BUCKETS, FakeCoordinator, Process, job, wait};
+use crate::fake::{BUCKETS, Process, ScriptedRun, job, wait};
 
 /// Served whenever anything is.
 fn no_rows(generation: u64) -> LookupRequest {
@@ -19,7 +19,7 @@ fn no_rows(generation: u64) -> LookupRequest {
 
 #[tokio::test]
 async fn it_joins_with_what_the_coordinator_must_check() {
-    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let process = Process::ready(ScriptedRun::placed(1)).await;
     let joined = process.coordinator.change(|state| state.joined.clone()).unwrap();
     assert_eq!((joined.role(), joined.index), (Role::EmbeddingServer, 0));
     assert_eq!((joined.job_fingerprint, joined.protocol_version), (job().fingerprint(), PROTOCOL_VERSION));
@@ -29,7 +29,7 @@ async fn it_joins_with_what_the_coordinator_must_check() {
 
 #[tokio::test]
 async fn it_is_unready_until_there_is_a_placement_and_follows_each_new_one() {
-    let process = Process::start(FakeCoordinator::default()).await;
+    let process = Process::start(ScriptedRun::default()).await;
     process.coordinator.until("it joined", |state| state.joined.is_some()).await;
     let unready = process.get("/readyz").await;
     assert!(unready.starts_with("HTTP/1.1 503") && unready.contains("has no placement yet"), "{unready}");
@@ -44,7 +44,7 @@ async fn it_is_unready_until_there_is_a_placement_and_follows_each_new_one() {
 
 #[tokio::test]
 async fn it_stops_and_says_goodbye_when_the_run_is_over() {
-    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
     // A connection that stays open does not keep it.
     let mut client = process.client();
@@ -57,7 +57,7 @@ async fn it_stops_and_says_goodbye_when_the_run_is_over() {
 
 #[tokio::test]
 async fn when_its_process_is_asked_to_end_it_serves_until_the_run_is_over() {
-    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
     process.shutdown.request();
     coordinator.until("it said so", |state| state.leaving).await;
@@ -71,7 +71,7 @@ async fn when_its_process_is_asked_to_end_it_serves_until_the_run_is_over() {
 
 #[tokio::test]
 async fn when_its_process_is_asked_to_end_and_the_coordinator_is_gone_it_waits_for_nobody() {
-    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
     coordinator.change(|state| {
         state.refuse_heartbeat = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
@@ -83,7 +83,7 @@ async fn when_its_process_is_asked_to_end_and_the_coordinator_is_gone_it_waits_f
 
 #[tokio::test]
 async fn it_stops_waiting_for_a_coordinator_when_asked_to() {
-    let coordinator = FakeCoordinator::default();
+    let coordinator = ScriptedRun::default();
     let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
     coordinator.change(|state| state.refuse_join = Some(away));
     let process = Process::start(coordinator.clone()).await;
@@ -94,7 +94,7 @@ async fn it_stops_waiting_for_a_coordinator_when_asked_to() {
 
 #[tokio::test]
 async fn another_job_is_an_error_that_says_so() {
-    let coordinator = FakeCoordinator::default();
+    let coordinator = ScriptedRun::default();
     let other = Refusal::new(RefusalKind::Mismatch, "job fingerprints differ");
     coordinator.change(|state| state.refuse_join = Some(other));
     let error = Process::start(coordinator).await.ended().await.unwrap_err();
@@ -105,7 +105,7 @@ async fn another_job_is_an_error_that_says_so() {
 
 #[tokio::test]
 async fn a_server_that_was_replaced_stops_with_the_reason() {
-    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let process = Process::ready(ScriptedRun::placed(1)).await;
     let replaced = Refusal::new(RefusalKind::Fenced, "a newer process took the place of embedding server 0");
     process.coordinator.change(|state| state.refuse_heartbeat = Some(replaced));
     let error = process.ended().await.unwrap_err();
@@ -118,7 +118,7 @@ async fn a_server_that_was_replaced_stops_with_the_reason() {
 /// Invariant WT-1: nobody is left to tell it that the run is over.
 #[tokio::test]
 async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
-    let process = Process::with_timeout(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
+    let process = Process::with_timeout(ScriptedRun::placed(1), Duration::from_millis(200)).await;
     process.until_ready().await;
     let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
     process.coordinator.change(|state| state.refuse_heartbeat = Some(away));
@@ -131,7 +131,7 @@ async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
 
 #[tokio::test]
 async fn a_connection_that_is_kept_half_open_is_no_failure() {
-    let process = Process::with_timeout(FakeCoordinator::placed(1), Duration::from_millis(200)).await;
+    let process = Process::with_timeout(ScriptedRun::placed(1), Duration::from_millis(200)).await;
     process.until_ready().await;
     let mut admin = TcpStream::connect(process.admin).await.unwrap();
     admin.write_all(b"GET /heal").await.unwrap();
@@ -145,7 +145,7 @@ async fn a_connection_that_is_kept_half_open_is_no_failure() {
 
 #[tokio::test]
 async fn it_goes_on_serving_while_the_coordinator_is_away() {
-    let process = Process::ready(FakeCoordinator::placed(1)).await;
+    let process = Process::ready(ScriptedRun::placed(1)).await;
     let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
     process.coordinator.change(|state| {
         state.refuse_heartbeat = Some(away);

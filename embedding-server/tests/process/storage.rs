@@ -14,7 +14,7 @@ use zagros_protocol::run::stamp_server;
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::datapath::lookup;
-use crate::fake::{FakeCoordinator, MemberChannel, Process, RUN, WRITER};
+use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER};
 
 fn storage(process: &Process) -> StorageClient<MemberChannel> {
     StorageClient::new(process.channel(Some(RUN)))
@@ -34,7 +34,7 @@ fn file(name: &str) -> FileDigest {
 
 #[tokio::test]
 async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let link = process.runs.path().join("link");
@@ -62,7 +62,7 @@ async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
 
 #[tokio::test]
 async fn nobody_empties_the_tables_with_a_load_of_nothing() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let folder = process.runs.path().display().to_string();
     let nothing = LoadRequest { folder, files: Vec::new(), replace: true };
@@ -74,7 +74,7 @@ async fn nobody_empties_the_tables_with_a_load_of_nothing() {
 
 #[tokio::test]
 async fn an_error_tells_nothing_of_what_is_in_a_file() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let secret = b"SECRET-KEY=0123456789";
     std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
     let folder = process.runs.path().display().to_string();
@@ -115,7 +115,7 @@ async fn proxy(server: String, file: PathBuf) -> String {
 
 #[tokio::test]
 async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
     let folder = process.runs.path().join("run/model");
     let file = folder.join("rows-0-of-1.zrows");
@@ -124,7 +124,7 @@ async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
     let timeout = Duration::from_secs(30);
     let config = ClientConfig { writer: WRITER.member, incarnation: WRITER.incarnation, wire: Encoding::F32, timeout };
     let connect = Arc::new(move |entry: &_| GrpcShard::connect(entry, timeout));
-    let client = EmbeddingClient::new(config, Arc::new(process.coordinator.clone()), connect);
+    let client = EmbeddingClient::new(config, process.coordinator.control_plane(), connect);
     client.refresh().await.unwrap();
     let server = client.servers().remove(0);
     let saved = tokio::time::timeout(timeout, server.save(save_to(folder.display()))).await;
@@ -138,7 +138,7 @@ async fn a_save_whose_answer_is_lost_is_answered_again_and_made_once() {
 /// Another process at the same address has none of the rows: what it saved would be an empty model.
 #[tokio::test]
 async fn a_request_for_a_process_that_is_gone_is_not_served_by_the_next_one() {
-    let process = Process::ready(FakeCoordinator::placed(4)).await;
+    let process = Process::ready(ScriptedRun::placed(4)).await;
     let instance = process.coordinator.change(|state| state.joined.clone()).unwrap().instance;
     let folder = process.runs.path().join("model");
     for (meant, expected) in [(instance, None), (instance ^ 1, Some(RefusalKind::Moved))] {

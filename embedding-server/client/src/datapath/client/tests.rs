@@ -201,7 +201,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
     let client = client(&cluster);
     let waited = run(async {
         client.refresh().await.unwrap();
-        cluster.control.hangs.store(true, std::sync::atomic::Ordering::Relaxed);
+        cluster.control.hang(u32::MAX);
         for shard in &cluster.shards {
             let away = std::iter::repeat_n(Fault::Refuse(RefusalKind::Unavailable), 1000);
             shard.faults.lock().unwrap().extend(away);
@@ -247,7 +247,7 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
     let client = client(&cluster);
     let rows = run(async {
         client.refresh().await.unwrap();
-        *cluster.control.placement.lock().unwrap() = Err(Refusal::new(RefusalKind::Unavailable, "away"));
+        cluster.control.placement.disconnect();
         cluster.shards[0].faults.lock().unwrap().push_back(Fault::Refuse(RefusalKind::Unavailable));
         client.lookup(&some_ids(), Access::Train).await.unwrap()
     });
@@ -259,7 +259,7 @@ fn without_a_placement_the_coordinators_reason_is_told() {
     let cluster = Cluster::new(1);
     let waiting_for = "embedding server 0 has not joined".to_owned();
     let none = PlacementResponse { waiting_for, ..PlacementResponse::default() };
-    *cluster.control.placement.lock().unwrap() = Ok(none);
+    cluster.control.placement.respond(none);
     let client = client(&cluster);
     let error = run(client.lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
     assert!(error.contains("coordinator (fake) after 30.0s: embedding server 0 has not joined"), "{error}");

@@ -1,0 +1,162 @@
+//! A coordinator whose every answer is scripted.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use zagros_coordinator_client::ControlPlane;
+use zagros_coordinator_client::control_plane::Answer;
+use zagros_protocol::control::{
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, EpochDone, GroupRequest, GroupResponse,
+    HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest,
+    PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse,
+    ServerEntry, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse, assign_response::Work,
+};
+use zagros_protocol::{BucketMap, Generation};
+
+use crate::Script;
+
+/// The lease of members that join the default fake.
+pub const LEASE: Duration = Duration::from_millis(2_400);
+/// Buckets of the default placement.
+const BUCKETS: u32 = 16;
+
+/// A coordinator for tests. By default everyone may join, one embedding server owns all buckets, every epoch is done,
+/// and every report is taken.
+pub struct FakeControlPlane {
+    /// Answers a join.
+    pub join: Script<JoinRequest, JoinResponse>,
+    /// Answers a heartbeat.
+    pub heartbeat: Script<HeartbeatRequest, HeartbeatResponse>,
+    /// Answers a leave.
+    pub leave: Script<LeaveRequest, LeaveResponse>,
+    /// Answers who owns which bucket.
+    pub placement: Script<PlacementRequest, PlacementResponse>,
+    /// Answers who is in the process group.
+    pub group: Script<GroupRequest, GroupResponse>,
+    /// Answers which split is next.
+    pub assign: Script<AssignRequest, AssignResponse>,
+    /// Answers where an epoch is.
+    pub position: Script<PositionRequest, PositionResponse>,
+    /// Answers what numeric columns are standardised by.
+    pub transforms: Script<TransformsRequest, TransformsResponse>,
+    /// Takes complete splits.
+    pub complete: Script<CompleteRequest, CompleteResponse>,
+    /// Takes an evaluation.
+    pub report_evaluation: Script<ReportEvaluationRequest, ReportEvaluationResponse>,
+    /// Answers a status request.
+    pub status: Script<StatusRequest, StatusResponse>,
+    hanging_calls: AtomicU32,
+}
+
+impl Default for FakeControlPlane {
+    fn default() -> Self {
+        Self::with_lease(LEASE)
+    }
+}
+
+impl FakeControlPlane {
+    /// The default fake, whose members have this lease.
+    #[must_use]
+    pub fn with_lease(lease: Duration) -> Self {
+        let lease_ms = u32::try_from(lease.as_millis()).expect("a lease of a test fits into 32 bits");
+        let joined = JoinResponse { member: 7, incarnation: 1, lease_ms, generation: 1, over: false, run: 1 };
+        let placed = one_server();
+        Self {
+            join: Script::new(move |_| Ok(joined)),
+            heartbeat: Script::new(|_| Ok(heard())),
+            leave: Script::new(|_| Ok(LeaveResponse {})),
+            placement: Script::new(move |_| Ok(placed.clone())),
+            group: Script::unexpected("group"),
+            assign: Script::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone {})) })),
+            position: Script::unexpected("position"),
+            transforms: Script::new(|_| Ok(TransformsResponse::default())),
+            complete: Script::new(|_| Ok(CompleteResponse::default())),
+            report_evaluation: Script::new(|_| Ok(ReportEvaluationResponse {})),
+            status: Script::new(|_| Ok(StatusResponse::default())),
+            hanging_calls: AtomicU32::new(0),
+        }
+    }
+
+    /// The next `calls` calls, of whatever kind, are never answered.
+    pub fn hang(&self, calls: u32) {
+        self.hanging_calls.store(calls, Ordering::Relaxed);
+    }
+
+    /// From now on heartbeats say that members must stop.
+    pub fn stop(&self, reason: &str) {
+        self.heartbeat.respond(HeartbeatResponse { stop: true, reason: reason.to_owned(), ..heard() });
+    }
+
+    /// From now on heartbeats say that the run is drained.
+    pub fn drain(&self, reason: &str) {
+        self.heartbeat.respond(HeartbeatResponse { draining: reason.to_owned(), ..heard() });
+    }
+
+    /// From now on heartbeats are answered as by default.
+    pub fn reconnect(&self) {
+        self.heartbeat.respond(heard());
+    }
+
+    /// Ids of the splits that workers have reported as complete.
+    #[must_use]
+    pub fn completed_splits(&self) -> Vec<u64> {
+        self.complete.accepted().into_iter().flat_map(|request| request.splits).collect()
+    }
+
+    fn answer<Request, Response>(
+        &self,
+        script: &Script<Request, Response>,
+        request: Request,
+    ) -> Answer<'static, Response>
+    where
+        Request: Clone,
+        Response: Send + 'static,
+    {
+        let one_less = |calls: u32| calls.checked_sub(1);
+        if self.hanging_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return std::future::pending().boxed();
+        }
+        std::future::ready(script.call(request)).boxed()
+    }
+}
+
+/// The default answer to a heartbeat.
+fn heard() -> HeartbeatResponse {
+    HeartbeatResponse { generation: 1, ..HeartbeatResponse::default() }
+}
+
+/// One embedding server owns all buckets.
+fn one_server() -> PlacementResponse {
+    let owners = BucketMap::even(Generation(1), BUCKETS, 1).pack_owners().into();
+    let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1 };
+    PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }
+}
+
+macro_rules! scripted {
+    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => {$(
+        fn $call(&self, request: $request) -> Answer<'_, $response> {
+            self.answer(&self.$call, request)
+        }
+    )*};
+}
+
+impl ControlPlane for FakeControlPlane {
+    fn name(&self) -> &str {
+        "coordinator (fake)"
+    }
+
+    scripted! {
+        join(JoinRequest) -> JoinResponse,
+        heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+        leave(LeaveRequest) -> LeaveResponse,
+        placement(PlacementRequest) -> PlacementResponse,
+        group(GroupRequest) -> GroupResponse,
+        assign(AssignRequest) -> AssignResponse,
+        position(PositionRequest) -> PositionResponse,
+        transforms(TransformsRequest) -> TransformsResponse,
+        complete(CompleteRequest) -> CompleteResponse,
+        report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+        status(StatusRequest) -> StatusResponse,
+    }
+}
