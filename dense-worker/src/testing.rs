@@ -8,9 +8,9 @@ use std::time::Duration;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job, Label, Mode,
-    Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart, Train, ValidationPart,
-    Values, Wire,
+    Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
+    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart,
+    Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;

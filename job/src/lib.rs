@@ -21,8 +21,8 @@ pub mod reference;
 mod renamed;
 mod resolve;
 mod resolved;
-mod shape;
 pub mod settings;
+mod shape;
 mod suggest;
 pub mod threads;
 
@@ -30,6 +30,6 @@ pub use changes::{Change, Effect};
 pub use error::{JobErrors, Problem};
 pub use load::{is_given, renamed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
-pub use shape::schema_json;
 pub use settings::*;
+pub use shape::schema_json;
 pub use suggest::nearest;

@@ -12,8 +12,8 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::document::Node;
 use crate::error::Source;
-use crate::shape::{self, Field, Shape, TAG, Variant};
 use crate::file::JobFile;
+use crate::shape::{self, Field, Shape, TAG, Variant};
 use crate::{Job, JobErrors, Overrides, check};
 
 const EXAMPLE: &str = include_str!("../../examples/adult.toml");

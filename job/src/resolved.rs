@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn paths_start_where_they_were_written() {
-        let paths = |sets: &[&str]| job(sets).data_files().iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let paths =
+            |sets: &[&str]| job(sets).data_files().iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
         assert_eq!(paths(&[]), ["/jobs/a", "/b/c", "/jobs/d"]);
         let here = std::env::current_dir().unwrap();
         assert_eq!(paths(&["data.train=x/y"]), [here.join("x/y").display().to_string(), "/jobs/d".to_owned()]);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job, Label, Mode,
-    Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart, Train, ValidationPart,
-    Values, Wire,
+    Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
+    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart,
+    Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;

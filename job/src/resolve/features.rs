@@ -143,8 +143,8 @@ impl Resolver<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Standardise;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::settings::Standardise;
 
     #[test]
     fn a_bare_name_is_short_for_a_table() {

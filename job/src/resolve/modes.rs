@@ -42,8 +42,7 @@ impl Resolver<'_> {
     /// A path, or a prefix of a bucket.
     pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {
         if let Some(reason) = text.and_then(no_folder) {
-            let help =
-                "give a path, or s3://bucket/prefix; AWS_ENDPOINT_URL in the environment gives the endpoint";
+            let help = "give a path, or s3://bucket/prefix; AWS_ENDPOINT_URL in the environment gives the endpoint";
             self.problem(key, format!("`{key}` names no folder"), reason, help);
         }
     }

@@ -36,13 +36,7 @@ impl Resolver<'_> {
     }
 
     /// The nearest key wins: the table's own, the feature's `dim`, that of `[embedding]`.
-    fn table(
-        &mut self,
-        name: &str,
-        common: &TableSettings,
-        own: Option<&TableOverrides>,
-        dim: Option<usize>,
-    ) -> Table {
+    fn table(&mut self, name: &str, common: &TableSettings, own: Option<&TableOverrides>, dim: Option<usize>) -> Table {
         let common = TableSettings { dim: dim.unwrap_or(common.dim), ..*common };
         let settings = own.map_or(Ok(common), |own| own.over(&common)).unwrap_or_else(|error| {
             self.problem(Path::from("tables").key(name), error.to_string(), "here", "see docs/job-file.md");

@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_narrow_number_is_written_shortly_and_a_wide_one_as_it_is() {
-        let mut values = json!({ "narrow": [f64::from(0.01_f32), f64::from(1e-30_f32)], "wide": 0.1, "whole": 3, "half": 0.5 });
+        let mut values =
+            json!({ "narrow": [f64::from(0.01_f32), f64::from(1e-30_f32)], "wide": 0.1, "whole": 3, "half": 0.5 });
         shorten(&mut values);
         assert_eq!(values, json!({ "narrow": [0.01, 1e-30], "wide": 0.1, "whole": 3, "half": 0.5 }));
         for value in [f32::MIN_POSITIVE, 0.1, 16_777_217.0, 1e30] {

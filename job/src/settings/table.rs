@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    Admission, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule, TableConfig,
-    Ttl,
+    Admission, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule,
+    TableConfig, Ttl,
 };
 
 use super::admission::{self, AdmissionKeys};
