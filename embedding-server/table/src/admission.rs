@@ -49,6 +49,18 @@ pub enum Counter {
 }
 
 impl Admission {
+    /// Bytes that a table of `stripes` stripes takes for its sketches before it has a row: 2 × 2.72 / error × ln(1 / failure), each
+    /// factor rounded up.
+    #[must_use]
+    pub fn sketch_bytes(&self, stripes: usize) -> u64 {
+        match *self {
+            Self::Count { counter: Counter::CountMin { error, failure }, .. } => {
+                sketch::Sketch::bytes(error, failure, stripes)
+            }
+            _ => 0,
+        }
+    }
+
     /// The first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let open = |name: &str, value: f32| {
