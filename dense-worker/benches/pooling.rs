@@ -157,7 +157,7 @@ impl Side {
         batch: &Batch,
         at_server: bool,
         access: Access,
-    ) -> Outcome<(Vec<f32>, zagros_embedding_client::UniqueIds, Vec<u32>)> {
+    ) -> Outcome<(Vec<f32>, zagros_embedding_client::RoutedIds, Vec<u32>)> {
         let (mut unique, mut inverse) = self.unique(batch);
         let inverse = inverse.remove(0);
         if at_server {
@@ -165,6 +165,7 @@ impl Side {
             bags.extend(&inverse, &batch.offsets);
             unique.tables[0].bags = Some(bags);
         }
+        let unique = zagros_embedding_client::RoutedIds::from(unique);
         let rows = self.client.lookup(&unique, access).await?;
         let mut vectors = vec![0.0; (batch.offsets.len() - 1) * DIM];
         gather(&column(), DIM, positions(batch, &inverse, at_server), &rows.tables[0], &mut vectors);

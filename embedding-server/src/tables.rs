@@ -7,7 +7,7 @@ use zagros_job::Job;
 use zagros_table::{Capacity, ColdStore, DEFAULT_STRIPES, TableConfig, TableSet};
 
 use crate::ServerError;
-use crate::tier::{Memory, Tier};
+use crate::tier::{ColdTier, MemoryBudget};
 
 /// Of the memory for rows, at most one part in this many is for those that stripes hold whatever the budget says.
 const FLOOR_SHARE: usize = 4;
@@ -15,7 +15,7 @@ const FLOOR_SHARE: usize = 4;
 /// What a server makes its tables from, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     let mut configs: Vec<TableConfig> = job.server_tables().iter().map(|table| table.config()).collect();
-    if let Some(memory) = Memory::of(job) {
+    if let Some(memory) = MemoryBudget::of(job) {
         let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
         configs.iter_mut().for_each(|config| config.stripes = stripes);
     }
@@ -31,9 +31,9 @@ fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
 }
 
 /// Empty tables, within the memory that the job gives a server.
-pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>) -> Result<TableSet, ServerError> {
+pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
     let capacity = Capacity {
-        budget: Memory::of(job).map(|memory| memory.rows),
+        budget: MemoryBudget::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
         timeout: Some(job.cluster.timeout),

@@ -5,7 +5,7 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::value_bytes;
 use zagros_table::Access;
 
-use super::request::Rows;
+use super::request::RequestRows;
 use crate::EmbeddingService;
 
 /// Checks a request whole, then reads (and for training creates) its rows.
@@ -14,7 +14,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     placement.check_generation(request.generation)?;
     let access = access(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;
-    let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
+    let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     let wanted = rows.wanted("the answer", values, value_bytes)?;

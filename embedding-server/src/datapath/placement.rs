@@ -8,7 +8,7 @@ use zagros_table::Part;
 
 /// A bucket map as one server sees it.
 #[derive(Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedBuckets {
     map: Arc<BucketMap>,
     server: ServerIndex,
     /// Per bucket, whether it is ours.
@@ -17,7 +17,7 @@ pub(crate) struct Owned {
     all: bool,
 }
 
-impl Owned {
+impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
         let buckets: Box<[bool]> = (0..map.buckets()).map(|bucket| map.owner(bucket) == Some(server)).collect();
         Self { server, all: buckets.iter().all(|ours| *ours), buckets, map }
@@ -90,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    fn owned(servers: u32, server: u32) -> Owned {
-        Owned::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))
+    fn owned(servers: u32, server: u32) -> OwnedBuckets {
+        OwnedBuckets::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))
     }
 
     proptest! {
@@ -109,7 +109,7 @@ mod tests {
         let owners = [0, 1, 1, 0, 1].map(zagros_protocol::ServerIndex);
         let packed: Vec<u8> = owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect();
         let map = Arc::new(BucketMap::unpack(Generation(1), &packed).unwrap());
-        let owned = Owned::new(map, ServerIndex(1));
+        let owned = OwnedBuckets::new(map, ServerIndex(1));
         assert_eq!((owned.buckets(), owned.ranges()), (5, vec![[1, 3], [4, 5]]));
         assert_eq!(
             [0..1, 0..2, 3..4, 3..99, 7..9].map(|range| owned.owns_any(range)),

@@ -11,13 +11,13 @@ use zagros_table::Part;
 use super::bags::{pool, spread};
 
 /// Segments, ids and bags of a request, their lengths checked against each other.
-pub(crate) struct Rows<'a> {
+pub(crate) struct RequestRows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
     bags: Bags<'a>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RequestRows<'a> {
     /// Reads the payloads.
     ///
     /// # Errors
@@ -92,10 +92,10 @@ mod tests {
         let segment = |table, rows, dim| Segment { table: TableId(table), rows, dim };
         let segments = Segments::new(vec![segment(4, 2, 8), segment(1, 0, 3), segment(2, 1, 5)]).pack();
         let ids = encode_ids(&[7, 8, 9]);
-        let rows = Rows::unpack(&segments, &ids, &[]).unwrap();
+        let rows = RequestRows::unpack(&segments, &ids, &[]).unwrap();
         let part = |table, dim, ids| Part { table, dim, ids };
         assert_eq!(rows.parts(), [part(4, 8, &[7, 8]), part(1, 3, &[]), part(2, 5, &[9])]);
-        assert_eq!(Rows::unpack(&segments, &ids[8..], &[]).err().unwrap().kind, RefusalKind::Invalid);
+        assert_eq!(RequestRows::unpack(&segments, &ids[8..], &[]).err().unwrap().kind, RefusalKind::Invalid);
     }
 
     #[test]

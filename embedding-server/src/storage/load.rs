@@ -16,7 +16,7 @@ use zagros_zip::ZipEq;
 use super::StorageError;
 use super::describe::{describe, difference};
 use crate::EmbeddingService;
-use crate::datapath::Owned;
+use crate::datapath::OwnedBuckets;
 
 /// How often it is looked whether the placement is there.
 const POLL: Duration = Duration::from_millis(20);
@@ -30,9 +30,9 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
-    let open = |(number, file): (usize, &FileDigest)| Source::open(service, &placement, &folder, number, file);
+    let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-    sources.iter_mut().try_for_each(Source::verify)?;
+    sources.iter_mut().try_for_each(SavedTables::verify)?;
     if request.replace {
         service.tables.clear().map_err(StorageError::Clear)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 
 /// The worker that asks has the placement already, and this server hears of it in its own time. Nothing was done yet, so
 /// that waiting is safe where the same request again would not be.
-fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<Owned>, Refusal> {
+fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, Refusal> {
     let deadline = Deadline::after(service.timeout);
     loop {
         match service.placement() {
@@ -71,18 +71,18 @@ fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
 }
 
 /// Whether the server that wrote a file owned buckets of ours.
-fn may_have_ours(header: &Header, placement: &Owned) -> bool {
+fn may_have_ours(header: &Header, placement: &OwnedBuckets) -> bool {
     let ours = |[first, end]: &[u32; 2]| placement.owns_any(*first..*end);
     header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
 }
 
 /// A file whose tables are ours.
-struct Source<'a> {
+struct SavedTables<'a> {
     service: &'a EmbeddingService,
-    placement: &'a Owned,
+    placement: &'a OwnedBuckets,
     saved: SavedFile,
     /// In the order of the file's tables.
-    tables: Vec<Target<'a>>,
+    tables: Vec<TableTarget<'a>>,
     /// The file may have sightings of our ids.
     has_ours: bool,
     /// By what the whole file is known, where this server is to compare that.
@@ -92,7 +92,7 @@ struct Source<'a> {
 }
 
 /// Where the rows of a saved table go.
-struct Target<'a> {
+struct TableTarget<'a> {
     number: u32,
     table: &'a Table,
     /// The file's buckets are this model's, so that a block may be passed by what its head says.
@@ -103,11 +103,11 @@ struct Target<'a> {
     same_sightings: bool,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SavedTables<'a> {
     /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
     fn open(
         service: &'a EmbeddingService,
-        placement: &'a Owned,
+        placement: &'a OwnedBuckets,
         folder: &Folder,
         number: usize,
         file: &FileDigest,
@@ -115,7 +115,7 @@ impl<'a> Source<'a> {
         let saved = saved(folder, &file.name)?;
         let reader = saved.open()?;
         let header = reader.header();
-        let target = |saved| Target::of(service, placement, header, saved);
+        let target = |saved| TableTarget::of(service, placement, header, saved);
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
         match tables {
             Ok(tables) => {
@@ -189,7 +189,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn put_counts(&self, target: &Target<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
+    fn put_counts(&self, target: &TableTarget<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
         let ours = ids.iter().zip_eq(counts).filter(|(id, _)| self.placement.owns(target.number, **id));
         let (ids, counts): (Vec<u64>, Vec<u32>) = ours.unzip();
         target.table.insert_sightings(&ids, &counts).map_err(|error| self.refused(target, error))?;
@@ -197,7 +197,7 @@ impl<'a> Source<'a> {
     }
 
     /// Sketches of another size cannot be added: their ids are sighted anew.
-    fn put_sketch(&self, target: &Target<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
+    fn put_sketch(&self, target: &TableTarget<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
         if target.same_sightings {
             let merged = target.table.merge_sketch(stripe as usize, cells);
             merged.map_err(|error| self.refused(target, error))?;
@@ -205,7 +205,7 @@ impl<'a> Source<'a> {
         Ok(0)
     }
 
-    fn put_rows(&self, target: &Target<'_>, rows: Rows) -> Result<u64, StorageError> {
+    fn put_rows(&self, target: &TableTarget<'_>, rows: Rows) -> Result<u64, StorageError> {
         let mut rows = target.owned(self.placement, rows);
         target.table.carry_marks(&mut rows, self.saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
@@ -213,15 +213,15 @@ impl<'a> Source<'a> {
         Ok(rows.ids.len() as u64)
     }
 
-    fn refused(&self, target: &Target<'_>, source: TableError) -> StorageError {
+    fn refused(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
         StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
     }
 }
 
-impl<'a> Target<'a> {
+impl<'a> TableTarget<'a> {
     fn of(
         service: &'a EmbeddingService,
-        placement: &Owned,
+        placement: &OwnedBuckets,
         header: &Header,
         saved: &TableHeader,
     ) -> Result<Self, String> {
@@ -240,7 +240,7 @@ impl<'a> Target<'a> {
     }
 
     /// Only the rows that are this server's. Marks that mean something else are skipped: the rows count as used now.
-    fn owned(&self, placement: &Owned, mut rows: Rows) -> Rows {
+    fn owned(&self, placement: &OwnedBuckets, mut rows: Rows) -> Rows {
         let (width, mut kept) = (self.table.stride(), 0);
         if !self.same_marks {
             rows.marks.clear();

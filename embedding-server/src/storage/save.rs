@@ -14,24 +14,24 @@ use zagros_table::{Cut, Rows, Sighted, Table, TableError};
 use super::StorageError;
 use super::describe::describe;
 use crate::EmbeddingService;
-use crate::datapath::Owned;
+use crate::datapath::OwnedBuckets;
 
-/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Tells how long lookups and pushes
-/// waited, seconds, as soon as it is settled which rows are saved.
+/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Reports how many seconds lookups and
+/// pushes waited, as soon as the snapshot is captured.
 pub(crate) fn save(
     service: &EmbeddingService,
     request: &SaveRequest,
-    tell_cut: impl FnOnce(f64),
+    report_capture: impl FnOnce(f64),
 ) -> Result<SaveResponse, Refusal> {
     let placement = service.placement()?;
-    let _turn = service.storage.take()?;
+    let _lock = service.storage.take()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let name = file_name(service.index.0, service.servers);
     folder.make().map_err(StorageError::Folder)?;
     let cut = service.tables.cut().map_err(StorageError::Cut)?;
     let pause_seconds = started.elapsed().as_secs_f64();
-    tell_cut(pause_seconds);
+    report_capture(pause_seconds);
     let Written { rows, bytes, sha256 } = write_file(service, &placement, &cut, &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
@@ -41,7 +41,7 @@ pub(crate) fn save(
 
 fn write_file(
     service: &EmbeddingService,
-    placement: &Owned,
+    placement: &OwnedBuckets,
     cut: &Cut<'_>,
     folder: &Folder,
     name: &str,
@@ -54,7 +54,7 @@ fn write_file(
 
 fn write_tables(
     service: &EmbeddingService,
-    placement: &Owned,
+    placement: &OwnedBuckets,
     cut: &Cut<'_>,
     file: &mut dyn Write,
 ) -> Result<Written, StorageError> {
@@ -120,7 +120,7 @@ fn write_sightings<W: Write>(
     Ok(())
 }
 
-fn header(service: &EmbeddingService, placement: &Owned) -> Header {
+fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> Header {
     Header {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,

@@ -1,21 +1,21 @@
-//! Who may ask a server for anything across a socket: members of the run that it has joined.
+//! Checks that a request over a socket is of the run that the server has joined.
 
 use std::sync::OnceLock;
 
 use http::HeaderMap;
-use zagros_protocol::run::check_server;
 use zagros_protocol::{Refusal, RefusalKind, RunId, ServerIndex};
+use zagros_transport::{check_run, check_server};
 
-/// Lets the requests of one run pass. A server that is called within its process has none: its caller made it.
+/// Lets the requests of one run pass. A server that is called within its process has no such check.
 #[derive(Debug)]
-pub(crate) struct RunGuard {
+pub(crate) struct RunCheck {
     name: String,
-    /// The run, and what the coordinator knows this process by.
+    /// The run, and the instance by which the coordinator knows this process.
     joined: OnceLock<(RunId, u64)>,
 }
 
-impl RunGuard {
-    /// Of a server that has joined no run.
+impl RunCheck {
+    /// The check of a server that has joined no run.
     pub(crate) fn new(server: ServerIndex) -> Self {
         Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
     }
@@ -25,15 +25,15 @@ impl RunGuard {
         let _ = self.joined.set((run, instance));
     }
 
-    /// Refuses what a process of another run sends, or what is meant for another process of this server, before anything of
-    /// it is read (invariant MB-2).
+    /// Refuses a request of another run, or a request for another process of this server, before its message is read
+    /// (invariant MB-2).
     ///
     /// # Errors
-    /// As [`RunId::check`] and [`check_server`]; `Unavailable` before the server has joined.
+    /// As [`check_run`] and [`check_server`]; `Unavailable` before the server has joined.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self.joined.get() {
             Some((run, instance)) => {
-                run.check(headers, &self.name)?;
+                check_run(*run, headers, &self.name)?;
                 check_server(*instance, headers, &self.name)
             }
             None => {
@@ -46,15 +46,17 @@ impl RunGuard {
 
 #[cfg(test)]
 mod tests {
+    use zagros_transport::stamp_run;
+
     use super::*;
 
     /// Invariant MB-2.
     #[test]
     fn a_server_serves_the_run_that_it_joined_and_no_other() {
-        let guard = RunGuard::new(ServerIndex(3));
+        let guard = RunCheck::new(ServerIndex(3));
         let [mut ours, mut theirs] = [HeaderMap::new(), HeaderMap::new()];
-        RunId(7).stamp(&mut ours);
-        RunId(8).stamp(&mut theirs);
+        stamp_run(RunId(7), &mut ours);
+        stamp_run(RunId(8), &mut theirs);
         assert!(guard.check(&ours).unwrap_err().kind.is_retryable());
         guard.joined(RunId(7), 1);
         assert_eq!(guard.check(&ours), Ok(()));

@@ -1,9 +1,8 @@
-//! How far pushes run ahead of the oldest that is not acknowledged.
+//! Pushes in flight: none runs more than [`PUSH_WINDOW`] numbers ahead of the oldest one that is not acknowledged.
 //!
-//! The staleness window has a place for each batch under way and none for their distance: while one push is tried again
-//! and again, the places of the others are used anew. A server remembers the last [`PUSH_WINDOW`] numbers of a writer and
-//! refuses older ones, for it cannot tell a retry of them from a first try. So a push waits here until the oldest one is
-//! near enough.
+//! The staleness window bounds how many batches are in flight, not how far apart their numbers are: while one push is retried,
+//! later batches pass through. A server remembers the last [`PUSH_WINDOW`] numbers of a writer. It refuses older numbers,
+//! because it cannot tell a retry from a first try. A push therefore waits here until the oldest one is near enough.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,32 +10,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use zagros_protocol::PUSH_WINDOW;
 
-/// Numbers of pushes that are under way, of one writer.
+/// The numbers of one writer's pushes in flight.
 #[derive(Debug, Default)]
-pub(super) struct Unacknowledged {
+pub(super) struct PushesInFlight {
     numbers: Arc<Mutex<BTreeSet<u64>>>,
-    /// Told whenever one ends.
+    /// Notified when a push ends.
     ended: watch::Sender<()>,
 }
 
-/// A push that is under way while this lives.
+/// A push. It is in flight while this value lives.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct PushInFlight {
     number: u64,
     numbers: Arc<Mutex<BTreeSet<u64>>>,
     ended: watch::Sender<()>,
 }
 
-impl Unacknowledged {
-    /// Waits until no push under way is older than a server remembers beside this one. As each of them has a deadline, the
-    /// wait has one (invariant WT-1).
-    pub(super) async fn begin(&self, number: u64) -> Begun {
+impl PushesInFlight {
+    /// Waits until a server remembers the oldest push in flight even after it has seen `number`. Each push has a deadline, so
+    /// the wait has one (invariant WT-1).
+    pub(super) async fn begin(&self, number: u64) -> PushInFlight {
         let mut ended = self.ended.subscribe();
         while !self.try_begin(number) {
             // The sender lives as long as this.
             let _ = ended.changed().await;
         }
-        Begun { number, numbers: Arc::clone(&self.numbers), ended: self.ended.clone() }
+        PushInFlight { number, numbers: Arc::clone(&self.numbers), ended: self.ended.clone() }
     }
 
     fn try_begin(&self, number: u64) -> bool {
@@ -49,7 +48,7 @@ impl Unacknowledged {
     }
 }
 
-impl Drop for Begun {
+impl Drop for PushInFlight {
     fn drop(&mut self) {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
         self.ended.send_replace(());
@@ -64,7 +63,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_push_waits_for_one_that_would_be_forgotten_and_for_no_other() {
-        let pushes = Unacknowledged::default();
+        let pushes = PushesInFlight::default();
         let oldest = pushes.begin(5).await;
         let near = pushes.begin(5 + PUSH_WINDOW - 1).now_or_never().expect("the server remembers both");
         drop(near);

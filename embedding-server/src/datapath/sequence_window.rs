@@ -1,11 +1,12 @@
-//! Which pushes of a writer were applied: a retry is answered, not applied again (invariant DP-3).
+//! The sequence window of each writer: which of its last pushes were applied. A retry of one of them is a duplicate: it is
+//! answered and not applied again (invariant DP-3).
 
 use dashmap::DashMap;
 use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
 
 /// Identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Push {
+pub(crate) struct PushId {
     pub(crate) writer: u64,
     /// Counts up when a writer's process is replaced.
     pub(crate) incarnation: u32,
@@ -15,53 +16,53 @@ pub(crate) struct Push {
 
 /// The windows of all writers. No lock is held while a push is applied.
 #[derive(Debug, Default)]
-pub(crate) struct Windows(DashMap<u64, Window>);
+pub(crate) struct SequenceWindows(DashMap<u64, SequenceWindow>);
 
-/// What a push is to do now.
+/// What is to be done with a push.
 #[derive(Debug)]
-pub(crate) enum Begun<'a> {
-    /// Apply it, and say so.
-    First(Ticket<'a>),
-    /// Nothing: it was applied before.
+pub(crate) enum PushClaim<'a> {
+    /// Apply it, then call [`PushTicket::applied`].
+    First(PushTicket<'a>),
+    /// Nothing: it has been applied.
     Duplicate,
 }
 
-/// The right to apply a push, held by nobody else meanwhile. Dropped unused, the push may be tried again.
+/// The exclusive right to apply a push. After a ticket is dropped unused, the push may be tried again.
 #[derive(Debug)]
-pub(crate) struct Ticket<'a> {
-    windows: &'a Windows,
-    push: Push,
+pub(crate) struct PushTicket<'a> {
+    windows: &'a SequenceWindows,
+    push: PushId,
     applied: bool,
 }
 
-impl Windows {
+impl SequenceWindows {
     /// Claims a push.
     ///
     /// # Errors
     /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` while another try of the same push
     /// is being applied, `Invalid` when it is too old to tell whether it was applied.
-    pub(crate) fn begin(&self, push: Push) -> Result<Begun<'_>, Refusal> {
+    pub(crate) fn begin(&self, push: PushId) -> Result<PushClaim<'_>, Refusal> {
         let began = self
             .0
             .entry(push.writer)
-            .or_insert_with(|| Window::new(push.incarnation))
+            .or_insert_with(|| SequenceWindow::new(push.incarnation))
             .begin(push.incarnation, push.seq);
         match began {
-            Ok(Found::New) => Ok(Begun::First(Ticket { windows: self, push, applied: false })),
-            Ok(Found::Applied) => Ok(Begun::Duplicate),
+            Ok(SequenceState::New) => Ok(PushClaim::First(PushTicket { windows: self, push, applied: false })),
+            Ok(SequenceState::Applied) => Ok(PushClaim::Duplicate),
             Err(refused) => Err(refused.into_refusal(push)),
         }
     }
 }
 
-impl Ticket<'_> {
+impl PushTicket<'_> {
     /// The push is in the tables.
     pub(crate) fn applied(mut self) {
         self.applied = true;
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for PushTicket<'_> {
     fn drop(&mut self) {
         if let Some(mut window) = self.windows.0.get_mut(&self.push.writer) {
             window.finish(self.push.incarnation, self.push.seq, self.applied);
@@ -71,70 +72,70 @@ impl Drop for Ticket<'_> {
 
 /// One writer's last pushes, by sequence number modulo the window's length.
 #[derive(Debug)]
-struct Window {
+struct SequenceWindow {
     incarnation: u32,
     /// The highest number seen; `None` before the first.
     newest: Option<u64>,
-    begun: Bits,
-    applied: Bits,
+    claimed: SequenceBits,
+    applied: SequenceBits,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum SequenceState {
     New,
     Applied,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Refused {
+enum SequenceError {
     Fenced { current: u32 },
     InProgress,
     TooOld { newest: u64 },
 }
 
-impl Window {
+impl SequenceWindow {
     fn new(incarnation: u32) -> Self {
-        Self { incarnation, newest: None, begun: Bits::default(), applied: Bits::default() }
+        Self { incarnation, newest: None, claimed: SequenceBits::default(), applied: SequenceBits::default() }
     }
 
-    fn begin(&mut self, incarnation: u32, seq: u64) -> Result<Found, Refused> {
+    fn begin(&mut self, incarnation: u32, seq: u64) -> Result<SequenceState, SequenceError> {
         if incarnation < self.incarnation {
-            return Err(Refused::Fenced { current: self.incarnation });
+            return Err(SequenceError::Fenced { current: self.incarnation });
         }
         if incarnation > self.incarnation {
             *self = Self::new(incarnation);
         }
         self.advance(seq)?;
         if self.applied.get(seq) {
-            return Ok(Found::Applied);
+            return Ok(SequenceState::Applied);
         }
-        if self.begun.get(seq) {
-            return Err(Refused::InProgress);
+        if self.claimed.get(seq) {
+            return Err(SequenceError::InProgress);
         }
-        self.begun.set(seq, true);
-        Ok(Found::New)
+        self.claimed.set(seq, true);
+        Ok(SequenceState::New)
     }
 
-    /// Ends a push that [`Self::begin`] found new. One that a newer incarnation or `WINDOW` newer pushes have overtaken
-    /// has no place any more: a retry of it is refused.
+    /// Ends a push that [`Self::begin`] found new. A push of an older incarnation, or one that is older than
+    /// the window, is no longer remembered: its retry is refused.
     fn finish(&mut self, incarnation: u32, seq: u64, applied: bool) {
         let remembered = self.newest.is_some_and(|newest| seq <= newest && newest - seq < WINDOW);
         if incarnation == self.incarnation && remembered {
-            self.begun.set(seq, false);
+            self.claimed.set(seq, false);
             self.applied.set(seq, applied);
         }
     }
 
     /// Moves the window up to `seq`, forgetting what falls out of it.
-    fn advance(&mut self, seq: u64) -> Result<(), Refused> {
+    fn advance(&mut self, seq: u64) -> Result<(), SequenceError> {
         let newest = *self.newest.get_or_insert(seq);
         if seq <= newest {
-            return if newest - seq < WINDOW { Ok(()) } else { Err(Refused::TooOld { newest }) };
+            return if newest - seq < WINDOW { Ok(()) } else { Err(SequenceError::TooOld { newest }) };
         }
         // Numbers skipped over take the places of the oldest ones, as not applied.
         let fresh = (seq - newest).min(WINDOW);
         for skipped in 0..fresh {
-            self.begun.set(seq - skipped, false);
+            self.claimed.set(seq - skipped, false);
             self.applied.set(seq - skipped, false);
         }
         self.newest = Some(seq);
@@ -142,9 +143,9 @@ impl Window {
     }
 }
 
-impl Refused {
-    fn into_refusal(self, push: Push) -> Refusal {
-        let Push { writer, incarnation, seq } = push;
+impl SequenceError {
+    fn into_refusal(self, push: PushId) -> Refusal {
+        let PushId { writer, incarnation, seq } = push;
         let this = format!("push {seq} of writer {writer} (incarnation {incarnation})");
         match self {
             Self::Fenced { current } => {
@@ -164,15 +165,15 @@ impl Refused {
 
 /// One bit per remembered push.
 #[derive(Debug)]
-struct Bits([u64; (WINDOW / 64) as usize]);
+struct SequenceBits([u64; (WINDOW / 64) as usize]);
 
-impl Default for Bits {
+impl Default for SequenceBits {
     fn default() -> Self {
         Self([0; (WINDOW / 64) as usize])
     }
 }
 
-impl Bits {
+impl SequenceBits {
     fn get(&self, seq: u64) -> bool {
         let (word, bit) = Self::place(seq);
         self.0[word] & bit != 0
@@ -203,18 +204,18 @@ mod tests {
 
     use super::*;
 
-    fn push(seq: u64) -> Push {
-        Push { writer: 3, incarnation: 1, seq }
+    fn push(seq: u64) -> PushId {
+        PushId { writer: 3, incarnation: 1, seq }
     }
 
     /// Applies a push and says whether it was the first time.
-    fn apply(windows: &Windows, push: Push) -> Result<bool, RefusalKind> {
+    fn apply(windows: &SequenceWindows, push: PushId) -> Result<bool, RefusalKind> {
         match windows.begin(push).map_err(|refusal| refusal.kind)? {
-            Begun::First(ticket) => {
+            PushClaim::First(ticket) => {
                 ticket.applied();
                 Ok(true)
             }
-            Begun::Duplicate => Ok(false),
+            PushClaim::Duplicate => Ok(false),
         }
     }
 
@@ -222,7 +223,7 @@ mod tests {
         /// Against a set that forgets nothing: a push is new exactly once, and what fell out of the window is refused.
         #[test]
         fn each_push_is_new_once(steps in prop::collection::vec((0_u64..6 * WINDOW, any::<bool>()), 1..400)) {
-            let windows = Windows::default();
+            let windows = SequenceWindows::default();
             let mut applied = HashSet::new();
             let mut newest = 0;
             for (index, (seq, succeeds)) in steps.into_iter().enumerate() {
@@ -230,8 +231,8 @@ mod tests {
                 newest = newest.max(seq);
                 match windows.begin(push(seq)) {
                     Err(refusal) => prop_assert!(too_old && refusal.kind == RefusalKind::Invalid, "{}", refusal),
-                    Ok(Begun::Duplicate) => prop_assert!(!too_old && applied.contains(&seq)),
-                    Ok(Begun::First(ticket)) => {
+                    Ok(PushClaim::Duplicate) => prop_assert!(!too_old && applied.contains(&seq)),
+                    Ok(PushClaim::First(ticket)) => {
                         prop_assert!(!too_old && !applied.contains(&seq));
                         if succeeds {
                             ticket.applied();
@@ -245,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_push_that_failed_may_be_tried_again() {
-        let windows = Windows::default();
-        let Begun::First(ticket) = windows.begin(push(5)).unwrap() else { panic!("it is the first") };
+        let windows = SequenceWindows::default();
+        let PushClaim::First(ticket) = windows.begin(push(5)).unwrap() else { panic!("it is the first") };
         let racing = windows.begin(push(5)).unwrap_err();
         assert_eq!(racing.kind, RefusalKind::Unavailable, "{racing}");
         drop(ticket);
@@ -257,24 +258,24 @@ mod tests {
     /// Invariant MB-1.
     #[test]
     fn an_older_incarnation_is_fenced_and_a_newer_one_starts_afresh() {
-        let windows = Windows::default();
+        let windows = SequenceWindows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
-        let Begun::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
-        assert_eq!(apply(&windows, Push { incarnation: 2, ..push(5) }), Ok(true));
+        let PushClaim::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
+        assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(5) }), Ok(true));
         assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
         // The old incarnation's push ends without a trace in the new one's window.
         late.applied();
-        assert_eq!(apply(&windows, Push { incarnation: 2, ..push(6) }), Ok(true));
+        assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(6) }), Ok(true));
     }
 
     #[test]
     fn writers_do_not_share_numbers() {
-        let windows = Windows::default();
+        let windows = SequenceWindows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
-        assert_eq!(apply(&windows, Push { writer: 4, ..push(5) }), Ok(true));
+        assert_eq!(apply(&windows, PushId { writer: 4, ..push(5) }), Ok(true));
     }
 
-    /// With the largest staleness that a job may have, and every batch but the oldest acknowledged and another begun.
+    /// With the largest staleness that a job may have, and every batch but the oldest acknowledged and another claimed.
     #[test]
     fn the_oldest_push_of_the_largest_staleness_may_be_tried_again() {
         let job = |staleness: u64| {
@@ -283,8 +284,8 @@ mod tests {
         };
         let most = (1..=WINDOW).rev().find(|staleness| job(*staleness).is_ok()).expect("some staleness is allowed");
         println!("the largest staleness is {most}");
-        let windows = Windows::default();
-        let Begun::First(oldest) = windows.begin(push(0)).unwrap() else { panic!("it is the first") };
+        let windows = SequenceWindows::default();
+        let PushClaim::First(oldest) = windows.begin(push(0)).unwrap() else { panic!("it is the first") };
         (1..=most).for_each(|seq| assert_eq!(apply(&windows, push(seq)), Ok(true)));
         // Its answer was lost, or it failed.
         drop(oldest);
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_largest_number_does_not_overflow() {
-        let windows = Windows::default();
+        let windows = SequenceWindows::default();
         assert_eq!(apply(&windows, push(0)), Ok(true));
         assert_eq!(apply(&windows, push(u64::MAX)), Ok(true));
         assert_eq!(apply(&windows, push(u64::MAX)), Ok(false));
@@ -306,17 +307,17 @@ mod tests {
     fn racing_retries_apply_a_push_once() {
         // Fewer than a window: no thread can fall behind by more.
         const PUSHES: u64 = WINDOW - 1;
-        let windows = Windows::default();
+        let windows = SequenceWindows::default();
         let applied: Vec<AtomicU64> = (0..PUSHES).map(|_| AtomicU64::new(0)).collect();
         let tries = AtomicU64::new(0);
         let until_acknowledged = |seq: u64| loop {
             match windows.begin(push(seq)) {
-                Ok(Begun::Duplicate) => return,
-                Ok(Begun::First(ticket)) if !tries.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
+                Ok(PushClaim::Duplicate) => return,
+                Ok(PushClaim::First(ticket)) if !tries.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
                     applied[seq as usize].fetch_add(1, Ordering::Relaxed);
                     return ticket.applied();
                 }
-                Ok(Begun::First(failed)) => drop(failed),
+                Ok(PushClaim::First(failed)) => drop(failed),
                 Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable),
             }
         };

@@ -1,29 +1,29 @@
-//! Where a server writes and reads rows at the request of another process.
+//! The folders in which a server writes and reads rows at the request of another process.
 
 use zagros_job::Job;
 use zagros_protocol::Refusal;
-use zagros_store::{Roots, StoreError};
+use zagros_store::{AllowedFolders, StoreError};
 
-/// The folders that the job names, and those that whoever started the server has allowed besides. Whoever may ask a server
-/// to save would else have it write to any folder, or send rows to any bucket with its credentials.
+/// The folders that the job names, and the folders that `--storage-folder` adds. Without this check a process that may ask a
+/// server to save could make it write to any folder, or send rows to any bucket with the server's credentials.
 #[derive(Debug)]
-pub(crate) struct StorageRoots(Roots);
+pub(crate) struct StorageFolders(AllowedFolders);
 
-impl StorageRoots {
-    /// Those of a job, and more.
+impl StorageFolders {
+    /// The folders of a job, and more.
     ///
     /// # Errors
-    /// When one is no folder.
+    /// When the text of one names no folder.
     pub(crate) fn new(job: &Job, more: &[String]) -> Result<Self, StoreError> {
         let runs = job.output.folder.display().to_string();
         let named = [Some(runs), job.output.model_folder.clone(), job.checkpoint.folder.clone()];
-        Ok(Self(Roots::new(named.into_iter().flatten().chain(more.iter().cloned()))?))
+        Ok(Self(AllowedFolders::new(named.into_iter().flatten().chain(more.iter().cloned()))?))
     }
 
-    /// Refuses folders elsewhere.
+    /// Refuses other folders.
     ///
     /// # Errors
-    /// `Invalid`, by the folder and those that are allowed.
+    /// `Invalid`, with the folder and the list of those that are allowed.
     pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
         self.0.check(folder).map_err(|outside| {
             let help = "they are `output.folder`, `output.model_folder` and `checkpoint.folder` of the job, and what \
@@ -45,13 +45,13 @@ mod tests {
         let path = |name: &str| folder.path().join(name).display().to_string();
         job.output.folder = path("runs").into();
         job.output.model_folder = Some("s3://models/ads".to_owned());
-        let roots = StorageRoots::new(&job, &[path("elsewhere")]).unwrap();
-        for inside in [path("runs/a/model"), "s3://models/ads/run-1/model".to_owned(), path("elsewhere/b")] {
-            assert_eq!(roots.check(&inside), Ok(()));
+        let allowed = StorageFolders::new(&job, &[path("added")]).unwrap();
+        for inside in [path("runs/a/model"), "s3://models/ads/run-1/model".to_owned(), path("added/b")] {
+            assert_eq!(allowed.check(&inside), Ok(()));
         }
-        let refused = roots.check("s3://other/ads").unwrap_err();
+        let refused = allowed.check("s3://other/ads").unwrap_err();
         assert!(refused.message.contains(&path("runs")) && refused.message.contains("--storage-folder"), "{refused}");
         job.checkpoint.folder = Some("s3://other".to_owned());
-        assert_eq!(StorageRoots::new(&job, &[]).unwrap().check("s3://other/ads"), Ok(()));
+        assert_eq!(StorageFolders::new(&job, &[]).unwrap().check("s3://other/ads"), Ok(()));
     }
 }

@@ -1,5 +1,5 @@
-//! A save in two calls: the first returns once it is settled which rows are saved, the second when they are written. Either
-//! may be asked for again, as when its answer was lost.
+//! A save in two calls: the first returns once the snapshot is captured, the second once its files are written. Either call
+//! may be repeated, as after a lost answer.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use zagros_protocol::{Refusal, RefusalKind};
 use super::save::save;
 use crate::EmbeddingService;
 
-/// The last cut, whose files are being written or were.
+/// The last captured snapshot. Its files are being written, or are complete.
 #[derive(Debug, Default)]
-pub(crate) struct Cuts(Mutex<Option<Cut>>);
+pub(crate) struct SnapshotCaptures(Mutex<Option<SnapshotCapture>>);
 
 #[derive(Clone, Debug)]
-struct Cut {
+struct SnapshotCapture {
     folder: String,
     attempt: u64,
     pause_seconds: f64,
-    /// What has become of the files.
+    /// Resolves once the files are written.
     files: Shared<BoxFuture<'static, Result<SaveResponse, Refusal>>>,
 }
 
-impl Cuts {
-    /// Answers as soon as the cut is made; what is pushed after the answer is not in the files.
+impl SnapshotCaptures {
+    /// Answers as soon as the snapshot is captured. Later pushes are not in the files.
     ///
     /// # Errors
-    /// As those of a save up to there.
-    pub(crate) async fn make(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
-        let Cut { pause_seconds, .. } = Self::begin(service, request).await?;
+    /// When the save fails before its snapshot is captured.
+    pub(crate) async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+        let SnapshotCapture { pause_seconds, .. } = Self::begin(service, request).await?;
         Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
     }
 
@@ -45,53 +45,55 @@ impl Cuts {
         Self::begin(service, request).await?.files.await
     }
 
-    /// Waits for the files of the cut before.
+    /// Waits for the files of the last capture.
     ///
     /// # Errors
-    /// `Invalid` when there was none of this folder; as those of a save.
+    /// `Invalid` when no snapshot of this folder was captured. Otherwise as those of a save.
     pub(crate) async fn files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
-        let cut = service.cuts.0.lock().clone().filter(|cut| cut.folder == request.folder);
-        let none = || Refusal::invalid(format!("no cut is being written below {}; cut first", request.folder));
-        // Its moment is over: asking again makes no files of it.
+        let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);
+        let none =
+            || Refusal::invalid(format!("no snapshot is being written below {}; capture one first", request.folder));
+        // The moment of the snapshot is over: a retry cannot write its files.
         let final_one = |refusal: Refusal| match refusal.kind.is_retryable() {
             true => Refusal { kind: RefusalKind::Internal, ..refusal },
             false => refusal,
         };
-        cut.ok_or_else(none)?.files.await.map_err(final_one)
+        capture.ok_or_else(none)?.files.await.map_err(final_one)
     }
 
-    /// Cuts, or finds the cut that an earlier try of the same request made. A caller that is gone ends no save: it may ask
-    /// again.
-    async fn begin(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<Cut, Refusal> {
-        if let Some(cut) = service.cuts.made_for(&request) {
-            return Ok(cut);
+    /// Captures a snapshot, or finds the one that an earlier try of the same request captured. A caller that is gone does not
+    /// end the save: it may repeat the request.
+    async fn begin(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
+        if let Some(known) = service.captures.made_for(&request) {
+            return Ok(known);
         }
-        tokio::spawn(cut(service, request)).await.unwrap_or_else(|error| Err(ended(&error)))
+        tokio::spawn(capture(service, request)).await.unwrap_or_else(|error| Err(ended(&error)))
     }
 
-    /// The cut of this very attempt, unless its files could not be written.
-    fn made_for(&self, request: &SaveRequest) -> Option<Cut> {
-        let is_retry =
-            |cut: &Cut| request.attempt != 0 && (cut.attempt, &cut.folder) == (request.attempt, &request.folder);
-        let has_failed = |cut: &Cut| cut.files.peek().is_some_and(Result::is_err);
-        self.0.lock().clone().filter(|cut| is_retry(cut) && !has_failed(cut))
+    /// The snapshot of this attempt, unless its files could not be written.
+    fn made_for(&self, request: &SaveRequest) -> Option<SnapshotCapture> {
+        let is_retry = |known: &SnapshotCapture| {
+            request.attempt != 0 && (known.attempt, &known.folder) == (request.attempt, &request.folder)
+        };
+        let has_failed = |known: &SnapshotCapture| known.files.peek().is_some_and(Result::is_err);
+        self.0.lock().clone().filter(|known| is_retry(known) && !has_failed(known))
     }
 }
 
-async fn cut(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<Cut, Refusal> {
-    let (tell, made) = oneshot::channel();
+async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
+    let (report, captured) = oneshot::channel();
     let (folder, attempt, server) = (request.folder.clone(), request.attempt, Arc::clone(&service));
-    let write = move || server.metrics.save.observe(|| save(&server, &request, |pause| _ = tell.send(pause)));
+    let write = move || server.metrics.save.observe(|| save(&server, &request, |pause| _ = report.send(pause)));
     let written = tokio::task::spawn_blocking(write);
     let files = async move { written.await.unwrap_or_else(|error| Err(ended(&error))) }.boxed().shared();
-    let Ok(pause_seconds) = made.await else {
+    let Ok(pause_seconds) = captured.await else {
         let without = Refusal::new(RefusalKind::Internal, "the save ended without saying which rows are in it");
         return Err(files.await.err().unwrap_or(without));
     };
-    let cut = Cut { folder, attempt, pause_seconds, files };
-    // One that nobody asks for is forgotten with the next: its files lack a manifest.
-    *service.cuts.0.lock() = Some(cut.clone());
-    Ok(cut)
+    let capture = SnapshotCapture { folder, attempt, pause_seconds, files };
+    // The next capture replaces it. Files that no caller asked for have no manifest.
+    *service.captures.0.lock() = Some(capture.clone());
+    Ok(capture)
 }
 
 fn ended(error: &JoinError) -> Refusal {
@@ -113,13 +115,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_pushed_after_the_cut_is_not_saved() {
+    async fn what_is_pushed_after_the_capture_is_not_saved() {
         let folder = tempfile::tempdir().unwrap();
         let shard = LocalShard::new(placed(1, 0));
         let lookup = || lookup_of(&[(0, &[1, 2, 3])], Access::Train);
         let before = shard.lookup(lookup()).await.unwrap().rows;
-        let cut = shard.save(request(&folder, SaveStage::Cut)).await.unwrap();
-        assert!(cut.files.is_empty() && cut.pause_seconds >= 0.0);
+        let captured = shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
+        assert!(captured.files.is_empty() && captured.pause_seconds >= 0.0);
         shard.push(push_of(&[(0, &[1, 2, 3])], 1, 0.5)).await.unwrap();
         assert_ne!(shard.lookup(lookup()).await.unwrap().rows, before);
         let saved = shard.save(request(&folder, SaveStage::Files)).await.unwrap();
@@ -142,9 +144,9 @@ mod tests {
         touch(&[4]).await.unwrap();
         assert_eq!(save(7, SaveStage::Whole).await.unwrap(), first);
         assert_eq!(save(8, SaveStage::Whole).await.unwrap().rows, 4);
-        let cut = save(9, SaveStage::Cut).await.unwrap();
+        let captured = save(9, SaveStage::Capture).await.unwrap();
         touch(&[5]).await.unwrap();
-        assert_eq!(save(9, SaveStage::Cut).await.unwrap(), cut);
+        assert_eq!(save(9, SaveStage::Capture).await.unwrap(), captured);
         let files = save(10, SaveStage::Files).await.unwrap();
         assert_eq!((files.rows, save(11, SaveStage::Files).await.unwrap()), (4, files));
         // Without a name each is another.
@@ -170,14 +172,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_that_nobody_cut_and_a_cut_that_fails_are_told() {
+    async fn files_without_a_capture_and_a_capture_that_fails_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let shard = LocalShard::new(placed(1, 0));
         let refused = shard.save(request(&folder, SaveStage::Files)).await.unwrap_err();
-        assert!(refused.message.contains("no cut is being written below"), "{refused}");
+        assert!(refused.message.contains("no snapshot is being written below"), "{refused}");
         let blocked = folder.path().join("file");
         std::fs::write(&blocked, "").unwrap();
-        let below = SaveRequest { folder: blocked.display().to_string(), ..request(&folder, SaveStage::Cut) };
+        let below = SaveRequest { folder: blocked.display().to_string(), ..request(&folder, SaveStage::Capture) };
         let refused = shard.save(below).await.unwrap_err();
         assert!(refused.message.contains("cannot create"), "{refused}");
     }

@@ -1,4 +1,4 @@
-//! Which folders may be written and read for somebody who is not trusted with all of them.
+//! The folders that another process may have written and read. Other folders are refused.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,21 +7,21 @@ use std::path::{Component, Path, PathBuf};
 use crate::StoreError;
 use crate::url::Location;
 
-/// Folders and prefixes; whatever lies in one of them is allowed.
+/// Folders and prefixes. What lies in one of them is allowed.
 #[derive(Debug)]
-pub struct Roots(Vec<(String, Location)>);
+pub struct AllowedFolders(Vec<(String, Location)>);
 
-/// A folder that lies in none of the roots.
+/// A folder that lies in none of them.
 #[derive(Debug, thiserror::Error)]
-#[error("{folder:?} lies in none of the folders that are allowed here: {}", roots.join(", "))]
-pub struct OutsideRoots {
+#[error("{folder:?} lies in none of the folders that are allowed here: {}", allowed.join(", "))]
+pub struct FolderNotAllowed {
     /// What was asked for.
     pub folder: String,
     /// What is allowed.
-    pub roots: Vec<String>,
+    pub allowed: Vec<String>,
 }
 
-impl Roots {
+impl AllowedFolders {
     /// Each a path, `file:///path` or `s3://bucket/prefix`.
     ///
     /// # Errors
@@ -36,13 +36,16 @@ impl Roots {
     ///
     /// # Errors
     /// By the folder and what is allowed.
-    pub fn check(&self, folder: &str) -> Result<(), OutsideRoots> {
+    pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
         let is_inside = Location::parse(folder)
             .is_ok_and(|asked| self.0.iter().any(|(_, root)| is_within(&asked, root).unwrap_or(false)));
         if is_inside {
             return Ok(());
         }
-        Err(OutsideRoots { folder: folder.to_owned(), roots: self.0.iter().map(|(root, _)| root.clone()).collect() })
+        Err(FolderNotAllowed {
+            folder: folder.to_owned(),
+            allowed: self.0.iter().map(|(root, _)| root.clone()).collect(),
+        })
     }
 }
 
@@ -50,8 +53,9 @@ fn is_within(folder: &Location, root: &Location) -> io::Result<bool> {
     match (folder, root) {
         (Location::Disk(folder), Location::Disk(root)) => Ok(real(folder)?.starts_with(real(root)?)),
         (Location::Bucket { bucket, prefix }, Location::Bucket { bucket: whole, prefix: root }) => {
-            let rest = prefix.strip_prefix(root.as_str());
-            Ok(bucket == whole && rest.is_some_and(|rest| rest.is_empty() || root.is_empty() || rest.starts_with('/')))
+            let below = prefix.strip_prefix(root.as_str());
+            let is_below = |below: &str| below.is_empty() || root.is_empty() || below.starts_with('/');
+            Ok(bucket == whole && below.is_some_and(is_below))
         }
         _ => Ok(false),
     }
@@ -85,7 +89,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = |below: &str| folder.path().join(below).display().to_string();
         // One that is not there yet.
-        let roots = Roots::new([text("runs"), text("models")]).unwrap();
+        let roots = AllowedFolders::new([text("runs"), text("models")]).unwrap();
         for inside in ["runs", "runs/a/checkpoints/resume-9", "models/a"] {
             assert!(roots.check(&text(inside)).is_ok(), "{inside}");
             assert!(roots.check(&format!("file://{}", text(inside))).is_ok(), "{inside}");
@@ -96,9 +100,9 @@ mod tests {
         for outside in ["", "/", "/etc", "relative", "s3://runs/a", "gs://a"] {
             assert!(roots.check(outside).is_err(), "{outside}");
         }
-        let told = roots.check("/etc").unwrap_err().to_string();
+        let refused = roots.check("/etc").unwrap_err().to_string();
         assert_eq!(
-            told,
+            refused,
             format!("\"/etc\" lies in none of the folders that are allowed here: {}, {}", text("runs"), text("models"))
         );
     }
@@ -111,7 +115,7 @@ mod tests {
         symlink(path("disk/runs"), path("runs")).unwrap();
         symlink(path("other"), path("disk/runs/escape")).unwrap();
         symlink(path("nowhere"), path("disk/runs/dangling")).unwrap();
-        let roots = Roots::new([path("runs").display().to_string()]).unwrap();
+        let roots = AllowedFolders::new([path("runs").display().to_string()]).unwrap();
         let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
         assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link is where it leads");
         assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_where_a_name_does() {
-        let roots = Roots::new(["s3://models/ads".to_owned(), "s3://whole".to_owned()]).unwrap();
+        let roots = AllowedFolders::new(["s3://models/ads".to_owned(), "s3://whole".to_owned()]).unwrap();
         for inside in ["s3://models/ads", "s3://models/ads/run-1", "s3://whole/anything"] {
             assert!(roots.check(inside).is_ok(), "{inside}");
         }
