@@ -56,7 +56,8 @@ mod tests {
 
     use zagros_job::Overrides;
     use zagros_table::{
-        Admission, Element, EvictionOrder, EvictionTarget, Initializer, NonFinite, Optimizer, Retention, Schedule, Ttl,
+        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, NonFinite, Optimizer, Retention,
+        Schedule, Ttl,
     };
 
     use super::*;
@@ -106,10 +107,10 @@ mod tests {
              evict = { kind = 'lfu', half_life = 3 }\nsmall_norm = 0.125\nvictims = 'drop'",
         );
         assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
-        assert_eq!(config.admission, Admission::Probability { share: 0.25 });
+        assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
         assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
         let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
-        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, victims: EvictionTarget::Drop });
+        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
     }
 
     /// The widest ranges of the job file are within those of the table.
@@ -119,7 +120,7 @@ mod tests {
             let config = config(&format!(
                 "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
             ));
-            assert!(matches!(config.admission, Admission::Count { sightings: 65535, .. }));
+            assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
         config(

@@ -28,7 +28,9 @@ pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use train::{DenseUpdates, Device, Mode, Precision, Train};
-pub use zagros_table::{Admission, Counter, Element, EvictionOrder, EvictionTarget, Initializer, NonFinite, Schedule};
+pub use zagros_table::{
+    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, NonFinite, Schedule,
+};
 
 /// A whole job.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupResponse};
 use zagros_protocol::packed::value_bytes;
-use zagros_table::Access;
+use zagros_table::LookupMode;
 
 use super::request::RequestRows;
 use crate::EmbeddingService;
@@ -36,10 +36,10 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     })
 }
 
-fn access(access: i32) -> Result<Access, Refusal> {
+fn access(access: i32) -> Result<LookupMode, Refusal> {
     match WireAccess::try_from(access) {
-        Ok(WireAccess::Train) => Ok(Access::Train),
-        Ok(WireAccess::Read) => Ok(Access::Read),
+        Ok(WireAccess::Train) => Ok(LookupMode::Train),
+        Ok(WireAccess::Read) => Ok(LookupMode::Read),
         Ok(WireAccess::Unspecified) | Err(_) => Err(Refusal::invalid(format!("unknown access {access}"))),
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::Part;
+use zagros_table::RequestPart;
 
 /// A bucket map as one server sees it.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl OwnedBuckets {
 
     /// Refuses rows that belong to another server. The hash costs a few nanoseconds per id; a row that is created on
     /// the wrong server would be trained there and never found again.
-    pub(crate) fn check_rows(&self, parts: &[Part<'_>]) -> Result<(), Refusal> {
+    pub(crate) fn check_rows(&self, parts: &[RequestPart<'_>]) -> Result<(), Refusal> {
         if self.all {
             return Ok(());
         }
@@ -129,9 +129,9 @@ mod tests {
     fn a_row_of_another_server_is_named_with_its_owner() {
         let ids: Vec<u64> = (0..100).collect();
         let stray = ids.iter().find(|id| owned(2, 0).owns(7, **id)).unwrap();
-        let refusal = owned(2, 1).check_rows(&[Part { table: 7, dim: 1, ids: &ids }]).unwrap_err();
+        let refusal = owned(2, 1).check_rows(&[RequestPart { table: 7, dim: 1, ids: &ids }]).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Moved);
         assert!(refusal.message.contains(&format!("id {stray} of table 7 belongs to server 0")), "{refusal}");
-        assert_eq!(owned(1, 0).check_rows(&[Part { table: 7, dim: 1, ids: &ids }]), Ok(()));
+        assert_eq!(owned(1, 0).check_rows(&[RequestPart { table: 7, dim: 1, ids: &ids }]), Ok(()));
     }
 }

@@ -3,7 +3,7 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
 use zagros_protocol::packed::{Values, value_bytes};
-use zagros_table::Step;
+use zagros_table::PushStep;
 
 use super::request::RequestRows;
 use super::sequence_window::{PushClaim, PushId};
@@ -13,7 +13,7 @@ use crate::EmbeddingService;
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
-    let step = Step { number: request.step, share: share(request)? };
+    let step = PushStep { number: request.step, share: share(request)? };
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;

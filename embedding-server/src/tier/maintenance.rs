@@ -78,7 +78,7 @@ fn maintain(tables: &TableSet, stopped: &Receiver<()>) {
     loop {
         tables.tick(0, started.elapsed().as_secs());
         // `WatchedStore` reports a failure.
-        let pause = match tables.tend() {
+        let pause = match tables.maintain() {
             Ok(tended) if tended.is_idle() => IDLE,
             Ok(_) => Duration::ZERO,
             Err(_) => AFTER_FAILURE,
@@ -101,12 +101,12 @@ mod tests {
         let tables = Arc::new(TableSet::new(1, &[], Capacity::default()).unwrap());
         let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while tables.cut().unwrap().moment().seconds == 0 {
+        while tables.snapshot().unwrap().moment().seconds == 0 {
             assert!(Instant::now() < deadline, "its clock stands still");
             thread::sleep(IDLE);
         }
         drop(maintenance);
-        let seconds = tables.cut().unwrap().moment().seconds;
+        let seconds = tables.snapshot().unwrap().moment().seconds;
         assert!(seconds <= 60, "{seconds} seconds after it started");
     }
 

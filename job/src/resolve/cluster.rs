@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Admission, Cluster, Collective, Mode, Table, size};
+use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
 
 /// Least memory of a server: less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -44,7 +44,7 @@ impl Resolver<'_> {
 
     /// Whether a run of mode `sync` with several workers can be the same every time.
     pub(super) fn sync_fits(&mut self, workers: u32, mode: Mode, tables: &[Table]) {
-        let counts = |table: &&Table| matches!(table.admission, Admission::Count { .. });
+        let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
         let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == Mode::Sync) else { return };
         let name = &table.name;
         let message = format!("mode \"sync\" with {workers} dense workers cannot count the sightings of \"{name}\"");

@@ -53,7 +53,9 @@ mod tests {
     use zagros_table::{Retention, Ttl};
 
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{Admission, Counter, Element, EvictionOrder, EvictionTarget, NonFinite, Schedule, Table};
+    use crate::settings::{
+        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinite, Schedule, Table,
+    };
 
     /// Tables `a` and `b`.
     fn text(rest: &str) -> String {
@@ -68,7 +70,7 @@ mod tests {
     fn by_default_a_table_holds_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (Element::F32, NonFinite::Refuse));
-        assert_eq!((table.schedule, table.admission), (Schedule::Constant, Admission::Always));
+        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
         assert_eq!(table.retention(), Retention::default());
     }
 
@@ -81,11 +83,14 @@ mod tests {
         assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
         assert_eq!(schedule("kind = 'step', every = 3"), Schedule::Step { warmup: 0, every: 3, factor: 0.5 });
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
-        assert_eq!(admission("kind = 'count'"), Admission::Count { sightings: 2, counter: Counter::Exact });
-        let counter = Counter::CountMin { error: 0.25, failure: 0.01 };
+        assert_eq!(
+            admission("kind = 'count'"),
+            AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact }
+        );
+        let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
         let sketch = admission("kind = 'count', sightings = 7, counter = 'count_min', error = 0.25");
-        assert_eq!(sketch, Admission::Count { sightings: 7, counter });
-        assert_eq!(admission("kind = 'probability', share = 0.5"), Admission::Probability { share: 0.5 });
+        assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
+        assert_eq!(admission("kind = 'probability', share = 0.5"), AdmissionPolicy::Probability { share: 0.5 });
     }
 
     #[test]
@@ -93,7 +98,7 @@ mod tests {
         let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
         let order = EvictionOrder::Lfu { half_life: 10_000 };
-        let expected = Retention { order, ttl: None, small_norm: 0.5, victims: EvictionTarget::Drop };
+        let expected = Retention { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
         assert_eq!((a.element, a.retention()), (Element::Bf16, expected));
         assert_eq!((b.element, b.retention()), (Element::F16, Retention { order: EvictionOrder::Lru, ..expected }));
     }

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zagros_table::{Admission, Counter};
+use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
 /// Which ids get a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,40 +48,40 @@ pub(super) enum CounterKind {
     CountMin,
 }
 
-pub(super) fn serialize<S: Serializer>(admission: &Admission, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(admission: &AdmissionPolicy, to: S) -> Result<S::Ok, S::Error> {
     AdmissionKeys::from(*admission).serialize(to)
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Admission, D::Error> {
-    AdmissionKeys::deserialize(from).map(Admission::from)
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<AdmissionPolicy, D::Error> {
+    AdmissionKeys::deserialize(from).map(AdmissionPolicy::from)
 }
 
-impl From<AdmissionKeys> for Admission {
+impl From<AdmissionKeys> for AdmissionPolicy {
     fn from(keys: AdmissionKeys) -> Self {
         match keys {
             AdmissionKeys::Always => Self::Always,
             AdmissionKeys::Count { sightings, counter: CounterKind::Exact, .. } => {
-                Self::Count { sightings, counter: Counter::Exact }
+                Self::Count { threshold: sightings, counter: FrequencyCounter::Exact }
             }
             AdmissionKeys::Count { sightings, counter: CounterKind::CountMin, error, failure } => {
-                Self::Count { sightings, counter: Counter::CountMin { error, failure } }
+                Self::Count { threshold: sightings, counter: FrequencyCounter::CountMin { error, failure } }
             }
             AdmissionKeys::Probability { share } => Self::Probability { share },
         }
     }
 }
 
-impl From<Admission> for AdmissionKeys {
-    fn from(admission: Admission) -> Self {
+impl From<AdmissionPolicy> for AdmissionKeys {
+    fn from(admission: AdmissionPolicy) -> Self {
         match admission {
-            Admission::Always => Self::Always,
-            Admission::Count { sightings, counter: Counter::Exact } => {
+            AdmissionPolicy::Always => Self::Always,
+            AdmissionPolicy::Count { threshold: sightings, counter: FrequencyCounter::Exact } => {
                 Self::Count { sightings, counter: CounterKind::Exact, error: error(), failure: failure() }
             }
-            Admission::Count { sightings, counter: Counter::CountMin { error, failure } } => {
+            AdmissionPolicy::Count { threshold: sightings, counter: FrequencyCounter::CountMin { error, failure } } => {
                 Self::Count { sightings, counter: CounterKind::CountMin, error, failure }
             }
-            Admission::Probability { share } => Self::Probability { share },
+            AdmissionPolicy::Probability { share } => Self::Probability { share },
         }
     }
 }

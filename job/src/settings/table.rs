@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    Admission, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule,
+    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule,
     TableConfig, Ttl,
 };
 
@@ -70,7 +70,7 @@ pub struct TableSettings {
     /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
     #[serde(with = "admission")]
     #[schemars(with = "AdmissionKeys")]
-    pub admission: Admission,
+    pub admission: AdmissionPolicy,
     /// Which rows leave memory first once `cluster.memory` is used up.
     pub evict: EvictionOrder,
     /// Steps without a use after which a row is forgotten; 0 for never. A forgotten row starts again from its first value.
@@ -102,7 +102,7 @@ impl Default for TableSettings {
             non_finite: NonFinite::default(),
             element: Element::default(),
             schedule: Schedule::default(),
-            admission: Admission::default(),
+            admission: AdmissionPolicy::default(),
             evict: EvictionOrder::default(),
             ttl_steps: 0,
             ttl_seconds: 0,
@@ -144,7 +144,7 @@ impl TableSettings {
             (0, seconds) => Some(Ttl::Seconds(seconds)),
             (steps, _) => Some(Ttl::Steps(steps)),
         };
-        Retention { order: self.evict, ttl, small_norm: self.small_norm, victims: self.victims }
+        Retention { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
     }
 }
 

@@ -6,14 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use zagros_table::{
-    Capacity, ColdStore, Cut, CutError, EvictionOrder, EvictionTarget, Part, Retention, Rows, Scratch, TableConfig,
-    TableError, TableSet, Ttl,
+    Capacity, ColdStore, EvictionOrder, EvictionTarget, RequestPart, Retention, RowBatch, Scratch, TableConfig,
+    TableError, TableSet, TableSnapshot, TableSnapshotError, Ttl,
 };
 
 use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};
 
-fn content(cut: &Cut<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
-    let mut rows = Rows::default();
+fn content(cut: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
+    let mut rows = RowBatch::default();
     (0..stripes).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     by_id(&rows, 2)
 }
@@ -32,30 +32,30 @@ fn expect(rows: &[(u64, f32)]) -> BTreeMap<u64, Vec<f32>> {
 fn a_snapshot_does_not_see_what_comes_after() {
     let tables = unlimited(Retention::default(), 2);
     push(&tables, &[1, 2, 3], 1.0);
-    let cut = tables.cut().unwrap();
+    let cut = tables.snapshot().unwrap();
     push(&tables, &[2, 4], 1.0);
     train(&tables, &[5]);
-    let rows = Rows { ids: vec![3, 6], slots: vec![0; 4], marks: Vec::new() };
+    let rows = RowBatch { ids: vec![3, 6], slots: vec![0; 4], access: Vec::new() };
     tables.table(0).unwrap().insert(&rows, &mut Scratch::new()).unwrap();
     assert_eq!(content(&cut, 2), expect(&[(1, -1.0), (2, -1.0), (3, -1.0)]));
     push(&tables, &[1], 1.0);
     drop(cut);
     let all = [(1, -2.0), (2, -2.0), (3, 0.0), (4, -1.0), (5, 0.0), (6, 0.0)];
-    assert_eq!(content(&tables.cut().unwrap(), 2), expect(&all));
+    assert_eq!(content(&tables.snapshot().unwrap(), 2), expect(&all));
 }
 
 #[test]
 fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
     let tables = unlimited(Retention::default(), 2);
-    let cut = tables.cut().unwrap();
-    assert_eq!(tables.cut().unwrap_err(), CutError::Running);
-    let mut rows = Rows::default();
+    let cut = tables.snapshot().unwrap();
+    assert_eq!(tables.snapshot().unwrap_err(), TableSnapshotError::Running);
+    let mut rows = RowBatch::default();
     cut.read_stripe(0, 1, &mut rows).unwrap();
     let again = cut.read_stripe(0, 1, &mut rows).unwrap_err();
-    assert_eq!(again, TableError::Spent { table: 0, stripe: 1 });
+    assert_eq!(again, TableError::AlreadyRead { table: 0, stripe: 1 });
     assert!(matches!(cut.read_stripe(1, 0, &mut rows), Err(TableError::UnknownTable { table: 1, .. })));
     drop(cut);
-    tables.cut().unwrap().read_stripe(0, 1, &mut rows).unwrap();
+    tables.snapshot().unwrap().read_stripe(0, 1, &mut rows).unwrap();
 }
 
 /// What is done inside one entry is on one side of a snapshot.
@@ -65,9 +65,9 @@ fn a_snapshot_waits_for_those_inside() {
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {
         let entry = tables.enter();
-        let part = Part { table: 0, dim: 2, ids: &[1] };
+        let part = RequestPart { table: 0, dim: 2, ids: &[1] };
         entry.push(&[part], &[1.0, 1.0], 0, &mut Scratch::new()).unwrap();
-        scope.spawn(|| tell.send(content(&tables.cut().unwrap(), 1)));
+        scope.spawn(|| tell.send(content(&tables.snapshot().unwrap(), 1)));
         assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "the cut came between");
         entry.push(&[part], &[1.0, 1.0], 1, &mut Scratch::new()).unwrap();
         drop(entry);
@@ -82,23 +82,24 @@ fn a_loaded_snapshot_is_the_same_table() {
         tables.tick(step, 0);
         push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
     }
-    let cut = tables.cut().unwrap();
-    let mut rows = Rows::default();
+    let cut = tables.snapshot().unwrap();
+    let mut rows = RowBatch::default();
     (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     assert_eq!((rows.ids.len(), cut.moment().steps), (500, 9));
     let (loaded, _) = tiny(&[ledger_config(2, 4)]);
     loaded.tick(cut.moment().steps, cut.moment().seconds);
     assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut Scratch::new()).unwrap(), 500);
     assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
-    let (mut again, cut) = (Rows::default(), loaded.cut().unwrap());
+    let (mut again, cut) = (RowBatch::default(), loaded.snapshot().unwrap());
     (0..4).for_each(|stripe| cut.read_stripe(0, stripe, &mut again).unwrap());
-    let marks = |rows: &Rows| rows.ids.iter().copied().zip(rows.marks.iter().copied()).collect::<BTreeMap<_, _>>();
-    assert_eq!((by_id(&again, 2), marks(&again)), (by_id(&rows, 2), marks(&rows)));
+    let access =
+        |rows: &RowBatch| rows.ids.iter().copied().zip(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
+    assert_eq!((by_id(&again, 2), access(&again)), (by_id(&rows, 2), access(&rows)));
 }
 
 fn tend_all(tables: &TableSet) {
     for _ in 0..10_000 {
-        if tables.tend().unwrap().is_idle() {
+        if tables.maintain().unwrap().is_idle() {
             return;
         }
     }
@@ -115,7 +116,7 @@ fn rows_past_their_time_to_live_are_forgotten_in_memory_and_in_the_cold_tier() {
     push(&tables, &[1, 2, 3], 1.0);
     tables.tick(10, 0);
     assert_eq!(read(&tables, &[3, 4]), [-2.0, -2.0, 0.0, 0.0]);
-    assert_eq!(content(&tables.cut().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
+    assert_eq!(content(&tables.snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
     tend_all(&tables);
     assert!(hot(&tables).iter().all(|id| [1, 2, 3].contains(id)));
     // Copies of rows that are in memory again are void and may stay.
@@ -146,7 +147,7 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
 /// Without marks, too: nothing else is asked of this table.
 #[test]
 fn rows_of_small_norm_leave() {
-    let retention = Retention { small_norm: 2.0, victims: EvictionTarget::Drop, ..Retention::default() };
+    let retention = Retention { small_norm: 2.0, target: EvictionTarget::Drop, ..Retention::default() };
     let tables = unlimited(retention, 4);
     let ids: Vec<u64> = (0..5000).collect();
     push(&tables, &ids, 1.0);
@@ -172,7 +173,7 @@ fn room_is_made_ahead_of_need() {
     let before = store.size().rows;
     tend_all(&tables);
     assert!(store.size().rows > before);
-    assert!(tables.tend().unwrap().is_idle());
+    assert!(tables.maintain().unwrap().is_idle());
 }
 
 /// Rows in memory and beyond, some of which change while they are read: each part is as small as was asked for, and the
@@ -184,15 +185,15 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
         let (tables, store) = within(&[ledger_config(2, 1)], budget);
         ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
         assert_eq!(store.size().rows > 0, budget < 1 << 30);
-        let cut = tables.cut().unwrap();
-        let (mut parts, mut all, mut seed) = (cut.stripe(0, 0).unwrap(), Rows::default(), 1_u64);
+        let cut = tables.snapshot().unwrap();
+        let (mut parts, mut all, mut seed) = (cut.stripe(0, 0).unwrap(), RowBatch::default(), 1_u64);
         loop {
-            let mut rows = Rows::default();
+            let mut rows = RowBatch::default();
             let is_more = parts.read(70, &mut rows).unwrap();
             assert!(rows.ids.len() == 70 || !is_more && rows.ids.len() < 70);
             all.ids.extend(rows.ids);
             all.slots.extend(rows.slots);
-            all.marks.extend(rows.marks);
+            all.access.extend(rows.access);
             if !is_more {
                 break;
             }
@@ -208,7 +209,7 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
             }
         }
         assert!(cut.stripe(0, 0).is_err(), "it keeps nothing any more");
-        assert!(by_id(&all, 2).values().all(|row| row == &[-1.0, -1.0]) && all.marks.len() == 3000);
+        assert!(by_id(&all, 2).values().all(|row| row == &[-1.0, -1.0]) && all.access.len() == 3000);
         all.ids
     };
     let plain = order(1 << 30, false);
@@ -226,16 +227,16 @@ fn copies_for_a_snapshot_count_against_the_budget() {
     push(&tables, &ids, 1.0);
     let used = || tables.budget().unwrap().0;
     let before = used();
-    let cut = tables.cut().unwrap();
+    let cut = tables.snapshot().unwrap();
     push(&tables, &ids, 1.0);
     assert!(used() >= before + 2000 * 63 * 4, "{} bytes, {before} before", used());
     // Those that have not changed are read where they lie.
     drop(cut);
     assert_eq!(used(), before);
-    let cut = tables.cut().unwrap();
-    let (mut parts, mut rows) = (cut.stripe(0, 0).unwrap(), Rows::default());
+    let cut = tables.snapshot().unwrap();
+    let (mut parts, mut rows) = (cut.stripe(0, 0).unwrap(), RowBatch::default());
     while parts.read(100, &mut rows).unwrap() {
-        rows = Rows::default();
+        rows = RowBatch::default();
         push(&tables, &[1], 0.0);
         assert!(used() <= before + 16 * 1024, "{} bytes, {before} before", used());
     }

@@ -12,38 +12,38 @@ use std::ops::RangeInclusive;
 
 use parking_lot::Mutex;
 
-use crate::request::group::id_of;
-use crate::tier::visit::place_of;
-use crate::{ColdScan, ColdView, Rows, Table, TableError};
+use crate::key::cold_key_of;
+use crate::key::id_of;
+use crate::{ColdScan, ColdView, RowBatch, Table, TableError};
 
 /// Rows read under one lock.
 const HOT_AT_ONCE: usize = 256;
 /// Rows read of the cold tier at a time.
 const COLD_AT_ONCE: usize = 1024;
 
-/// See the module. Made by [`crate::Cut::stripe`].
-pub struct StripeRows<'a> {
+/// See the module. Made by [`crate::TableSnapshot::stripe`].
+pub struct StripeReader<'a> {
     table: &'a Table,
     stripe: usize,
     /// The time of the instant: rows past their time to live by then are skipped.
     tick: u64,
-    hot: Hot,
-    cold: Option<Cold<'a>>,
+    hot: MemorySource,
+    cold: Option<ColdSource<'a>>,
 }
 
 /// Rows that were in memory.
-struct Hot {
+struct MemorySource {
     /// Places and slots of all of them, in ascending order of places.
     all: Vec<(u64, u32)>,
     /// How many of them have been read.
     read: usize,
     /// Those that were read last, and how many of them have been answered.
-    rows: Rows,
+    rows: RowBatch,
     answered: usize,
 }
 
 /// Rows of the cold tier.
-struct Cold<'a> {
+struct ColdSource<'a> {
     view: &'a Mutex<Box<dyn ColdView>>,
     /// Those that have not been read.
     left: Option<RangeInclusive<u64>>,
@@ -51,7 +51,7 @@ struct Cold<'a> {
     answered: usize,
 }
 
-impl<'a> StripeRows<'a> {
+impl<'a> StripeReader<'a> {
     /// Of these keys and slots, and what the frozen tier has besides.
     pub(super) fn new(
         table: &'a Table,
@@ -61,22 +61,22 @@ impl<'a> StripeRows<'a> {
         view: Option<&'a Mutex<Box<dyn ColdView>>>,
     ) -> Self {
         let mut all = hot;
-        all.iter_mut().for_each(|(key, _)| *key = place_of(*key));
+        all.iter_mut().for_each(|(key, _)| *key = cold_key_of(*key));
         all.sort_unstable();
-        let left = Some(table.places(stripe));
-        let cold = view.map(|view| Cold { view, left, scan: ColdScan::default(), answered: 0 });
-        Self { table, stripe, tick, hot: Hot { all, read: 0, rows: Rows::default(), answered: 0 }, cold }
+        let left = Some(table.cold_keys(stripe));
+        let cold = view.map(|view| ColdSource { view, left, scan: ColdScan::default(), answered: 0 });
+        Self { table, stripe, tick, hot: MemorySource { all, read: 0, rows: RowBatch::default(), answered: 0 }, cold }
     }
 
     /// Appends rows, at most `limit` of them; answers whether there are more.
     ///
     /// # Errors
     /// When the cold tier fails.
-    pub fn read(&mut self, limit: usize, into: &mut Rows) -> Result<bool, TableError> {
+    pub fn read(&mut self, limit: usize, into: &mut RowBatch) -> Result<bool, TableError> {
         let enough = into.ids.len().saturating_add(limit);
         while into.ids.len() < enough {
             self.refill()?;
-            let (hot, cold) = (self.hot.next(), self.cold.as_ref().and_then(Cold::next));
+            let (hot, cold) = (self.hot.next(), self.cold.as_ref().and_then(ColdSource::next));
             match (hot, cold) {
                 (None, None) => {
                     self.table.end_capture(self.stripe);
@@ -103,40 +103,40 @@ impl<'a> StripeRows<'a> {
             hot.refill(table, *stripe);
         }
         match cold {
-            Some(cold) if cold.answered == cold.scan.places.len() => cold.refill(table),
+            Some(cold) if cold.answered == cold.scan.cold_keys.len() => cold.refill(table),
             _ => Ok(()),
         }
     }
 
-    fn answer_hot(&mut self, into: &mut Rows) {
-        let (Hot { rows, answered, .. }, stride) = (&mut self.hot, self.table.stride());
-        let (row, mark) = (*answered, rows.marks.get(*answered).copied());
+    fn answer_hot(&mut self, into: &mut RowBatch) {
+        let (MemorySource { rows, answered, .. }, stride) = (&mut self.hot, self.table.stride());
+        let (row, access) = (*answered, rows.access.get(*answered).copied());
         *answered += 1;
-        if mark.is_none_or(|mark| !self.table.marks().expired(mark, self.tick)) {
+        if access.is_none_or(|access| !self.table.access_codec().expired(access, self.tick)) {
             into.ids.push(rows.ids[row]);
             into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
-            into.marks.extend(mark);
+            into.access.extend(access);
         }
     }
 
-    fn answer_cold(&mut self, into: &mut Rows) {
-        let (Some(Cold { scan, answered, .. }), stride) = (&mut self.cold, self.table.stride()) else { return };
-        let (words, mark) = scan.rows[*answered * (stride + 1)..][..stride + 1].split_at(stride);
-        let place = scan.places[*answered];
+    fn answer_cold(&mut self, into: &mut RowBatch) {
+        let (Some(ColdSource { scan, answered, .. }), stride) = (&mut self.cold, self.table.stride()) else { return };
+        let (words, access) = scan.rows[*answered * (stride + 1)..][..stride + 1].split_at(stride);
+        let cold_key = scan.cold_keys[*answered];
         *answered += 1;
-        if !self.table.marks().expired(mark[0], self.tick) {
-            into.ids.push(id_of(place_of(place)));
+        if !self.table.access_codec().expired(access[0], self.tick) {
+            into.ids.push(id_of(cold_key_of(cold_key)));
             into.slots.extend_from_slice(words);
-            into.marks.push(mark[0]);
+            into.access.push(access[0]);
         }
     }
 }
 
-impl Hot {
+impl MemorySource {
     /// Place of the row that is next.
     fn next(&self) -> Option<u64> {
         let waiting = self.rows.ids.len() - self.answered;
-        self.all[..self.read].get(self.read - waiting).map(|(place, _)| *place)
+        self.all[..self.read].get(self.read - waiting).map(|(cold_key, _)| *cold_key)
     }
 
     /// The lock is held for some rows.
@@ -144,27 +144,27 @@ impl Hot {
         let Self { all, read, rows, answered } = self;
         rows.ids.clear();
         rows.slots.clear();
-        rows.marks.clear();
+        rows.access.clear();
         *answered = 0;
         let end = all.len().min(*read + HOT_AT_ONCE);
         let mut stripe = table.lock(stripe);
-        for (place, slot) in &all[*read..end] {
-            stripe.read_captured(*slot, place_of(*place), rows);
+        for (cold_key, slot) in &all[*read..end] {
+            stripe.read_captured(*slot, cold_key_of(*cold_key), rows);
         }
         *read = end;
     }
 }
 
-impl Cold<'_> {
+impl ColdSource<'_> {
     /// Place of the row that is next.
     fn next(&self) -> Option<u64> {
-        self.scan.places.get(self.answered).copied()
+        self.scan.cold_keys.get(self.answered).copied()
     }
 
     fn refill(&mut self, table: &Table) -> Result<(), TableError> {
         let Some(range) = self.left.take() else { return Ok(()) };
         let end = *range.end();
-        self.scan.places.clear();
+        self.scan.cold_keys.clear();
         self.scan.rows.clear();
         self.answered = 0;
         let from = self.view.lock().scan(table.number(), range, COLD_AT_ONCE, &mut self.scan);
@@ -173,8 +173,8 @@ impl Cold<'_> {
     }
 }
 
-impl std::fmt::Debug for StripeRows<'_> {
+impl std::fmt::Debug for StripeReader<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("StripeRows").field("stripe", &self.stripe).field("tick", &self.tick).finish_non_exhaustive()
+        to.debug_struct("StripeReader").field("stripe", &self.stripe).field("tick", &self.tick).finish_non_exhaustive()
     }
 }

@@ -3,58 +3,40 @@
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::sketch::Sketch;
-use super::{Admission, Counter};
-use crate::request::group::{id_of, key_of};
+use super::counts::FrequencyCounts;
+use super::policy::{AdmissionPolicy, FrequencyCounter};
+use super::sketch::CountMinSketch;
+use crate::key::{id_of, key_of};
 use crate::row::element::Noise;
 
 /// The step that no push has, whose random words choose ids.
 const CHOICE: u64 = u64::MAX;
 
-/// What one stripe, or several, have counted of ids without a row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sighted {
-    /// Ids, in ascending order within a stripe, where each is counted by itself.
-    pub ids: Vec<u64>,
-    /// Sightings of each, `[ids.len()]`.
-    pub counts: Vec<u32>,
-    /// Cells of the stripe's sketch, two to a word, the first in the low half.
-    pub cells: Vec<u32>,
-}
-
-impl Sighted {
-    pub(super) fn append(&mut self, mut other: Self) {
-        self.ids.append(&mut other.ids);
-        self.counts.append(&mut other.counts);
-        self.cells.append(&mut other.cells);
-    }
-}
-
 /// A rule of admission and what it remembers of the ids of one stripe that have no row.
 #[derive(Clone, Debug)]
-pub(super) enum Sightings {
+pub(super) enum AdmissionFilter {
     /// Nothing: every id is admitted.
     Always,
     /// Each id's count.
     Exact { needed: u32, counts: HashTable<(u64, u32)> },
     /// A sketch of all counts.
-    Sketch { needed: u32, sketch: Sketch },
+    Sketch { needed: u32, sketch: CountMinSketch },
     /// Nothing: the id decides.
     Share { noise: Noise, below: u64 },
 }
 
-impl Sightings {
+impl AdmissionFilter {
     /// Of one of `stripes` stripes of a table.
-    pub(super) fn new(admission: Admission, stripes: usize, seed: u64, table: u32) -> Self {
+    pub(super) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         match admission {
-            Admission::Always => Self::Always,
-            Admission::Count { sightings: needed, counter: Counter::Exact } => {
+            AdmissionPolicy::Always => Self::Always,
+            AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact } => {
                 Self::Exact { needed, counts: HashTable::new() }
             }
-            Admission::Count { sightings: needed, counter: Counter::CountMin { error, failure } } => {
-                Self::Sketch { needed, sketch: Sketch::new(error, failure, stripes) }
+            AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::CountMin { error, failure } } => {
+                Self::Sketch { needed, sketch: CountMinSketch::new(error, failure, stripes) }
             }
-            Admission::Probability { share } => {
+            AdmissionPolicy::Probability { share } => {
                 let below = (f64::from(share) * 2.0_f64.powi(32)) as u64;
                 Self::Share { noise: Noise::new(seed, table, CHOICE), below }
             }
@@ -62,7 +44,7 @@ impl Sightings {
     }
 
     /// Counts one sighting of a key that has no row, and answers whether it is to get one now.
-    pub(super) fn sight(&mut self, key: u64) -> bool {
+    pub(super) fn observe(&mut self, key: u64) -> bool {
         match self {
             Self::Exact { needed, counts } => count(counts, key, *needed),
             Self::Sketch { needed, sketch } => sketch.add(key) >= *needed,
@@ -80,7 +62,7 @@ impl Sightings {
     }
 
     /// Appends what is remembered.
-    pub(super) fn save(&self, into: &mut Sighted) {
+    pub(super) fn save(&self, into: &mut FrequencyCounts) {
         match self {
             Self::Always | Self::Share { .. } => {}
             Self::Sketch { sketch, .. } => into.cells.extend_from_slice(sketch.words()),
@@ -181,14 +163,14 @@ mod tests {
 
     use super::*;
 
-    const SKETCH: Counter = Counter::CountMin { error: 0.001, failure: 0.01 };
+    const SKETCH: FrequencyCounter = FrequencyCounter::CountMin { error: 0.001, failure: 0.01 };
 
-    fn sightings(admission: Admission) -> Sightings {
-        Sightings::new(admission, 4, 7, 2)
+    fn sightings(admission: AdmissionPolicy) -> AdmissionFilter {
+        AdmissionFilter::new(admission, 4, 7, 2)
     }
 
-    fn saved(sightings: &Sightings) -> Sighted {
-        let mut saved = Sighted::default();
+    fn saved(sightings: &AdmissionFilter) -> FrequencyCounts {
+        let mut saved = FrequencyCounts::default();
         sightings.save(&mut saved);
         saved
     }
@@ -197,7 +179,7 @@ mod tests {
         /// Each id is admitted at its sighting number `needed` since it last was.
         #[test]
         fn exact_counts_are_a_map(needed in 1_u32..5, ids in prop::collection::vec(0_u64..20, 0..200)) {
-            let mut exact = sightings(Admission::Count { sightings: needed, counter: Counter::Exact });
+            let mut exact = sightings(AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact });
             let mut map = HashMap::new();
             for id in ids {
                 let count = map.entry(id).or_insert(0);
@@ -206,12 +188,12 @@ mod tests {
                 if admitted {
                     map.remove(&id);
                 }
-                prop_assert_eq!(exact.sight(key_of(id)), admitted);
+                prop_assert_eq!(exact.observe(key_of(id)), admitted);
                 prop_assert!(!exact.admits(key_of(id)));
             }
             let mut expected: Vec<(u64, u32)> = map.into_iter().collect();
             expected.sort_unstable();
-            let Sighted { ids, counts, cells } = saved(&exact);
+            let FrequencyCounts { ids, counts, cells } = saved(&exact);
             prop_assert_eq!(ids.into_iter().zip(counts).collect::<Vec<_>>(), expected);
             prop_assert!(cells.is_empty());
         }
@@ -223,32 +205,32 @@ mod tests {
             after in prop::collection::vec(0_u64..20, 0..100),
             sketch: bool,
         ) {
-            let counter = if sketch { SKETCH } else { Counter::Exact };
-            let mut first = sightings(Admission::Count { sightings: 3, counter });
+            let counter = if sketch { SKETCH } else { FrequencyCounter::Exact };
+            let mut first = sightings(AdmissionPolicy::Count { threshold: 3, counter });
             before.into_iter().for_each(|id| {
-                first.sight(key_of(id));
+                first.observe(key_of(id));
             });
-            let mut second = sightings(Admission::Count { sightings: 3, counter });
-            let Sighted { ids, counts, cells } = saved(&first);
+            let mut second = sightings(AdmissionPolicy::Count { threshold: 3, counter });
+            let FrequencyCounts { ids, counts, cells } = saved(&first);
             ids.iter().zip(&counts).for_each(|(id, count)| second.restore(*id, *count));
             if sketch {
                 prop_assert_eq!(second.merge(&cells), Ok(()));
             }
             for id in after {
-                prop_assert_eq!(first.sight(key_of(id)), second.sight(key_of(id)));
+                prop_assert_eq!(first.observe(key_of(id)), second.observe(key_of(id)));
             }
             prop_assert_eq!(saved(&first), saved(&second));
         }
 
         #[test]
         fn a_share_is_chosen_by_seed_table_and_id_alone(id: u64, share in 0.0_f32..1.0) {
-            let mut one = sightings(Admission::Probability { share });
-            let chosen = one.sight(key_of(id));
-            prop_assert_eq!((one.sight(key_of(id)), one.admits(key_of(id))), (chosen, chosen));
-            let other = Sightings::new(Admission::Probability { share }, 64, 7, 2);
+            let mut one = sightings(AdmissionPolicy::Probability { share });
+            let chosen = one.observe(key_of(id));
+            prop_assert_eq!((one.observe(key_of(id)), one.admits(key_of(id))), (chosen, chosen));
+            let other = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 64, 7, 2);
             prop_assert_eq!(other.admits(key_of(id)), chosen);
             // Who is of a share is of every larger one.
-            let larger = sightings(Admission::Probability { share: share.midpoint(1.0) });
+            let larger = sightings(AdmissionPolicy::Probability { share: share.midpoint(1.0) });
             prop_assert!(larger.admits(key_of(id)) || !chosen);
         }
     }
@@ -256,7 +238,7 @@ mod tests {
     #[test]
     fn a_share_is_as_large_as_asked() {
         let admitted = |share, seed, table| {
-            let rule = Sightings::new(Admission::Probability { share }, 1, seed, table);
+            let rule = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 1, seed, table);
             (0..20_000).map(|id| rule.admits(key_of(id))).collect::<Vec<_>>()
         };
         let count = |share| admitted(share, 1, 1).into_iter().filter(|admitted| *admitted).count();
@@ -268,9 +250,9 @@ mod tests {
 
     #[test]
     fn a_sketch_admits_no_later_than_it_should() {
-        let mut sketch = sightings(Admission::Count { sightings: 3, counter: SKETCH });
+        let mut sketch = sightings(AdmissionPolicy::Count { threshold: 3, counter: SKETCH });
         for id in 0..200 {
-            let admitted = [(); 3].map(|()| sketch.sight(key_of(id)));
+            let admitted = [(); 3].map(|()| sketch.observe(key_of(id)));
             assert!(admitted[2], "{id}");
         }
         assert_eq!(sketch.describe().unwrap(), "sketch 680 x 5");
@@ -279,15 +261,15 @@ mod tests {
 
     #[test]
     fn only_counters_have_something_to_remember() {
-        for admission in [Admission::Always, Admission::Probability { share: 0.5 }] {
+        for admission in [AdmissionPolicy::Always, AdmissionPolicy::Probability { share: 0.5 }] {
             let rule = sightings(admission);
-            assert_eq!((rule.describe(), rule.bytes(), saved(&rule)), (None, 0, Sighted::default()));
+            assert_eq!((rule.describe(), rule.bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
         }
-        let mut exact = sightings(Admission::Count { sightings: 9, counter: Counter::Exact });
+        let mut exact = sightings(AdmissionPolicy::Count { threshold: 9, counter: FrequencyCounter::Exact });
         assert_eq!((exact.describe().as_deref(), exact.bytes()), (Some("exact"), 0));
-        (0..100).for_each(|id| assert!(!exact.sight(key_of(id))));
+        (0..100).for_each(|id| assert!(!exact.observe(key_of(id))));
         assert!(exact.bytes() >= 100 * 16);
-        let mut always = sightings(Admission::Always);
-        assert!(always.sight(1) && always.admits(1));
+        let mut always = sightings(AdmissionPolicy::Always);
+        assert!(always.observe(1) && always.admits(1));
     }
 }

@@ -1,38 +1,34 @@
 //! Where rows lie that memory has no room for: a store of whole rows by place, behind a trait, so that the table stays
 //! free of files.
 //!
-//! A row is `width` words of 32 bits, `[weights | optimiser state | marks]` as the table lays them out. Its place is a
+//! A row is `width` words of 32 bits, `[weights | optimiser state | access]` as the table lays them out. Its place is a
 //! one-to-one function of its id which puts the rows of a stripe side by side; a store needs to know no more of it.
 //!
 //! The copy of a row in memory is the row. While there is one, a copy in the store is void: never read, never saved,
 //! and overwritten when the row leaves memory again.
 
-mod memory;
-
 use std::fmt;
 use std::ops::RangeInclusive;
 
-pub use memory::MemoryColdStore;
-
 /// Rows in a slower and larger place than memory. Calls block; they come from several threads at once.
 pub trait ColdStore: Send + Sync + fmt::Debug {
-    /// Reads the rows at `places`, all in one go. `into` is overwritten.
+    /// Reads the rows at `cold_keys`, all in one go. `into` is overwritten.
     ///
     /// # Errors
     /// When the medium fails; a place without a row is no error.
-    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
+    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
 
-    /// Writes rows, `[places.len() * width]` words, all or none of them, replacing what was there.
+    /// Writes rows, `[cold_keys.len() * width]` words, all or none of them, replacing what was there.
     ///
     /// # Errors
     /// When the medium fails or is full.
-    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError>;
+    fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError>;
 
     /// Forgets rows, those that are there.
     ///
     /// # Errors
     /// When the medium fails.
-    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError>;
+    fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError>;
 
     /// Forgets all rows of a table, in a time that does not grow with them.
     ///
@@ -71,7 +67,7 @@ pub trait ColdView: Send {
 pub struct ColdRows {
     /// Whether there is a row, for each place.
     pub found: Vec<bool>,
-    /// `[places * width]`; zeros where there is none.
+    /// `[cold_keys * width]`; zeros where there is none.
     pub rows: Vec<u32>,
 }
 
@@ -79,8 +75,8 @@ pub struct ColdRows {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdScan {
     /// Their places.
-    pub places: Vec<u64>,
-    /// `[places * width]`.
+    pub cold_keys: Vec<u64>,
+    /// `[cold_keys * width]`.
     pub rows: Vec<u32>,
 }
 

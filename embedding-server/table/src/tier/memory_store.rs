@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+use super::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
 /// Rows in ordered maps, one a table. It fails on demand.
 #[derive(Debug, Default)]
 pub struct MemoryColdStore {
-    tables: Vec<RwLock<Table>>,
+    tables: Vec<RwLock<StoredTable>>,
     failure: Mutex<Option<String>>,
 }
 
 /// One table's rows. A frozen view shares the map; the next write then copies it whole.
 #[derive(Clone, Debug, Default)]
-struct Table {
+struct StoredTable {
     width: usize,
     rows: Arc<BTreeMap<u64, Box<[u32]>>>,
 }
@@ -26,7 +26,7 @@ impl MemoryColdStore {
     /// An empty store for tables whose rows are `widths` words wide.
     #[must_use]
     pub fn new(widths: &[usize]) -> Self {
-        let table = |width: &usize| RwLock::new(Table { width: *width, ..Table::default() });
+        let table = |width: &usize| RwLock::new(StoredTable { width: *width, ..StoredTable::default() });
         Self { tables: widths.iter().map(table).collect(), failure: Mutex::default() }
     }
 
@@ -35,7 +35,7 @@ impl MemoryColdStore {
         *self.failure.lock() = reason;
     }
 
-    fn table(&self, doing: &'static str, table: u32) -> Result<&RwLock<Table>, ColdError> {
+    fn table(&self, doing: &'static str, table: u32) -> Result<&RwLock<StoredTable>, ColdError> {
         if let Some(reason) = self.failure.lock().clone() {
             return Err(ColdError { doing, reason });
         }
@@ -45,13 +45,13 @@ impl MemoryColdStore {
 }
 
 impl ColdStore for MemoryColdStore {
-    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
         // Under the lock and not on a copy of the pointer, which would make a write meanwhile copy the map.
         let table = self.table("read", table)?.read();
         into.found.clear();
         into.rows.clear();
-        for place in places {
-            let row = table.rows.get(place);
+        for cold_key in cold_keys {
+            let row = table.rows.get(cold_key);
             into.found.push(row.is_some());
             match row {
                 Some(row) => into.rows.extend_from_slice(row),
@@ -61,24 +61,24 @@ impl ColdStore for MemoryColdStore {
         Ok(())
     }
 
-    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+    fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError> {
         let mut table = self.table("write", table)?.write();
-        if rows.len() != places.len() * table.width {
-            let (found, expected) = (rows.len(), places.len() * table.width);
+        if rows.len() != cold_keys.len() * table.width {
+            let (found, expected) = (rows.len(), cold_keys.len() * table.width);
             return Err(ColdError { doing: "write", reason: format!("{found} words came, {expected} were expected") });
         }
         let width = table.width;
         let map = Arc::make_mut(&mut table.rows);
-        for (row, place) in places.iter().enumerate() {
-            map.insert(*place, rows[row * width..][..width].into());
+        for (row, cold_key) in cold_keys.iter().enumerate() {
+            map.insert(*cold_key, rows[row * width..][..width].into());
         }
         Ok(())
     }
 
-    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
+    fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
         let mut table = self.table("remove", table)?.write();
         let map = Arc::make_mut(&mut table.rows);
-        places.iter().for_each(|place| drop(map.remove(place)));
+        cold_keys.iter().for_each(|cold_key| drop(map.remove(cold_key)));
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl ColdStore for MemoryColdStore {
         if let Some(reason) = self.failure.lock().clone() {
             return Err(ColdError { doing: "freeze", reason });
         }
-        Ok(Box::new(View { tables: self.tables.iter().map(|table| table.read().clone()).collect() }))
+        Ok(Box::new(MemoryColdView { tables: self.tables.iter().map(|table| table.read().clone()).collect() }))
     }
 
     fn size(&self) -> ColdSize {
@@ -105,11 +105,11 @@ impl ColdStore for MemoryColdStore {
     }
 }
 
-struct View {
-    tables: Vec<Table>,
+struct MemoryColdView {
+    tables: Vec<StoredTable>,
 }
 
-impl ColdView for View {
+impl ColdView for MemoryColdView {
     fn scan(
         &mut self,
         table: u32,
@@ -118,15 +118,15 @@ impl ColdView for View {
         into: &mut ColdScan,
     ) -> Result<Option<u64>, ColdError> {
         let unknown = || ColdError { doing: "scan", reason: format!("there is no table {table} in this store") };
-        let Table { rows, .. } = self.tables.get(table as usize).ok_or_else(unknown)?;
+        let StoredTable { rows, .. } = self.tables.get(table as usize).ok_or_else(unknown)?;
         if range.is_empty() {
             return Ok(None);
         }
-        for (taken, (place, row)) in rows.range(range).enumerate() {
+        for (taken, (cold_key, row)) in rows.range(range).enumerate() {
             if taken == limit {
-                return Ok(Some(*place));
+                return Ok(Some(*cold_key));
             }
-            into.places.push(*place);
+            into.cold_keys.push(*cold_key);
             into.rows.extend_from_slice(row);
         }
         Ok(None)
@@ -165,7 +165,7 @@ mod tests {
         let mut scan = ColdScan::default();
         assert_eq!(view.scan(0, 0..=8, 1, &mut scan).unwrap(), Some(5));
         assert_eq!(view.scan(0, 5..=8, 1, &mut scan).unwrap(), None);
-        assert_eq!(scan, ColdScan { places: vec![1, 5], rows: vec![10, 11, 50, 51] });
+        assert_eq!(scan, ColdScan { cold_keys: vec![1, 5], rows: vec![10, 11, 50, 51] });
         #[expect(clippy::reversed_empty_ranges, reason = "an empty range is a range like any other")]
         let empty = view.scan(0, 9..=8, 1, &mut scan);
         assert_eq!(empty, Ok(None));

@@ -2,14 +2,14 @@
 
 use parking_lot::RwLockReadGuard;
 
-use crate::{Access, LookupReport, Part, PushReport, Scratch, Step, TableError, TableSet};
+use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestPart, Scratch, TableError, TableSet};
 
 /// Leave to look up and push. What is done between entering and dropping this, on one thread or several, is on one
-/// side of every [`crate::Cut`].
+/// side of every [`crate::TableSnapshot`].
 ///
 /// Do not enter twice at a time on one thread: the second entry would wait for a snapshot that waits for the first.
 #[derive(Debug)]
-pub struct Entry<'a> {
+pub struct RequestGuard<'a> {
     set: &'a TableSet,
     _gate: RwLockReadGuard<'a, ()>,
 }
@@ -17,20 +17,20 @@ pub struct Entry<'a> {
 impl TableSet {
     /// Waits while a snapshot is being taken, microseconds.
     #[must_use]
-    pub fn enter(&self) -> Entry<'_> {
-        Entry { set: self, _gate: self.gate().read() }
+    pub fn enter(&self) -> RequestGuard<'_> {
+        RequestGuard { set: self, _gate: self.gate().read() }
     }
 }
 
-impl Entry<'_> {
+impl RequestGuard<'_> {
     /// As [`TableSet::lookup`].
     ///
     /// # Errors
     /// As [`TableSet::lookup`].
     pub fn lookup(
         &self,
-        parts: &[Part<'_>],
-        access: Access,
+        parts: &[RequestPart<'_>],
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
@@ -43,9 +43,9 @@ impl Entry<'_> {
     /// As [`TableSet::push`].
     pub fn push(
         &self,
-        parts: &[Part<'_>],
+        parts: &[RequestPart<'_>],
         gradients: &[f32],
-        step: impl Into<Step>,
+        step: impl Into<PushStep>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.set.push_inside(parts, gradients, step.into(), scratch)

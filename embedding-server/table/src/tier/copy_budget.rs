@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// Bytes that pushes hold, beside the most there should be.
 #[derive(Debug)]
-pub(crate) struct Copies {
+pub(crate) struct CopyBudget {
     limit: usize,
     held: Mutex<usize>,
     freed: Condvar,
@@ -17,30 +17,30 @@ pub(crate) struct Copies {
 
 /// Leave to hold some bytes; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
-    copies: &'a Copies,
+pub(crate) struct CopyPermit<'a> {
+    copies: &'a CopyBudget,
     bytes: usize,
 }
 
-impl Copies {
+impl CopyBudget {
     pub(crate) fn new(limit: Option<usize>) -> Self {
         Self { limit: limit.unwrap_or(usize::MAX), held: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Waits for others to give back what they hold where the sum would be beyond the bound, but not for longer than
     /// this: what is late then is done all the same.
-    pub(crate) fn hold(&self, bytes: usize, wait: Duration) -> Held<'_> {
+    pub(crate) fn acquire(&self, bytes: usize, wait: Duration) -> CopyPermit<'_> {
         let mut held = self.held.lock();
         let is_much = |held: &mut usize| *held > 0 && held.saturating_add(bytes) > self.limit;
         if bytes > 0 {
             self.freed.wait_while_for(&mut held, is_much, wait);
         }
         *held += bytes;
-        Held { copies: self, bytes }
+        CopyPermit { copies: self, bytes }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for CopyPermit<'_> {
     fn drop(&mut self) {
         *self.copies.held.lock() -= self.bytes;
         self.copies.freed.notify_all();
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn those_that_are_too_much_together_take_turns() {
-        let (copies, most, now) = (Copies::new(Some(100)), AtomicUsize::new(0), AtomicUsize::new(0));
-        let hold = |bytes: usize| {
-            let held = copies.hold(bytes, LATE);
+        let (copies, most, now) = (CopyBudget::new(Some(100)), AtomicUsize::new(0), AtomicUsize::new(0));
+        let acquire = |bytes: usize| {
+            let held = copies.acquire(bytes, LATE);
             most.fetch_max(now.fetch_add(bytes, Ordering::SeqCst) + bytes, Ordering::SeqCst);
             thread::yield_now();
             now.fetch_sub(bytes, Ordering::SeqCst);
@@ -68,7 +68,7 @@ mod tests {
         };
         thread::scope(|scope| {
             for bytes in [30, 40, 60, 100] {
-                scope.spawn(move || (0..200).for_each(|_| hold(bytes)));
+                scope.spawn(move || (0..200).for_each(|_| acquire(bytes)));
             }
         });
         assert!(most.into_inner() <= 100);
@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn one_alone_goes_on_whatever_it_needs_and_nobody_waits_for_ever() {
-        let copies = Copies::new(Some(100));
-        let first = copies.hold(1000, LATE);
-        let late = copies.hold(1, Duration::from_millis(1));
+        let copies = CopyBudget::new(Some(100));
+        let first = copies.acquire(1000, LATE);
+        let late = copies.acquire(1, Duration::from_millis(1));
         drop((first, late));
         assert_eq!(*copies.held.lock(), 0);
-        drop(Copies::new(None).hold(usize::MAX, LATE));
+        drop(CopyBudget::new(None).acquire(usize::MAX, LATE));
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use crate::machine::memory::{Arena, Pages};
-use crate::tier::capacity::Budget;
-use crate::tier::clock::Clock;
-use crate::tier::copies::{Copies, Held};
-use crate::tier::evict::Leaving;
+use crate::tier::capacity::MemoryBudget;
+use crate::tier::clock::TableClock;
+use crate::tier::copy_budget::{CopyBudget, CopyPermit};
+use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::{Capacity, ColdError};
 
 /// Pushes may hold one part in this many of the budget beside it, and a little in any case.
@@ -21,39 +21,39 @@ const COPIES_WAIT_SHARE: u32 = 4;
 
 /// What the tables of one server share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) budget: Budget,
+pub(crate) struct SharedMemory {
+    pub(crate) budget: MemoryBudget,
     pub(crate) capacity: Capacity,
-    pub(crate) clock: Clock,
+    pub(crate) clock: TableClock,
     /// Where rows and indexes lie: small tables share huge pages.
     pub(crate) arena: Arc<Arena>,
     /// Held shared while rows go to the cold tier or are forgotten there, alone while it is frozen for a snapshot.
-    pub(crate) moves: RwLock<()>,
+    pub(crate) cold_writes: RwLock<()>,
     /// What pushes hold of the cold tier.
-    pub(crate) copies: Copies,
+    pub(crate) copies: CopyBudget,
     /// Working memory for rows on their way out, for as many threads as were at it at once.
-    pub(crate) leaving: Mutex<Vec<Leaving>>,
+    pub(crate) buffer: Mutex<Vec<EvictionBuffer>>,
     /// Why rows could not go to the cold tier the last time.
     failure: Mutex<Option<ColdError>>,
 }
 
-impl Shared {
+impl SharedMemory {
     pub(crate) fn new(capacity: Capacity) -> Self {
         Self {
-            budget: Budget::new(capacity.budget),
-            copies: Copies::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
+            budget: MemoryBudget::new(capacity.budget),
+            copies: CopyBudget::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
             capacity,
-            clock: Clock::default(),
+            clock: TableClock::default(),
             arena: Arena::new(Pages::Huge),
-            moves: RwLock::default(),
-            leaving: Mutex::default(),
+            cold_writes: RwLock::default(),
+            buffer: Mutex::default(),
             failure: Mutex::default(),
         }
     }
 
     /// Leave to hold the cold copies that a push needs.
-    pub(crate) fn hold_copies(&self, bytes: usize) -> Held<'_> {
-        self.copies.hold(bytes, self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE))
+    pub(crate) fn acquire_copies(&self, bytes: usize) -> CopyPermit<'_> {
+        self.copies.acquire(bytes, self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE))
     }
 
     /// Remembers what came of the last attempt to write.

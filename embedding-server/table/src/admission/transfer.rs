@@ -1,14 +1,14 @@
 //! Sightings of a table as a whole: told for a saved model, and taken over from one.
 
-use crate::request::group::key_of;
+use crate::key::key_of;
 use crate::{Table, TableError};
 
 impl Table {
     /// How sightings are counted, for a saved model: what [`Self::merge_sketch`] takes is of a table that says the
     /// same. `None` where nothing is counted.
     #[must_use]
-    pub fn sightings(&self) -> Option<String> {
-        let rule = self.lock(0).doorkeeper.describe()?;
+    pub fn counter_layout(&self) -> Option<String> {
+        let rule = self.lock(0).filter.describe()?;
         Some(format!("{rule} in {} stripes", self.stripes()))
     }
 
@@ -16,13 +16,13 @@ impl Table {
     ///
     /// # Errors
     /// When there is not one count for each id; nothing is added then.
-    pub fn insert_sightings(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
-        self.check_rows("sightings", ids, 1, counts.len())?;
+    pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
+        self.check_rows("frequency counts", ids, 1, counts.len())?;
         for (id, count) in std::iter::zip(ids, counts) {
             let key = key_of(*id);
             let mut stripe = self.lock(self.stripe_of(key));
             if stripe.find(key).is_none() {
-                stripe.doorkeeper.restore(key, *count);
+                stripe.filter.restore(key, *count);
             }
         }
         Ok(())
@@ -37,7 +37,7 @@ impl Table {
         if stripe >= self.stripes() {
             return Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe + 1 });
         }
-        let merged = self.lock(stripe).doorkeeper.merge(cells);
+        let merged = self.lock(stripe).filter.merge(cells);
         merged.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found: cells.len() })
     }
 }
