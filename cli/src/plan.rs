@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
-use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
+use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
 use zagros_plumbing::memory::MemoryLimit;
@@ -50,13 +50,13 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
 /// The training files; those of the test part are looked at like them.
 fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
     if let TestPart::Files(test) = &job.data.test {
-        check_first_rows(job, &files(job, test)?, Part::All)?;
+        check_first_rows(job, &files(job, test)?, DataPart::All)?;
     }
     if let ValidationPart::Files(validation) = &job.data.validation {
-        check_first_rows(job, &files(job, validation)?, Part::All)?;
+        check_first_rows(job, &files(job, validation)?, DataPart::All)?;
     }
     let train = files(job, &job.data.train)?;
-    check_first_rows(job, &train, Part::Train)?;
+    check_first_rows(job, &train, DataPart::Train)?;
     Ok(train)
 }
 

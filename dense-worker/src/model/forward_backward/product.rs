@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::Course;
+use super::ChunkProgress;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 
@@ -83,9 +83,9 @@ impl Products {
         slopes: &Tensor,
         input: &Tensor,
         gradient: &mut Tensor,
-        course: &Course<'_>,
+        progress: &ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let earlier = course.earlier;
+        let earlier = progress.earlier;
         let add = |sum: &mut Tensor| -> Result<(), ModelError> {
             let slopes = slopes.f_tr()?;
             let _ = if earlier { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
@@ -96,7 +96,7 @@ impl Products {
             (None, Some(sum)) => {
                 let mut sum = sum.whole()?;
                 add(&mut sum)?;
-                return if course.last { Ok(gradient.f_copy_(&sum)?) } else { Ok(()) };
+                return if progress.last { Ok(gradient.f_copy_(&sum)?) } else { Ok(()) };
             }
             (Some(half), _) => half,
         };
@@ -161,8 +161,8 @@ mod tests {
             let (mut output, mut d_weight, mut d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
             products.forward(&input, &mut output).unwrap();
             for (earlier, last) in [(false, false), (true, true)] {
-                let course = Course { batch: 18, earlier, last, told: &mut |_| () };
-                products.weight_gradient(&slopes, &input, &mut d_weight, &course).unwrap();
+                let progress = ChunkProgress { batch: 18, earlier, last, on_gradients: &mut |_| () };
+                products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
             products.input_gradient(&slopes, &mut d_input).unwrap();
             [output, d_weight, d_input]

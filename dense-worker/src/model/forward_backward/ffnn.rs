@@ -4,13 +4,13 @@ use tch::Tensor;
 
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{CHUNK, Course, Share};
+use super::{BatchShare, CHUNK, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::ffnn::Ffnn;
 use crate::model::mlp::Dropout;
 
 #[derive(Debug)]
-pub(in crate::model) struct FfnnPass {
+pub(in crate::model) struct FfnnForwardBackward {
     /// `[chunk, numeric + ΣD]`.
     input: Matrix,
     /// `[chunk, ΣD]`: nobody asks for the slopes of the numeric inputs. None where there are no others.
@@ -19,7 +19,7 @@ pub(in crate::model) struct FfnnPass {
     layers: Stack,
 }
 
-impl FfnnPass {
+impl FfnnForwardBackward {
     /// `gradients` of the variables, in their order.
     pub(super) fn new(
         ffnn: &Ffnn,
@@ -40,8 +40,8 @@ impl FfnnPass {
     /// Forward and backward of one chunk; gives the sum of its losses.
     pub(super) fn chunk(
         &mut self,
-        mut share: Share<'_>,
-        course: &mut Course<'_>,
+        mut share: BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { input, d_input, numeric, layers } = self;
@@ -52,7 +52,7 @@ impl FfnnPass {
             head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
             tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
         }
-        let loss = layers.through_loss((input, d_input.as_ref()), &mut share, course, dropout)?;
+        let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
         let Some(d_input) = d_input else { return Ok(loss) };
         for (sample, slopes) in d_input.values(rows).chunks_exact(d_input.stride()).enumerate() {
             share.gradients[sample * width..][..width].copy_from_slice(&slopes[..width]);

@@ -1,4 +1,4 @@
-//! All weights one after another, in the order of the gradients ([`super::shared`]): as they are told to others, and
+//! All weights one after another, in the order of the gradients ([`super::shared`]): as they are sent to others, and
 //! taken from them.
 
 use super::{DenseModel, ModelError, StepOutput, expect};
@@ -24,7 +24,7 @@ impl DenseModel {
         Ok(())
     }
 
-    /// Forward, backward and clipping: all of a step but its update, which is made elsewhere, with
+    /// Forward, backward and clipping: all of a step but its update, which the caller makes, with
     /// [`Self::copy_gradients`]. Inputs as for [`Self::step`].
     ///
     /// # Errors
@@ -68,23 +68,22 @@ mod tests {
     #[test]
     fn an_update_made_elsewhere_is_the_one_made_here() {
         for clip_norm in [None, Some(0.05)] {
-            let (mut here, mut elsewhere) = (model(clip_norm), model(clip_norm));
+            let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
             for _ in 0..3 {
-                let expected = here.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-                assert_eq!(elsewhere.gradients_of(BATCH.0, BATCH.1, BATCH.2).unwrap(), expected);
-                let mut made = weights(&elsewhere);
-                std::iter::zip(&mut made, elsewhere.gradients())
-                    .for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
-                elsewhere.set_weights(&made).unwrap();
-                for (one, other) in std::iter::zip(weights(&here), &made) {
-                    assert!((one - other).abs() < 1e-6, "{one} here, {other} elsewhere");
+                let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
+                assert_eq!(remote.gradients_of(BATCH.0, BATCH.1, BATCH.2).unwrap(), expected);
+                let mut made = weights(&remote);
+                std::iter::zip(&mut made, remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
+                remote.set_weights(&made).unwrap();
+                for (one, other) in std::iter::zip(weights(&local), &made) {
+                    assert!((one - other).abs() < 1e-6, "{one} local, {other} remote");
                 }
                 // From the same bits again, so that losses stay equal.
-                elsewhere.set_weights(&weights(&here)).unwrap();
+                remote.set_weights(&weights(&local)).unwrap();
             }
             let norm =
                 |model: &DenseModel| model.gradients().iter().map(|gradient| gradient * gradient).sum::<f32>().sqrt();
-            assert!(clip_norm.is_none_or(|limit| f64::from(norm(&elsewhere)) < limit * 1.0001));
+            assert!(clip_norm.is_none_or(|limit| f64::from(norm(&remote)) < limit * 1.0001));
         }
     }
 

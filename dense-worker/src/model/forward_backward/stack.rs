@@ -7,7 +7,7 @@ use zagros_table::wide::wide;
 use super::loss::cross_entropy;
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
-use super::{Course, Share};
+use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
 use crate::model::mlp::{Dropout, Mlp};
@@ -104,17 +104,17 @@ impl Stack {
     pub(super) fn through_loss(
         &mut self,
         (input, d_input): (&Matrix, Option<&Matrix>),
-        share: &mut Share<'_>,
-        course: &mut Course<'_>,
+        share: &mut BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let rows = share.labels.len();
         let input = input.rows(rows)?;
         self.forward(&input, rows, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
-        let loss = cross_entropy(share.logits, share.labels, course.batch, self.d_output(rows));
+        let loss = cross_entropy(share.logits, share.labels, progress.batch, self.d_output(rows));
         let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
-        self.backward(&input, rows, course, d_input.as_ref())?;
+        self.backward(&input, rows, progress, d_input.as_ref())?;
         Ok(loss)
     }
 
@@ -142,21 +142,21 @@ impl Stack {
         &mut self,
         input: &Tensor,
         rows: usize,
-        course: &mut Course<'_>,
+        progress: &mut ChunkProgress<'_>,
         d_input: Option<&Tensor>,
     ) -> Result<(), ModelError> {
         for index in (0..self.layers.len()).rev() {
             let (before, rest) = self.layers.split_at_mut(index);
             let layer = &mut rest[0];
-            layer.undo_activation(rows, course.earlier);
+            layer.undo_activation(rows, progress.earlier);
             let slopes = layer.d_output.rows(rows)?;
             let input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
             let mut wanted = match before.last() {
                 Some(before) => Some(before.d_output.rows(rows)?),
                 None => d_input.map(Tensor::shallow_clone),
             };
-            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, course)?;
-            course.finished(layer.d_weight.numel() + layer.d_bias.numel());
+            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, progress)?;
+            progress.finished(layer.d_weight.numel() + layer.d_bias.numel());
             if let Some(wanted) = &mut wanted {
                 layer.products.input_gradient(&slopes, wanted)?;
             }

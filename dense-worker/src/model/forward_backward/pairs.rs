@@ -31,7 +31,7 @@ pub(super) struct Pairs {
 
 /// Where each sample's products lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct PairsPlace {
     /// Floats from sample to sample.
     pub(super) stride: usize,
     /// Of the first product within a sample's.
@@ -60,7 +60,7 @@ impl Pairs {
 
     /// Writes each sample's products. `dense` is `[batch, D]`, or empty when there is no such vector, `embeddings`
     /// `[batch, (V or V−1)·D]`; `out` is `[batch, stride]`, written from the offset on.
-    pub(super) fn forward(&mut self, dense: &[f32], embeddings: &[f32], out: &mut [f32], place: Place) {
+    pub(super) fn forward(&mut self, dense: &[f32], embeddings: &[f32], out: &mut [f32], place: PairsPlace) {
         let samples = Samples::new(self, dense, embeddings);
         Arch::new().dispatch(Forward { pairs: self, samples, out, place });
     }
@@ -70,7 +70,7 @@ impl Pairs {
     pub(super) fn backward(
         &mut self,
         (dense, embeddings): (&[f32], &[f32]),
-        (out, place): (&[f32], Place),
+        (out, place): (&[f32], PairsPlace),
         d_dense: &mut [f32],
         d_embeddings: &mut [f32],
     ) {
@@ -168,7 +168,7 @@ struct Forward<'a> {
     pairs: &'a mut Pairs,
     samples: Samples<'a>,
     out: &'a mut [f32],
-    place: Place,
+    place: PairsPlace,
 }
 
 impl WithSimd for Forward<'_> {
@@ -191,7 +191,7 @@ struct Backward<'a> {
     pairs: &'a mut Pairs,
     samples: Samples<'a>,
     out: &'a [f32],
-    place: Place,
+    place: PairsPlace,
     d_dense: &'a mut [f32],
     d_embeddings: &'a mut [f32],
 }

@@ -6,7 +6,7 @@ use rand_pcg::Pcg64Mcg;
 use zagros_job::{DenseOptimizer, Job, Model, Precision};
 
 use super::CHUNK;
-use super::pairs::{Pairs, Place};
+use super::pairs::{Pairs, PairsPlace};
 use crate::model::{DenseModel, InputShape, ModelError, StepOutput};
 use crate::testing::job;
 
@@ -31,9 +31,9 @@ fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
 /// A step of the job's network, and the gradients of its weights.
 fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, Vec<f32>) {
     let mut model = DenseModel::new(job).unwrap();
-    assert!(model.team.is_some());
+    assert!(model.compute.is_some());
     if by_autograd {
-        model.team = None;
+        model.compute = None;
     }
     let run = |[numeric, embeddings, labels]: &[Vec<f32>; 3]| model.step(numeric, embeddings, labels).unwrap();
     let output = steps.iter().map(run).last().unwrap();
@@ -167,7 +167,7 @@ proptest! {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
         let mut pairs = Pairs::new(vectors, dim);
-        let place = Place { stride: (pairs.count() + 2 * extra).max(1), offset: extra };
+        let place = PairsPlace { stride: (pairs.count() + 2 * extra).max(1), offset: extra };
         let stride = place.stride;
         let of_dense = if bottom { dim } else { 0 };
         let (dense, embeddings) = (values(batch * of_dense), values(batch * (vectors * dim - of_dense)));
@@ -176,9 +176,9 @@ proptest! {
         let (mut d_dense, mut d_embeddings) = (before.clone(), vec![f32::NAN; embeddings.len()]);
         pairs.backward((&dense, &embeddings), (&slopes, place), &mut d_dense, &mut d_embeddings);
         for sample in 0..batch {
-            let cut = |values: &[f32]| values[sample * values.len() / batch..(sample + 1) * values.len() / batch].to_vec();
-            let all = [cut(&dense), cut(&embeddings)].concat();
-            let mut expected: Vec<f64> = [cut(&before), vec![0.0; vectors * dim - of_dense]].concat().into_iter().map(f64::from).collect();
+            let of_sample = |values: &[f32]| values[sample * values.len() / batch..(sample + 1) * values.len() / batch].to_vec();
+            let all = [of_sample(&dense), of_sample(&embeddings)].concat();
+            let mut expected: Vec<f64> = [of_sample(&before), vec![0.0; vectors * dim - of_dense]].concat().into_iter().map(f64::from).collect();
             let first = sample * stride + extra;
             prop_assert!(out[sample * stride..first].iter().all(|value| *value == 9.0));
             let all_pairs = (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column)));
@@ -191,7 +191,7 @@ proptest! {
                     expected[column * dim + d] += f64::from(slopes[place]) * f64::from(a[d]);
                 }
             }
-            for (found, expected) in [cut(&d_dense), cut(&d_embeddings)].concat().into_iter().zip(expected) {
+            for (found, expected) in [of_sample(&d_dense), of_sample(&d_embeddings)].concat().into_iter().zip(expected) {
                 prop_assert!((f64::from(found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
             }
         }

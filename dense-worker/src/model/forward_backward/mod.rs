@@ -11,30 +11,30 @@ mod matrix;
 mod pairs;
 mod product;
 mod stack;
-mod team;
+mod threads;
 
 use tch::Tensor;
 
 use super::mlp::Dropout;
 use super::{InputShape, ModelError, Network};
-use dlrm::DlrmPass;
-use ffnn::FfnnPass;
+use dlrm::DlrmForwardBackward;
+use ffnn::FfnnForwardBackward;
 pub(super) use matrix::{values, values_mut};
-pub(super) use team::Team;
+pub(super) use threads::ComputeThreads;
 
 /// Samples that go through together: fewer make the products copy the weights more often, more leave the cache.
 const CHUNK: usize = 1024;
 
 /// A network's step, as made by one thread.
 #[derive(Debug)]
-enum Pass {
-    Dlrm(DlrmPass),
-    Ffnn(FfnnPass),
+enum ForwardBackward {
+    Dlrm(DlrmForwardBackward),
+    Ffnn(FfnnForwardBackward),
 }
 
 /// Samples of a batch, each row-major, and where d loss / d embeddings goes.
 #[derive(Debug)]
-pub(super) struct Share<'a> {
+pub(super) struct BatchShare<'a> {
     /// `[samples, numeric]`.
     pub(super) numeric: &'a [f32],
     /// `[samples, ΣD]`.
@@ -48,26 +48,26 @@ pub(super) struct Share<'a> {
 }
 
 /// Where a chunk stands in its batch.
-struct Course<'a> {
+struct ChunkProgress<'a> {
     /// Samples of the batch, which the loss is the mean over.
     batch: usize,
     /// Whether chunks before this one left gradients.
     earlier: bool,
     /// Whether none comes after this one.
     last: bool,
-    told: &'a mut dyn FnMut(usize),
+    on_gradients: &'a mut dyn FnMut(usize),
 }
 
-impl Course<'_> {
+impl ChunkProgress<'_> {
     /// A layer of so many weights has its gradients, of this chunk.
     fn finished(&mut self, weights: usize) {
         if self.last {
-            (self.told)(weights);
+            (self.on_gradients)(weights);
         }
     }
 }
 
-impl Pass {
+impl ForwardBackward {
     /// None for networks that have only autograd. `gradients` of the variables, in their order, are what steps write to.
     pub(super) fn of(
         network: &Network,
@@ -76,35 +76,35 @@ impl Pass {
     ) -> Result<Option<Self>, ModelError> {
         let gradients = &mut gradients.into_iter();
         Ok(match network {
-            Network::Dlrm(dlrm) => Some(Self::Dlrm(DlrmPass::new(dlrm, gradients)?)),
-            Network::Ffnn(ffnn) => Some(Self::Ffnn(FfnnPass::new(ffnn, shape.numeric, gradients)?)),
+            Network::Dlrm(dlrm) => Some(Self::Dlrm(DlrmForwardBackward::new(dlrm, gradients)?)),
+            Network::Ffnn(ffnn) => Some(Self::Ffnn(FfnnForwardBackward::new(ffnn, shape.numeric, gradients)?)),
             _ => None,
         })
     }
 
     /// Forward and backward of a share of a batch of `batch` samples. The gradients of the variables are then this
-    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats. `finished` is told of
+    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats. `finished` is on_gradients of
     /// each layer, from the last one back, how many weights it has, once their gradients are complete.
     pub(super) fn run(
         &mut self,
-        mut share: Share<'_>,
+        mut share: BatchShare<'_>,
         batch: usize,
         dropout: &mut Dropout,
         finished: &mut dyn FnMut(usize),
     ) -> Result<f64, ModelError> {
         let _no_grad = tch::no_grad_guard();
         match self {
-            Self::Dlrm(pass) => pass.refresh()?,
-            Self::Ffnn(pass) => pass.refresh()?,
+            Self::Dlrm(step) => step.refresh()?,
+            Self::Ffnn(step) => step.refresh()?,
         }
         let mut loss = 0.0;
         let mut earlier = false;
         while !share.labels.is_empty() {
             let chunk = share.split_off(CHUNK.min(share.labels.len()));
-            let mut course = Course { batch, earlier, last: share.labels.is_empty(), told: finished };
+            let mut progress = ChunkProgress { batch, earlier, last: share.labels.is_empty(), on_gradients: finished };
             loss += match self {
-                Self::Dlrm(pass) => pass.chunk(chunk, &mut course, dropout)?,
-                Self::Ffnn(pass) => pass.chunk(chunk, &mut course, dropout)?,
+                Self::Dlrm(step) => step.chunk(chunk, &mut progress, dropout)?,
+                Self::Ffnn(step) => step.chunk(chunk, &mut progress, dropout)?,
             };
             earlier = true;
         }
@@ -112,28 +112,28 @@ impl Pass {
     }
 }
 
-impl<'a> Share<'a> {
+impl<'a> BatchShare<'a> {
     /// Takes the first `count` samples away.
     pub(super) fn split_off(&mut self, count: usize) -> Self {
         let samples = self.labels.len().max(1);
         let (numeric, width) = (self.numeric.len() / samples * count, self.embeddings.len() / samples * count);
         Self {
-            numeric: cut(&mut self.numeric, numeric),
-            embeddings: cut(&mut self.embeddings, width),
-            labels: cut(&mut self.labels, count),
-            logits: cut_mut(&mut self.logits, count),
-            gradients: cut_mut(&mut self.gradients, width),
+            numeric: take_front(&mut self.numeric, numeric),
+            embeddings: take_front(&mut self.embeddings, width),
+            labels: take_front(&mut self.labels, count),
+            logits: take_front_mut(&mut self.logits, count),
+            gradients: take_front_mut(&mut self.gradients, width),
         }
     }
 }
 
-fn cut<'a>(from: &mut &'a [f32], count: usize) -> &'a [f32] {
+fn take_front<'a>(from: &mut &'a [f32], count: usize) -> &'a [f32] {
     let (head, tail) = from.split_at(count);
     *from = tail;
     head
 }
 
-fn cut_mut<'a>(from: &mut &'a mut [f32], count: usize) -> &'a mut [f32] {
+fn take_front_mut<'a>(from: &mut &'a mut [f32], count: usize) -> &'a mut [f32] {
     let (head, tail) = std::mem::take(from).split_at_mut(count);
     *from = tail;
     head

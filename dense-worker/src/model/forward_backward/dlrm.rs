@@ -3,15 +3,15 @@
 use tch::Tensor;
 
 use super::matrix::Matrix;
-use super::pairs::{Pairs, Place};
+use super::pairs::{Pairs, PairsPlace};
 use super::stack::Stack;
-use super::{CHUNK, Course, Share};
+use super::{BatchShare, CHUNK, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
 use crate::model::mlp::Dropout;
 
 #[derive(Debug)]
-pub(in crate::model) struct DlrmPass {
+pub(in crate::model) struct DlrmForwardBackward {
     bottom: Option<Bottom>,
     pairs: Pairs,
     /// `[chunk, D + pairs]`: the bottom's output, if there is a bottom, and the products.
@@ -27,7 +27,7 @@ struct Bottom {
     dim: usize,
 }
 
-impl DlrmPass {
+impl DlrmForwardBackward {
     /// `gradients` of the variables, in their order.
     pub(super) fn new(dlrm: &Dlrm, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
         let dim = dlrm.dim;
@@ -54,22 +54,22 @@ impl DlrmPass {
     /// Forward and backward of one chunk; gives the sum of its losses.
     pub(super) fn chunk(
         &mut self,
-        mut share: Share<'_>,
-        course: &mut Course<'_>,
+        mut share: BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
         let Self { bottom, pairs, input, d_input, top } = self;
         let (rows, place) =
-            (share.labels.len(), Place { stride: input.stride(), offset: input.columns() - pairs.count() });
+            (share.labels.len(), PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
         let dense = match bottom {
             Some(bottom) => bottom.forward(share.numeric, rows, input)?,
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
-        let loss = top.through_loss((input, Some(d_input)), &mut share, course, dropout)?;
+        let loss = top.through_loss((input, Some(d_input)), &mut share, progress, dropout)?;
         let slopes = d_input.values(rows);
         match bottom {
-            Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), course)?,
+            Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), progress)?,
             None => pairs.backward((&[], share.embeddings), (slopes, place), &mut [], share.gradients),
         }
         Ok(loss)
@@ -94,8 +94,8 @@ impl Bottom {
         &mut self,
         pairs: &mut Pairs,
         (embeddings, gradients): (&[f32], &mut [f32]),
-        (slopes, place): (&[f32], Place),
-        course: &mut Course<'_>,
+        (slopes, place): (&[f32], PairsPlace),
+        progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
         let rows = slopes.len() / place.stride;
         let (dense, d_dense) = self.stack.ends(rows);
@@ -103,6 +103,6 @@ impl Bottom {
             into.copy_from_slice(&slopes[..self.dim]);
         }
         pairs.backward((dense, embeddings), (slopes, place), d_dense, gradients);
-        self.stack.backward(&self.numeric.rows(rows)?, rows, course, None)
+        self.stack.backward(&self.numeric.rows(rows)?, rows, progress, None)
     }
 }

@@ -1,4 +1,4 @@
-//! Text cut into blocks of whole lines, in bounded memory.
+//! Text divided into blocks of whole lines, in bounded memory.
 //!
 //! A split `[start, end)` owns the lines whose first byte lies in it. With
 //! `b(x)` = one past the first line end at or after byte `x − 1` (and `b(0)` = 0), that is the text
@@ -9,9 +9,9 @@ use std::io::{self, Read};
 /// Read behind the end of a split, where the end of its last line is: a line of usual length.
 const LINE_END: u64 = 4 << 10;
 
-/// Sizes of a cut.
+/// Sizes of a block.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BlockLimits {
     /// Bytes of a block, when lines are shorter.
     pub(crate) block_bytes: usize,
     /// Of a line longer than this, `max_line_bytes + 1` bytes are kept (enough to see that it is
@@ -21,9 +21,9 @@ pub(crate) struct Limits {
 
 /// Cuts a text.
 #[derive(Debug)]
-pub(crate) struct LineCutter<R> {
+pub(crate) struct LineBlocks<R> {
     source: R,
-    limits: Limits,
+    limits: BlockLimits,
     /// Text read but not given out yet.
     carry: Vec<u8>,
     /// Offset of the first byte of `carry`.
@@ -33,9 +33,9 @@ pub(crate) struct LineCutter<R> {
     is_exhausted: bool,
 }
 
-impl<R: Read> LineCutter<R> {
+impl<R: Read> LineBlocks<R> {
     /// Cuts the lines that start before `end`; `source` stands at byte `at`, the start of a line.
-    pub(crate) fn new(source: R, at: u64, end: u64, limits: Limits) -> Self {
+    pub(crate) fn new(source: R, at: u64, end: u64, limits: BlockLimits) -> Self {
         Self { source, limits, carry: Vec::new(), at, end, is_exhausted: false }
     }
 
@@ -140,21 +140,21 @@ mod tests {
     use super::*;
 
     /// The lines of `[start, end)`, found as a reader that starts in the middle finds them.
-    fn lines_of(text: &[u8], start: u64, end: u64, limits: Limits) -> Vec<Vec<u8>> {
+    fn lines_of(text: &[u8], start: u64, end: u64, limits: BlockLimits) -> Vec<Vec<u8>> {
         let at = start.saturating_sub(1);
-        let mut cutter = LineCutter::new(text.get(at as usize..).unwrap_or_default(), at, end, limits);
+        let mut blocks = LineBlocks::new(text.get(at as usize..).unwrap_or_default(), at, end, limits);
         if start > 0 {
-            cutter.skip_line().unwrap();
+            blocks.skip_line().unwrap();
         }
         let (mut lines, mut block) = (Vec::new(), Vec::new());
-        while cutter.next_block(&mut block).unwrap() {
+        while blocks.next_block(&mut block).unwrap() {
             assert!(block.len() <= 2 * limits.block_bytes.max(limits.max_line_bytes + 1), "{} bytes", block.len());
             lines.extend(block.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec));
         }
         lines
     }
 
-    const WIDE: Limits = Limits { block_bytes: 64, max_line_bytes: 1 << 20 };
+    const WIDE: BlockLimits = BlockLimits { block_bytes: 64, max_line_bytes: 1 << 20 };
 
     #[test]
     fn a_line_longer_than_a_block_stays_whole() {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn of_a_line_beyond_the_limit_only_the_start_is_kept() {
         let text = [b"a\n".to_vec(), b"x".repeat(100_000), b"\nb\n".to_vec()].concat();
-        let limits = Limits { block_bytes: 64, max_line_bytes: 100 };
+        let limits = BlockLimits { block_bytes: 64, max_line_bytes: 100 };
         let lines = lines_of(&text, 0, u64::MAX, limits);
         assert_eq!(lines, [b"a\n".to_vec(), [b"x".repeat(101), b"\n".to_vec()].concat(), b"b\n".to_vec()]);
     }
@@ -186,7 +186,7 @@ mod tests {
             mut borders in prop::collection::vec(0_u64..300, 0..6),
             block_bytes in 1_usize..40,
         ) {
-            let limits = Limits { block_bytes, max_line_bytes: 1_000 };
+            let limits = BlockLimits { block_bytes, max_line_bytes: 1_000 };
             borders.extend([0, u64::MAX]);
             borders.sort_unstable();
             let parts: Vec<Vec<u8>> =
@@ -202,7 +202,7 @@ mod tests {
             max_line_bytes in 1_usize..50,
         ) {
             let text: Vec<u8> = lengths.iter().flat_map(|length| [b"x".repeat(*length), b"\n".to_vec()].concat()).collect();
-            let found = lines_of(&text, 0, u64::MAX, Limits { block_bytes, max_line_bytes });
+            let found = lines_of(&text, 0, u64::MAX, BlockLimits { block_bytes, max_line_bytes });
             prop_assert_eq!(found.len(), lengths.len());
             for (line, length) in found.iter().zip(lengths) {
                 let kept = line.len() - 1;

@@ -1,8 +1,8 @@
 //! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
 
-use super::{Pass, Share};
+use super::{BatchShare, ForwardBackward};
 use crate::model::Final;
-use crate::model::flat::Flat;
+use crate::model::flat::FlatParameters;
 use crate::model::mlp::Dropout;
 use crate::model::{InputShape, ModelError, Network};
 
@@ -12,34 +12,34 @@ const LEAST: usize = 64;
 /// Threads that make one step together. There is no wait inside a share, so they meet twice a step and not
 /// in every product. What a step gives depends on how many they are, by rounding (and dropout), and on nothing else.
 #[derive(Debug)]
-pub(in crate::model) struct Team {
-    lead: Member,
-    /// Each with the gradients that its pass writes.
-    others: Vec<(Member, Flat)>,
+pub(in crate::model) struct ComputeThreads {
+    lead: ComputeThread,
+    /// Each with the gradients that its step writes.
+    others: Vec<(ComputeThread, FlatParameters)>,
 }
 
 #[derive(Debug)]
-struct Member {
-    pass: Pass,
+struct ComputeThread {
+    step: ForwardBackward,
     dropout: Dropout,
 }
 
-impl Team {
+impl ComputeThreads {
     /// None for networks that have only autograd. Steps write to `gradients`.
     pub(in crate::model) fn of(
         network: &Network,
         shape: &InputShape,
-        gradients: &Flat,
+        gradients: &FlatParameters,
         threads: usize,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(pass) = Pass::of(network, shape, gradients.views())? else { return Ok(None) };
-        let lead = Member { pass, dropout: dropout(0) };
+        let Some(step) = ForwardBackward::of(network, shape, gradients.views())? else { return Ok(None) };
+        let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
             let own = gradients.twin()?;
-            let Some(pass) = Pass::of(network, shape, own.views())? else { return Ok(None) };
-            others.push((Member { pass, dropout: dropout(index as u64) }, own));
+            let Some(step) = ForwardBackward::of(network, shape, own.views())? else { return Ok(None) };
+            others.push((ComputeThread { step, dropout: dropout(index as u64) }, own));
         }
         Ok(Some(Self { lead, others }))
     }
@@ -47,23 +47,23 @@ impl Team {
     /// Has other units dropped from now on; `dropout` is asked for each thread's.
     pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
         self.lead.dropout = dropout(0);
-        for (index, (member, _)) in self.others.iter_mut().enumerate() {
-            member.dropout = dropout(index as u64 + 1);
+        for (index, (thread, _)) in self.others.iter_mut().enumerate() {
+            thread.dropout = dropout(index as u64 + 1);
         }
     }
 
     /// Dropout draws as it does in this step.
     pub(in crate::model) fn draw_for(&mut self, step: u64) {
         self.lead.dropout.draw_for(step);
-        self.others.iter_mut().for_each(|(member, _)| member.dropout.draw_for(step));
+        self.others.iter_mut().for_each(|(thread, _)| thread.dropout.draw_for(step));
     }
 
     /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given. Where
-    /// one thread makes the step, `ready` is told of the last layers' gradients while the first ones' are yet to come.
+    /// one thread makes the step, `ready` is on_gradients of the last layers' gradients while the first ones' are yet to come.
     pub(in crate::model) fn run(
         &mut self,
-        mut batch: Share<'_>,
-        gradients: &mut Flat,
+        mut batch: BatchShare<'_>,
+        gradients: &mut FlatParameters,
         ready: Final<'_>,
     ) -> Result<f32, ModelError> {
         let samples = batch.labels.len();
@@ -79,10 +79,10 @@ impl Team {
         };
         let (sum, busy) = std::thread::scope(|scope| {
             let mut running = Vec::new();
-            // A member without samples would bring what it wrote for an earlier batch.
-            for ((member, _), size) in others.iter_mut().zip(sizes) {
+            // A thread without samples would bring what it wrote for an earlier batch.
+            for ((thread, _), size) in others.iter_mut().zip(sizes) {
                 let share = batch.split_off(size);
-                running.push(scope.spawn(move || member.run(share, samples, &mut |_| ())));
+                running.push(scope.spawn(move || thread.run(share, samples, &mut |_| ())));
             }
             let mut sum = lead.run(first, samples, &mut finished)?;
             let busy = running.len();
@@ -97,11 +97,11 @@ impl Team {
     }
 }
 
-impl Member {
-    fn run(&mut self, share: Share<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
+impl ComputeThread {
+    fn run(&mut self, share: BatchShare<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
         // The parallelism is between shares; libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
-        self.pass.run(share, batch, &mut self.dropout, finished)
+        self.step.run(share, batch, &mut self.dropout, finished)
     }
 }
 
