@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::Answer;
-use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome, SplitOrder};
+use zagros_coordinator_core::{Core, CoreConfig, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
@@ -59,7 +59,7 @@ impl LocalCoordinator {
                 0 => SplitOrder::AsInFiles,
                 rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
             },
-            apart: job.train.mode == Mode::Async && job.cluster.workers > 1,
+            asynchronous: job.train.mode == Mode::Async && job.cluster.workers > 1,
             staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
             checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
             lease: job.cluster.lease,
@@ -133,18 +133,18 @@ impl LocalCoordinator {
         let mut state = self.state.lock();
         let now = self.started.elapsed();
         let answer = call(&mut state.core, now);
-        let notices = state.core.take_notices();
+        let events = state.core.take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
-        let status = (is_old || !notices.is_empty()).then(|| state.core.status(now));
+        let status = (is_old || !events.is_empty()).then(|| state.core.status(now));
         state.shown = status.as_ref().map(|_| now).or(state.shown);
         drop(state);
 
         if let Some(status) = &status {
             self.metrics.show(status);
         }
-        for notice in &notices {
-            self.metrics.count(notice);
-            log(notice);
+        for event in &events {
+            self.metrics.count(event);
+            log(event);
         }
         answer
     }
@@ -205,16 +205,16 @@ impl ControlPlane for LocalCoordinator {
     }
 }
 
-fn log(notice: &Notice) {
-    match notice {
-        Notice::Ended(RunOutcome::Failed(_)) => error!("{notice}"),
-        Notice::Lost { .. }
-        | Notice::GivenUp { .. }
-        | Notice::Stalled { .. }
-        | Notice::Draining { .. }
-        | Notice::Uneven { .. }
-        | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
-        _ => info!("{notice}"),
+fn log(event: &RunEvent) {
+    match event {
+        RunEvent::RunEnded(RunOutcome::Failed(_)) => error!("{event}"),
+        RunEvent::MemberLost { .. }
+        | RunEvent::WorkerGivenUp { .. }
+        | RunEvent::CoordinatorStalled { .. }
+        | RunEvent::DrainStarted { .. }
+        | RunEvent::UnevenShares { .. }
+        | RunEvent::RunEnded(RunOutcome::Interrupted(_)) => warn!("{event}"),
+        _ => info!("{event}"),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Notice, Role, RunOutcome, SplitOrder, plan_splits};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, RunEvent, Role, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
@@ -112,7 +112,7 @@ impl World {
             epochs: EPOCHS,
             fixed_splits: false,
             order: ORDER,
-            apart: false,
+            asynchronous: false,
             staleness: 4,
             checkpoint_every: None,
             lease: LEASE,
@@ -344,7 +344,7 @@ impl World {
             assert_eq!(refusal.map(|refusal| refusal.kind), Some(RefusalKind::Fenced));
         }
         assert_eq!(self.core.status(self.now), before);
-        assert!(self.core.take_notices().is_empty());
+        assert!(self.core.take_events().is_empty());
     }
 
     fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut Process)) {
@@ -387,24 +387,24 @@ impl World {
     }
 
     fn read_notices(&mut self) {
-        for notice in self.core.take_notices() {
-            match notice {
-                Notice::Lost { slot, silence, .. } => {
+        for event in self.core.take_events() {
+            match event {
+                RunEvent::MemberLost { slot, silence, .. } => {
                     // Or it was replaced by one who knew better.
                     assert!(silence > LEASE || self.replaced == Some(slot));
                     self.silent.insert(slot);
                 }
-                Notice::Back { slot } => assert!(self.silent.remove(&slot), "{slot} is back and was never gone"),
-                Notice::Joined { slot, .. } => {
+                RunEvent::MemberReturned { slot } => assert!(self.silent.remove(&slot), "{slot} is back and was never gone"),
+                RunEvent::MemberJoined { slot, .. } => {
                     self.silent.remove(&slot);
                     self.holders.retain(|_, holder| *holder != slot);
                 }
-                Notice::EpochDone { epoch } => {
+                RunEvent::EpochCompleted { epoch } => {
                     let done = self.completed.iter().filter(|key| key.0 == epoch).count();
                     // The completion that ended the epoch is booked here after the call.
                     assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
                 }
-                Notice::Stalled { gap } => panic!("the clock jumped by {gap:?}"),
+                RunEvent::CoordinatorStalled { gap } => panic!("the clock jumped by {gap:?}"),
                 _ => {}
             }
         }
