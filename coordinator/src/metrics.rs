@@ -1,7 +1,7 @@
 //! What the coordinator measures.
 
 use prometheus::{IntGaugeVec, Opts, Registry};
-use zagros_coordinator_core::{RunEvent, Role};
+use zagros_coordinator_core::{Role, RunEvent};
 use zagros_plumbing::metrics::{Gauge, IntCounter, IntGauge, register};
 use zagros_protocol::control::StatusResponse;
 

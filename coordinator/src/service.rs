@@ -16,7 +16,7 @@ use zagros_protocol::control::{
 
 use crate::LocalCoordinator;
 
-/// Epochs each call on.
+/// Hands each call on.
 pub(crate) struct Service(Arc<LocalCoordinator>);
 
 impl Service {

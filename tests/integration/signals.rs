@@ -27,7 +27,7 @@ fn a_signal_has_its_own_code_also_before_and_after_training() {
     let fixture = Fixture::new(4_000);
     fixture.zagros(["train", "job.toml"]).expect(0);
     let model = fixture.run_folder().display().to_string();
-    // Read over and over, so that every command is still reading when it is told to stop.
+    // The data are read over and over, so that every command still reads when it is asked to stop.
     let many = format!("data.train=[{}]", vec!["'train.txt'"; 1000].join(", "));
     let standardise = "features.numeric=[{column='I1', standardise=true}]";
     let fitting = vec!["train", "job.toml", "--set", &many, "--set", standardise];

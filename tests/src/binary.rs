@@ -243,7 +243,7 @@ pub fn signal_process(pid: u32, signal: Signal) {
 fn build() -> HashMap<String, PathBuf> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--workspace", "--bins", "--message-format", "json-render-diagnostics"]);
-    // What cargo tells this test of itself: build scripts of others would take it for a change, and be run again with
+    // Variables that cargo sets for this test: build scripts of others would take it for a change, and be run again with
     // all that depends on them (half of the workspace, by way of ring).
     for (key, _) in std::env::vars_os() {
         let key = key.to_string_lossy();

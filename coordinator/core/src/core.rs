@@ -14,8 +14,8 @@ use std::time::Duration;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
-    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse, TransformsRequest,
-    TransformsResponse, Writer,
+    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse,
+    TransformsRequest, TransformsResponse, Writer,
 };
 use zagros_protocol::{BucketMap, Refusal};
 

@@ -3,10 +3,10 @@
 use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position};
 use zagros_protocol::{Refusal, RefusalKind};
 
+use crate::MemberSlot;
 use crate::config::CoreConfig;
 use crate::ledger::{SplitLedger, SplitShares};
 use crate::splits::{plan_splits, uneven_shares};
-use crate::MemberSlot;
 
 /// Training files of a run.
 const MOST_FILES: usize = 1 << 18;

@@ -107,7 +107,9 @@ impl fmt::Display for RunEvent {
             Self::UnevenShares { why } => f.write_str(why),
             Self::EpochCompleted { epoch } => write!(f, "epoch {epoch} is complete"),
             Self::CoordinatorStalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
-            Self::DrainStarted { reason, waiting_for } if waiting_for.is_empty() => write!(f, "{reason}; no worker trains"),
+            Self::DrainStarted { reason, waiting_for } if waiting_for.is_empty() => {
+                write!(f, "{reason}; no worker trains")
+            }
             Self::DrainStarted { reason, waiting_for } => {
                 write!(f, "{reason}; waiting until {waiting_for} saved and left")
             }

@@ -42,7 +42,9 @@ impl<'a> Roster<'a> {
 
     /// The workers that hold their slot, by index.
     pub(crate) fn alive_workers(self) -> impl Iterator<Item = (MemberSlot, &'a Member)> {
-        self.members.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && member.state == MemberState::Alive)
+        self.members
+            .iter()
+            .filter(|(slot, member)| slot.role == Role::DenseWorker && member.state == MemberState::Alive)
     }
 
     /// How many workers hold their slot.

@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn workers_with_too_little_to_read_are_named_with_what_to_do() {
-        let warning = |files: &[DataFile], workers| uneven_shares(&plan_splits(files, workers, SHUFFLED), files, workers);
+        let warning =
+            |files: &[DataFile], workers| uneven_shares(&plan_splits(files, workers, SHUFFLED), files, workers);
         let zipped = [file(900, false)];
         assert_eq!(
             warning(&zipped, 2).unwrap(),

@@ -72,7 +72,9 @@ const WARMED_UP: u64 = 200;
 
 fn diverging(status: &StatusResponse) -> Option<String> {
     let high = |member: &&MemberStatus| {
-        member.progress.is_some_and(|progress| progress.step >= WARMED_UP && progress.loss.is_finite() && progress.loss > 2.0 * LN_2)
+        member.progress.is_some_and(|progress| {
+            progress.step >= WARMED_UP && progress.loss.is_finite() && progress.loss > 2.0 * LN_2
+        })
     };
     let member = status.members.iter().find(high)?;
     let (slot, loss) = (slot(member)?, member.progress?.loss);

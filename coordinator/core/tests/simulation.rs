@@ -1,14 +1,14 @@
-//! A run as a random story of joins, kills, silences and late words, told to the core through its public calls.
+//! Random runs: joins, kills, silences and late calls, played to the core through its public calls.
 //!
-//! Whatever happens: no split is held by two live workers (invariant SP-1), an epoch is complete only when each of its
-//! splits was completed (SP-2), generations only rise, who was replaced changes nothing (MB-1), and once faults end the
-//! run finishes.
+//! In every run these hold. No split is held by two live workers (invariant SP-1). An epoch is complete only when each of
+//! its splits was completed (SP-2). Generations only rise. A stale process changes nothing (MB-1). Once faults end, the run
+//! finishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, RunEvent, Role, RunOutcome, SplitOrder, plan_splits};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
@@ -20,9 +20,9 @@ const LEASE: Duration = Duration::from_secs(8);
 const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
-/// One thing that happens. `usize` picks the slot, modulo their number.
+/// What happens. `usize` picks the slot, modulo their number.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Action {
     /// A process is started at a slot whose process is gone.
     Start(usize),
     /// A process that did not hear the answer to its join asks again.
@@ -34,34 +34,34 @@ enum Step {
     Unmute(usize),
     /// A worker asks for a split.
     Ask(usize),
-    /// A process ends, which whoever starts the next one has seen.
+    /// A process ends, and the process that replaces it vouches for that.
     Replace(usize),
-    /// A worker asks for the newest group.
-    Meet(usize),
+    /// A worker asks for the newest process group.
+    JoinGroup(usize),
     /// A worker completes its oldest split.
     Complete(usize),
-    /// A process that was replaced or lost tries everything.
-    Haunt(usize),
-    /// Nothing but time.
-    Epoch,
+    /// A stale process, which was replaced or lost, tries every call.
+    CallStale(usize),
+    /// Nothing happens but time passes.
+    Wait,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn actions() -> impl Strategy<Value = Vec<Action>> {
     let slot = 0_usize..16;
-    let step = prop_oneof![
-        4 => slot.clone().prop_map(Step::Start),
-        1 => slot.clone().prop_map(Step::Rejoin),
-        1 => slot.clone().prop_map(Step::Kill),
-        1 => slot.clone().prop_map(Step::Mute),
-        2 => slot.clone().prop_map(Step::Unmute),
-        1 => slot.clone().prop_map(Step::Replace),
-        2 => slot.clone().prop_map(Step::Meet),
-        6 => slot.clone().prop_map(Step::Ask),
-        5 => slot.clone().prop_map(Step::Complete),
-        2 => slot.prop_map(Step::Haunt),
-        2 => Just(Step::Epoch),
+    let action = prop_oneof![
+        4 => slot.clone().prop_map(Action::Start),
+        1 => slot.clone().prop_map(Action::Rejoin),
+        1 => slot.clone().prop_map(Action::Kill),
+        1 => slot.clone().prop_map(Action::Mute),
+        2 => slot.clone().prop_map(Action::Unmute),
+        1 => slot.clone().prop_map(Action::Replace),
+        2 => slot.clone().prop_map(Action::JoinGroup),
+        6 => slot.clone().prop_map(Action::Ask),
+        5 => slot.clone().prop_map(Action::Complete),
+        2 => slot.prop_map(Action::CallStale),
+        2 => Just(Action::Wait),
     ];
-    prop::collection::vec(step, 0..200)
+    prop::collection::vec(action, 0..200)
 }
 
 /// A process as it sees itself.
@@ -82,8 +82,8 @@ struct World {
     files: Vec<DataFile>,
     slots: Vec<MemberSlot>,
     processes: BTreeMap<MemberSlot, Process>,
-    /// Replaced or lost: their every word must be refused.
-    ghosts: Vec<Process>,
+    /// Processes that were replaced or lost. Their every call must be refused.
+    stale: Vec<Process>,
     /// Who may work on a split now, by epoch and id.
     holders: BTreeMap<(u32, u64), MemberSlot>,
     completed: BTreeSet<(u32, u64)>,
@@ -97,7 +97,7 @@ struct World {
     group: u64,
     /// Whose process is being replaced.
     replaced: Option<MemberSlot>,
-    incarnations: u64,
+    instances: u64,
 }
 
 impl World {
@@ -116,7 +116,7 @@ impl World {
             staleness: 4,
             checkpoint_every: None,
             lease: LEASE,
-            // Longer than any story: whoever is killed is started again.
+            // Longer than any run: a killed process is started again.
             timeout: LEASE * 1000,
             fingerprint: 1,
         };
@@ -132,7 +132,7 @@ impl World {
             files: sizes.iter().map(file).collect(),
             slots: (0..servers).map(MemberSlot::server).chain((0..workers).map(MemberSlot::worker)).collect(),
             processes: BTreeMap::new(),
-            ghosts: Vec::new(),
+            stale: Vec::new(),
             holders: BTreeMap::new(),
             completed: BTreeSet::new(),
             ranges: BTreeSet::new(),
@@ -142,7 +142,7 @@ impl World {
             generation: 0,
             group: 0,
             replaced: None,
-            incarnations: 0,
+            instances: 0,
         }
     }
 
@@ -150,24 +150,24 @@ impl World {
         self.slots[index % self.slots.len()]
     }
 
-    fn play(&mut self, step: Step) {
-        match step {
-            Step::Start(index) => self.start(self.slot(index)),
-            Step::Rejoin(index) => self.rejoin(self.slot(index)),
-            Step::Kill(index) => drop(self.processes.remove(&self.slot(index))),
-            Step::Mute(index) => self.mute(self.slot(index), true),
-            Step::Unmute(index) => self.mute(self.slot(index), false),
-            Step::Replace(index) => self.replace(self.slot(index)),
-            Step::Meet(index) => self.meet(self.slot(index)),
-            Step::Ask(index) => self.ask(self.slot(index)),
-            Step::Complete(index) => self.complete(self.slot(index)),
-            Step::Haunt(index) => self.haunt(index),
-            Step::Epoch => {}
+    fn play(&mut self, action: Action) {
+        match action {
+            Action::Start(index) => self.start(self.slot(index)),
+            Action::Rejoin(index) => self.rejoin(self.slot(index)),
+            Action::Kill(index) => drop(self.processes.remove(&self.slot(index))),
+            Action::Mute(index) => self.mute(self.slot(index), true),
+            Action::Unmute(index) => self.mute(self.slot(index), false),
+            Action::Replace(index) => self.replace(self.slot(index)),
+            Action::JoinGroup(index) => self.join_group(self.slot(index)),
+            Action::Ask(index) => self.ask(self.slot(index)),
+            Action::Complete(index) => self.complete(self.slot(index)),
+            Action::CallStale(index) => self.call_stale(index),
+            Action::Wait => {}
         }
         self.now += LEASE / 10;
         self.core.tick(self.now);
         self.beat();
-        self.read_notices();
+        self.read_events();
     }
 
     fn mute(&mut self, slot: MemberSlot, muted: bool) {
@@ -180,15 +180,15 @@ impl World {
         if self.processes.contains_key(&slot) || self.finished.contains(&slot) {
             return;
         }
-        self.incarnations += 1;
-        self.join(slot, self.incarnations, false);
+        self.instances += 1;
+        self.join(slot, self.instances, false);
     }
 
     fn replace(&mut self, slot: MemberSlot) {
         if let Some(gone) = self.processes.remove(&slot) {
-            self.incarnations += 1;
+            self.instances += 1;
             self.replaced = Some(slot);
-            self.join(slot, self.incarnations, true);
+            self.join(slot, self.instances, true);
             self.replaced = None;
             let is_worker = slot.role == Role::DenseWorker;
             assert!(!is_worker || self.processes.contains_key(&slot), "{gone:?} still holds its slot");
@@ -196,7 +196,7 @@ impl World {
     }
 
     /// A group is of live workers only, the asker among them, and never an older one than before.
-    fn meet(&mut self, slot: MemberSlot) {
+    fn join_group(&mut self, slot: MemberSlot) {
         let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
             return;
         };
@@ -245,12 +245,12 @@ impl World {
                 self.see_generation(joined.generation);
                 let (member, incarnation) = (joined.member, joined.incarnation);
                 let process = Process { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
-                self.ghosts.push(Process { incarnation: incarnation - 1, ..process.clone() });
+                self.stale.push(Process { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
             }
             Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}"),
         }
-        self.read_notices();
+        self.read_events();
     }
 
     fn beat(&mut self) {
@@ -277,7 +277,7 @@ impl World {
             AssignRequest { member: process.member, incarnation: process.incarnation, epoch, continuing: false };
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
-                self.read_notices();
+                self.read_events();
                 let other = self.holders.get(&(epoch, split.id)).copied();
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
                 // One that has lost a split has lost them all.
@@ -311,7 +311,7 @@ impl World {
         };
         match self.core.complete(self.now, &request) {
             Ok(_) => {
-                assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by one who did not hold it");
+                assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by a worker that did not hold it");
                 let (file, start, end) = self.range_of[&(epoch, id)];
                 assert!(self.ranges.insert((epoch, file, start, end)), "a range of bytes was completed twice");
                 self.completed.insert((epoch, id));
@@ -324,14 +324,14 @@ impl World {
     }
 
     /// Every call of a process that is no longer a member is refused and leaves no trace.
-    fn haunt(&mut self, index: usize) {
-        let Some(ghost) = self.ghosts.get(index % self.ghosts.len().max(1)).cloned() else { return };
+    fn call_stale(&mut self, index: usize) {
+        let Some(stale) = self.stale.get(index % self.stale.len().max(1)).cloned() else { return };
         let before = self.core.status(self.now);
-        self.read_notices();
-        let Process { member, incarnation, .. } = ghost;
+        self.read_events();
+        let Process { member, incarnation, .. } = stale;
         let evaluation = Some(Evaluation::default());
         let splits = self.range_of.keys().filter(|(epoch, _)| *epoch == 0).map(|(_, id)| *id).collect();
-        let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "ghost".to_owned() };
+        let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
             core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
@@ -351,20 +351,20 @@ impl World {
         change(self.processes.get_mut(&slot).expect("no process at this slot"));
     }
 
-    /// One that was not heard for a lease asks again once its heartbeat is answered.
+    /// A process that was not heard for a lease asks again once its heartbeat is answered.
     fn refused(&mut self, slot: MemberSlot, kind: RefusalKind) {
         if kind == RefusalKind::Unavailable {
-            assert!(self.silent.contains(&slot), "{slot} is asked to wait though it was heard");
+            assert!(self.silent.contains(&slot), "{slot} must wait though it was heard");
         } else {
             self.fence(slot, kind);
         }
     }
 
-    /// A process that is told it is fenced stops.
+    /// A process that learns that it is fenced stops.
     fn fence(&mut self, slot: MemberSlot, kind: RefusalKind) {
         assert_eq!(kind, RefusalKind::Fenced);
         assert_eq!(slot.role, Role::DenseWorker, "a server that nobody replaced was fenced");
-        self.ghosts.extend(self.processes.remove(&slot));
+        self.stale.extend(self.processes.remove(&slot));
     }
 
     fn see_generation(&mut self, generation: u64) {
@@ -386,15 +386,17 @@ impl World {
         self.slots.iter().filter(|slot| slot.role == Role::DenseWorker).count() as u32
     }
 
-    fn read_notices(&mut self) {
+    fn read_events(&mut self) {
         for event in self.core.take_events() {
             match event {
                 RunEvent::MemberLost { slot, silence, .. } => {
-                    // Or it was replaced by one who knew better.
+                    // Or another process has replaced it on purpose.
                     assert!(silence > LEASE || self.replaced == Some(slot));
                     self.silent.insert(slot);
                 }
-                RunEvent::MemberReturned { slot } => assert!(self.silent.remove(&slot), "{slot} is back and was never gone"),
+                RunEvent::MemberReturned { slot } => {
+                    assert!(self.silent.remove(&slot), "{slot} is back and was never gone")
+                }
                 RunEvent::MemberJoined { slot, .. } => {
                     self.silent.remove(&slot);
                     self.holders.retain(|_, holder| *holder != slot);
@@ -410,8 +412,8 @@ impl World {
         }
     }
 
-    /// No more faults: everyone is started, heard, and works until the run is over.
-    fn settle(&mut self) {
+    /// No more faults: every process is started, is heard, and works until the run is over.
+    fn play_without_faults(&mut self) {
         for _ in 0..2000 {
             if self.core.outcome().is_some() {
                 return;
@@ -423,7 +425,7 @@ impl World {
                 self.complete(slot);
                 self.finish_if_done(slot);
             }
-            self.play(Step::Epoch);
+            self.play(Action::Wait);
         }
         panic!("the run did not end: {:?}", self.core.status(self.now));
     }
@@ -434,8 +436,8 @@ impl World {
         if self.completed.len() == all {
             let (member, incarnation) = (process.member, process.incarnation);
             let outcome = Outcome::Finished as i32;
-            let goodbye = LeaveRequest { member, incarnation, outcome, reason: String::new() };
-            if let Err(refusal) = self.core.leave(self.now, &goodbye) {
+            let leave = LeaveRequest { member, incarnation, outcome, reason: String::new() };
+            if let Err(refusal) = self.core.leave(self.now, &leave) {
                 // Silent for so long that others completed its splits.
                 assert!(self.silent.contains(&slot), "{refusal}");
                 return self.refused(slot, refusal.kind);
@@ -451,16 +453,16 @@ proptest! {
 
     #[test]
     fn a_run_with_kills_ends_with_every_split_completed_once(
-        steps in steps(),
+        actions in actions(),
         servers in 1_u32..4,
         workers in 1_u32..4,
         sizes in prop::collection::vec(1_u64..20 << 20, 1..4),
     ) {
         let mut world = World::new(servers, workers, &sizes);
-        for step in steps {
-            world.play(step);
+        for action in actions {
+            world.play(action);
         }
-        world.settle();
+        world.play_without_faults();
         prop_assert_eq!(world.core.outcome(), Some(&RunOutcome::Finished));
         for epoch in 0..EPOCHS {
             for (file, size) in (0_u32..).zip(&sizes) {

@@ -7,7 +7,7 @@ use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
 
-use crate::fake::{ScriptedRun, MemberChannel, Process, RUN, WRITER, wait};
+use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, wait};
 
 const IDS: [u64; 3] = [7, 8, u64::MAX];
 

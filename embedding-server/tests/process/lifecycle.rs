@@ -9,7 +9,7 @@ use zagros_protocol::control::{Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
 
-use crate::fake::{BUCKETS, ScriptedRun, Process, job, wait};
+use crate::fake::{BUCKETS, Process, ScriptedRun, job, wait};
 
 /// Served whenever anything is.
 fn no_rows(generation: u64) -> LookupRequest {

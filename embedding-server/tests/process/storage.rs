@@ -14,7 +14,7 @@ use zagros_protocol::run::stamp_server;
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::datapath::lookup;
-use crate::fake::{ScriptedRun, MemberChannel, Process, RUN, WRITER};
+use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER};
 
 fn storage(process: &Process) -> StorageClient<MemberChannel> {
     StorageClient::new(process.channel(Some(RUN)))

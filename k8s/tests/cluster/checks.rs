@@ -12,7 +12,7 @@ async fn findings(world: &World, lease_namespace: Option<&str>) -> Findings {
 async fn a_cluster_with_all_that_is_needed_has_no_problem() {
     let world = World::new();
     let operator = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     let found = findings(&world, Some("zagros-system")).await;
     assert_eq!(found.problems, Vec::<String>::new());
     let rights: usize = RIGHTS.iter().map(|right| right.verbs.len()).sum();

@@ -54,7 +54,7 @@ async fn an_object_of_somebody_elses_stays() {
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["networkPolicy"] = json!(false));
     world.until_running().await;
-    world.epoch(60).await;
+    world.advance(60).await;
     assert_eq!(world.api.store().get(&place).unwrap()["spec"], json!({"podSelector": {}}));
     operator.stop().await;
 }
@@ -151,7 +151,7 @@ async fn no_edit_that_is_admitted_restarts_the_run() {
             Ok(()) => admitted.push(field),
             Err(refused) => assert!(refused.contains("is fixed while the run is not suspended"), "{refused}"),
         }
-        world.epoch(30).await;
+        world.advance(30).await;
         assert_eq!((world.status("/attempt"), world.phase().as_str()), (json!(1), "Running"), "{pointer}");
     }
     assert_eq!(admitted, ["activeDeadlineSeconds", "cleanPodPolicy", "networkPolicy", "disruptionBudget"]);

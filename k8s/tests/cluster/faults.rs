@@ -36,7 +36,7 @@ async fn a_killed_server_is_named_as_the_cause() {
     world.create(|_| ());
     world.until_running().await;
     world.ends("ctr-1-server-1", 137);
-    world.epoch(20).await;
+    world.advance(20).await;
     assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
     world.ends("ctr-1-coordinator-0-x7k2p", 4);
     world.ends("ctr-1-worker-0-x7k2p", 4);
@@ -85,7 +85,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
         message.contains("ctr-1-worker-0-x7k2p ended with 3 (data is missing or malformed): the last line of the log"),
         "{message}"
     );
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!(world.status("/attempt"), 1);
     assert!(world.names("apps", "statefulsets").is_empty());
     assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
@@ -120,7 +120,7 @@ async fn the_deadline_ends_a_run_that_hangs() {
     world.until("failed", |world| world.phase() == "Failed").await;
     assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
     world.until("nothing runs", |world| world.pods().is_empty()).await;
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!((world.pods(), world.names("batch", "jobs").len()), (vec![], 2), "the Jobs stay, and make no more pods");
     operator.stop().await;
 }
@@ -159,9 +159,9 @@ async fn a_quiet_run_is_left_alone() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    world.epoch(60).await;
+    world.advance(60).await;
     let version = world.api.store().version;
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!(world.api.store().version, version, "{:?}", world.api.store().log.last());
     operator.stop().await;
 }

@@ -41,7 +41,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
     assert_eq!(world.condition("Complete")["status"], "True");
     assert_eq!(world.status("/output"), "/output/ctr");
     assert_eq!(world.status("/progress/auc"), "0.7512");
-    world.epoch(590).await;
+    world.advance(590).await;
     assert!(world.job().is_some());
     world.until("gone", |world| world.job().is_none()).await;
     world.until("pods gone", |world| world.pods().is_empty()).await;
@@ -60,7 +60,7 @@ async fn pods_go_as_the_policy_says() {
         world.until_running().await;
         world.trains_to_the_end();
         world.until("succeeded", |world| world.phase() == "Succeeded").await;
-        world.epoch(60).await;
+        world.advance(60).await;
         assert_eq!(world.pods().len(), pods, "{policy}");
         operator.stop().await;
     }
@@ -76,7 +76,7 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
     assert!(refused.contains("image is fixed while the run is not suspended"), "{refused}");
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
     world.until("suspended", |world| world.phase() == "Suspended" && world.pods().is_empty()).await;
-    world.epoch(600).await;
+    world.advance(600).await;
     assert!(world.pods().is_empty() && world.names("batch", "jobs").is_empty());
     world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap();
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
@@ -139,7 +139,7 @@ async fn the_job_file_of_an_attempt_does_not_change_under_it() {
     world.create(|job| job["spec"]["job"] = json!({"configMap": {"name": "mine"}}));
     world.until_running().await;
     world.write(&key("", "configmaps", "mine"), config(2));
-    world.epoch(120).await;
+    world.advance(120).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
     let pod = world.pods().iter().find(|pod| pod.contains("coordinator")).unwrap().clone();
     world.ends(&pod, 4);

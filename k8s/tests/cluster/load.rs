@@ -28,11 +28,11 @@ async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    world.epoch(60).await;
+    world.advance(60).await;
     let (asked, written) = so_far(&world);
     for step in 0..600 {
         trains(&world, step);
-        world.epoch(1).await;
+        world.advance(1).await;
     }
     let writes = world.api.store().writes[written..].to_vec();
     assert!(writes.iter().all(|write| write == "update hybridjobs/status ctr"), "{writes:?}");
@@ -50,17 +50,17 @@ async fn a_run_at_rest_is_read_and_not_written() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    world.epoch(60).await;
+    world.advance(60).await;
     let (asked, written) = so_far(&world);
-    world.epoch(240).await;
+    world.advance(240).await;
     assert_eq!(world.api.store().writes[written..], [] as [String; 0]);
     assert!(requests(&world, asked, "") <= 16 + 10, "{:?}", &world.api.store().requests[asked..]);
     for (change, phase) in [(json!({"suspend": true}), "Suspended"), (json!({"activeDeadlineSeconds": 1}), "Failed")] {
         world.edit(|job| job["spec"]["runPolicy"] = change).unwrap();
         world.until("there", |world| world.phase() == phase).await;
-        world.epoch(120).await;
+        world.advance(120).await;
         let (asked, _) = so_far(&world);
-        world.epoch(600).await;
+        world.advance(600).await;
         assert_eq!(requests(&world, asked, ""), 0, "{phase}: {:?}", &world.api.store().requests[asked..]);
         if phase == "Suspended" {
             world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
@@ -85,10 +85,10 @@ async fn a_refused_write_is_no_hot_loop() {
         world.create(|_| ());
         world.until("told", |world| world.condition("Reconciled")["status"] == "False").await;
         let message = world.condition("Reconciled")["message"].clone();
-        world.epoch(45).await;
+        world.advance(45).await;
         let (asked, written) = so_far(&world);
         assert!(written <= 20, "{refusal}: {written} writes in the first 45 s: {:?}", world.api.store().writes);
-        world.epoch(600).await;
+        world.advance(600).await;
         let writes = world.api.store().writes[written..].to_vec();
         assert_eq!(writes, [] as [String; 0], "{refusal}: told, and nothing changes");
         let kind = refusal.split_once(' ').unwrap().1;
@@ -115,9 +115,9 @@ async fn a_status_that_cannot_be_written_is_no_hot_loop() {
     world.api.store().denied.insert("update hybridjobs/status".to_owned());
     let operator = world.operator(None).await;
     world.create(|_| ());
-    world.epoch(60).await;
+    world.advance(60).await;
     let (asked, _) = so_far(&world);
-    world.epoch(600).await;
+    world.advance(600).await;
     assert!(requests(&world, asked, "") <= 60, "{:?}", &world.api.store().requests[asked..]);
     world.api.store().denied.clear();
     world.until_running().await;
@@ -132,7 +132,7 @@ async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     let world = World::new();
     world.api.slow_down(50);
     let operator = world.operator(None).await;
-    world.epoch(1).await;
+    world.advance(1).await;
     let (asked, _) = so_far(&world);
     let (created, clock) = (world.now(), std::time::Instant::now());
     for index in 0..JOBS {

@@ -69,7 +69,7 @@ async fn an_operator_that_is_stopped_before_it_has_seen_any_job_ends_at_once() {
         world.create(|_| ());
         world.api.store().denied.extend(denied.map(str::to_owned));
         let operator = world.operator(None).await;
-        world.epoch(if denied.is_some() { 30 } else { 0 }).await;
+        world.advance(if denied.is_some() { 30 } else { 0 }).await;
         let since = world.now();
         operator.stop().await;
         assert!(world.now().duration_since(since).as_secs() < 1, "{denied:?}");
@@ -83,7 +83,7 @@ async fn an_operator_does_not_wait_for_an_answer_for_ever_when_it_is_stopped() {
     world.api.store().dies_after = Some(0);
     let operator = world.operator(None).await;
     world.create(|_| ());
-    world.epoch(30).await;
+    world.advance(30).await;
     let since = world.now();
     operator.stop().await;
     assert_eq!(world.now().duration_since(since).as_secs(), 10, "as long as a reconciliation may take to end");
@@ -93,7 +93,7 @@ async fn an_operator_does_not_wait_for_an_answer_for_ever_when_it_is_stopped() {
 async fn of_two_operators_one_leads_and_the_other_takes_over() {
     let world = World::new();
     let first = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     let second = world.operator(Some("op-b")).await;
     world.create(|_| ());
     world.until_running().await;
@@ -119,7 +119,7 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
 async fn a_deposed_operator_stops_and_says_who_leads() {
     let world = World::new();
     let first = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     let mut place = key("coordination.k8s.io", "leases", "zagros-operator");
     place.namespace = "zagros-system".to_owned();
     let mut lease = world.api.store().get(&place).unwrap();
@@ -133,7 +133,7 @@ async fn a_deposed_operator_stops_and_says_who_leads() {
 async fn a_leader_that_cannot_renew_stops_in_time() {
     let world = World::new();
     let first = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     world.api.store().denied.insert("update leases".to_owned());
     let since = world.now();
     let ended = first.task.await.unwrap().unwrap_err().to_string();

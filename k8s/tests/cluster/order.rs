@@ -34,7 +34,7 @@ fn gone(world: &World, plurals: &[&str]) -> Vec<String> {
 /// Told to end, a worker writes a checkpoint, for which it needs servers and coordinator.
 async fn ends_in_order(world: &World) {
     world.until("told to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
-    world.epoch(40).await;
+    world.advance(40).await;
     assert_eq!(workers(world), 2);
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"], "the workers still write");
     assert_eq!(world.names("batch", "jobs"), ["ctr-1-coordinator"]);
@@ -109,7 +109,7 @@ async fn a_run_whose_time_is_over_ends_workers_first() {
     world.until_running().await;
     workers_take_long(&world);
     world.until("over", |world| world.phase() == "Failed").await;
-    world.epoch(40).await;
+    world.advance(40).await;
     assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 1));
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.pods().is_empty()).await;
@@ -152,7 +152,7 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
     world.until_running().await;
     workers_take_long(&world);
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
-    world.epoch(40).await;
+    world.advance(40).await;
     assert!(world.job().is_some() && workers(&world) == 2);
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"]);
     world.unheard.lock().unwrap().clear();
@@ -202,7 +202,7 @@ async fn a_job_that_somebody_suspended_is_told() {
     world.until("told", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
     assert!(message.contains("kubectl patch job ctr-1-worker --type=merge"), "{message}");
-    world.epoch(120).await;
+    world.advance(120).await;
     assert_eq!(world.events().iter().filter(|reason| *reason == "JobSuspended").count(), 1);
     suspend(json!(false));
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;

@@ -19,7 +19,7 @@ async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
     assert_eq!((world.phase().as_str(), world.status("/workerRestarts")), ("Running", json!(1)));
     world.until("back", |world| world.condition("Ready")["status"] == "True").await;
     assert!(world.pods().contains(&"ctr-1-worker-1-again1".to_owned()), "{:?}", world.pods());
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)), "the same generation");
 
     world.trains_to_the_end();
@@ -65,7 +65,7 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
     for pod in ["x7k2p", "again1", "again2"] {
         let pod = format!("ctr-1-worker-1-{pod}");
         world.until("there", |world| world.pods().contains(&pod)).await;
-        world.epoch(30).await;
+        world.advance(30).await;
         world.ends(&pod, 139);
     }
     world.until("failed", |world| world.phase() == "Failed").await;
@@ -93,15 +93,15 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
     assert!(text.contains("min_workers = 2"), "{text}");
     for pod in ["ctr-1-worker-2-x7k2p", "ctr-1-worker-2-again1"] {
         world.until("there", |world| world.pods().contains(&pod.to_owned())).await;
-        world.epoch(30).await;
+        world.advance(30).await;
         world.ends(pod, 139);
     }
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
     assert_eq!(world.condition("Ready")["reason"], "WorkerLost");
     world.trains_to_the_end();
     world.until("over", |world| world.phase() == "Succeeded").await;
-    world.epoch(60).await;
+    world.advance(60).await;
     assert_eq!(world.status("/attempt"), 1);
     operator.stop().await;
 }
@@ -114,7 +114,7 @@ async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {
     world.create(|_| ());
     world.until_running().await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.epoch(5).await;
+    world.advance(5).await;
     world.ends("ctr-1-coordinator-0-x7k2p", 4);
     world.ends("ctr-1-worker-0-x7k2p", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
@@ -176,7 +176,7 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
             .until("told to end", |world| world.pods().contains(&worker.to_owned()) && world.status("/attempt") == 2)
             .await;
         let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
-        world.epoch(40).await;
+        world.advance(40).await;
         assert!(world.names("apps", "statefulsets").iter().all(|set| !set.starts_with("ctr-2-")));
         let message = world.status("/message").as_str().unwrap().to_owned();
         assert_eq!(message, format!("attempt 2 starts once {worker} of an earlier attempt has ended"));

@@ -20,7 +20,7 @@ async fn a_wrong_job_file_is_told_and_waits_for_its_correction() {
     world.write(&key("", "configmaps", "mine"), config(&good.replace("train", "trian")));
     world.until("read", |world| message(world, "Valid").contains("trian")).await;
     assert!(message(&world, "Valid").starts_with("spec.job.configMap: "));
-    world.epoch(600).await;
+    world.advance(600).await;
     assert!(world.pods().is_empty());
     // One Event, of which Kubernetes' recorder counts how often it happened: once for each problem.
     assert_eq!(world.events(), ["InvalidSpec"]);

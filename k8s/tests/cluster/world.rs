@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Lets the cluster go on for a while.
-    pub(crate) async fn epoch(&self, seconds: u64) {
+    pub(crate) async fn advance(&self, seconds: u64) {
         let end = Instant::now() + Duration::from_secs(seconds);
         let step = if seconds > 100 { LOOK * 4 } else { LOOK };
         while Instant::now() < end {

@@ -104,7 +104,11 @@ impl FakeControlPlane {
         self.complete.accepted().into_iter().flat_map(|request| request.splits).collect()
     }
 
-    fn answer<Request, Response>(&self, script: &Script<Request, Response>, request: Request) -> Answer<'static, Response>
+    fn answer<Request, Response>(
+        &self,
+        script: &Script<Request, Response>,
+        request: Request,
+    ) -> Answer<'static, Response>
     where
         Request: Clone,
         Response: Send + 'static,

@@ -197,7 +197,11 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     // Nobody has missed the second one yet.
     let answer = core.group(at(1), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.generation, 0);
-    assert!(answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"), "{}", answer.waiting_for);
+    assert!(
+        answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"),
+        "{}",
+        answer.waiting_for
+    );
     for second in [4, 8, 12] {
         beat(&mut core, second, &first).unwrap();
     }
@@ -328,9 +332,13 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     zipped.files[0].splittable = false;
     let worker = core.join(at(0), &zipped).unwrap();
     let events = core.take_events();
-    let answer = events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
+    let answer =
+        events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
     let answer = answer.expect("nobody was answer");
-    assert!(answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"), "{answer}");
+    assert!(
+        answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"),
+        "{answer}"
+    );
     assert_eq!(core.status(at(1)).warnings, [answer]);
     leave(&mut core, &worker, Outcome::Failed, "").unwrap();
     assert!(core.status(at(2)).warnings.is_empty());
@@ -481,14 +489,14 @@ mod lost;
 
 #[test]
 fn all_asynchronous_workers_hear_of_a_barrier_that_one_requests() {
-    for apart in [true, false] {
-        let mut core = Core::new(CoreConfig { apart, ..core(1, 2).config });
+    for asynchronous in [true, false] {
+        let mut core = Core::new(CoreConfig { asynchronous, ..core(1, 2).config });
         join(&mut core, 0, MemberSlot::server(0));
         let workers = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
         let asks =
             HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
         let answer = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
-        let expected = if apart { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
+        let expected = if asynchronous { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
         assert_eq!(answer(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
         assert_eq!(answer(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
     }

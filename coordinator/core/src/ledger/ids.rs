@@ -1,7 +1,7 @@
 //! How a split is named: by its epoch and its index in the plan.
 
-use zagros_protocol::{Refusal, RefusalKind};
 use zagros_protocol::control::{Position, Split};
+use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::splits::{MOST_SPLITS, SplitRange};
 

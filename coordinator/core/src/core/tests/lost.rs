@@ -90,7 +90,10 @@ fn whoever_has_seen_the_end_of_a_worker_gets_its_slot_at_once() {
 
     let joined = core.join(at(2), &successor).unwrap();
     assert_eq!(joined.incarnation, 2);
-    assert!(matches!(core.take_events()[..], [RunEvent::MemberLost { splits: 1, .. }, RunEvent::MemberJoined { incarnation: 2, .. }]));
+    assert!(matches!(
+        core.take_events()[..],
+        [RunEvent::MemberLost { splits: 1, .. }, RunEvent::MemberJoined { incarnation: 2, .. }]
+    ));
     assert_eq!(beat(&mut core, 3, &workers[1]).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(assign(&mut core, 3, &joined, 0).unwrap(), Work::Split(first));
     let server = JoinRequest { supersede: true, ..request(MemberSlot::server(0), 2) };
