@@ -1,5 +1,6 @@
 # Two commands: `make train` trains, `make test` checks everything. See README.md.
 ZAGROS := target/release/zagros
+BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
 
@@ -62,19 +63,19 @@ monitoring: setup ## every dashboard and rule against a live cluster and Prometh
 
 bench: programs ## benchmarks; they print ratios
 	cargo bench --quiet --workspace $(BENCHES)
-	$(ZAGROS) bench train --workload crit-zipf
-	$(ZAGROS) bench scaling
-	$(ZAGROS) bench embedding
-	$(ZAGROS) bench embedding --dim 64
-	$(ZAGROS) bench modes --page target/bench-modes.html
+	$(BENCH) train --workload crit-zipf
+	$(BENCH) scaling
+	$(BENCH) embedding
+	$(BENCH) embedding --dim 64
+	$(BENCH) modes --page target/bench-modes.html
 
 bench-smoke: programs
 	cargo bench --quiet --workspace $(BENCHES) -- --quick
-	$(ZAGROS) bench train --workload crit-zipf --quick
-	$(ZAGROS) bench scaling --quick --workers 1,2
-	$(ZAGROS) bench embedding --quick
-	$(ZAGROS) bench embedding --quick --servers 2 --clients 1
-	$(ZAGROS) bench modes --quick
+	$(BENCH) train --workload crit-zipf --quick
+	$(BENCH) scaling --quick --workers 1,2
+	$(BENCH) embedding --quick
+	$(BENCH) embedding --quick --servers 2 --clients 1
+	$(BENCH) modes --quick
 
 clean: ## remove what was built; keeps libtorch and data
 	cargo clean

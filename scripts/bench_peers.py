@@ -26,7 +26,7 @@ def arguments():
     parser.add_argument("--data", required=True, help="folder of the workload's files, as the peer's generator wrote them")
     parser.add_argument("--peer", required=True, action="append", help="a peer's script with its own arguments, in quotes")
     parser.add_argument("--python", default=sys.executable, help="the Python that has what the peers need")
-    parser.add_argument("--zagros", default="target/release/zagros", help="the zagros binary")
+    parser.add_argument("--zagros", default="target/release/zagros-bench", help="the binary zagros-bench")
     parser.add_argument("--models", nargs="+", default=["dlrm", "ffnn"], choices=["dlrm", "ffnn"])
     parser.add_argument("--threads", type=int, default=1, help="threads of the dense network, in both")
     parser.add_argument("--steps", type=int, default=40, help="counted steps of a run")
@@ -58,7 +58,7 @@ def last_json(command):
 
 
 def ours(args, model):
-    command = [args.zagros, "bench", "train", "--data", args.data, "--model", model, "--json"]
+    command = [args.zagros, "train", "--data", args.data, "--model", model, "--json"]
     command += ["--precision", args.precision, "--warm", str(args.warm)]
     found = last_json([*command, "--steps", str(args.steps), "--threads", str(args.threads)])
     return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_per_second"], "split": found["split_us_per_sample"]}

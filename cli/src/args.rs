@@ -1,17 +1,11 @@
 //! The command line. Help texts teach: each command says what it does, and shows one call that works.
 
-mod bench;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
-
-pub(crate) use bench::{
-    BenchCommand, BenchEmbeddingArgs, BenchModel, BenchModesArgs, BenchPrecision, BenchScalingArgs, BenchTrainArgs,
-};
 
 use crate::logs::Level;
 
@@ -63,9 +57,6 @@ pub(crate) enum Command {
     /// Generate, look at and check data.
     #[command(subcommand)]
     Data(DataCommand),
-    /// Measure speed; prints ratios.
-    #[command(subcommand)]
-    Bench(BenchCommand),
     /// Print the JSON schema of the job file, for editors.
     Schema,
     /// Print a shell completion script: `source <(zagros completions bash)`.

@@ -2,10 +2,8 @@
 
 mod args;
 mod commands;
-mod embedded;
 mod logs;
 mod memory;
-mod meter;
 mod page;
 mod plan;
 mod report;

@@ -14,6 +14,7 @@ use zagros_protocol::packed::Buffers;
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{Scratch, TableConfig, TableError, TableSet};
+use zagros_zip::ZipEq;
 
 use crate::ServerError;
 use crate::datapath::{Owned, Windows, Writers};
@@ -128,7 +129,7 @@ impl EmbeddingService {
             bytes: table.bytes() as u64,
         };
         // One name per table, by construction.
-        DescribeResponse { tables: self.tables.iter().zip(self.names.iter()).map(status).collect() }
+        DescribeResponse { tables: self.tables.iter().zip_eq(self.names.iter()).map(status).collect() }
     }
 
     /// Rows and bytes of all tables.

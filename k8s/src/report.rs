@@ -1,4 +1,4 @@
-//! How the pods stand, in numbers and in words.
+//! Readiness of the pods, in numbers and in words.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::judge::elapsed;
 use crate::names::Role;
 use crate::observe::{JobState, Observed, OwnedKind};
 
-/// How long the kubelet may take to make a container before somebody should look.
+/// How long the kubelet may take to make a container before a person should look.
 const SLOW: Duration = Duration::from_secs(120);
-/// Nothing is known that is wrong.
+/// The pods are not ready, and no fault is known.
 const NOT_READY: &str = "PodsNotReady";
-/// Kubernetes has not made them.
+/// Kubernetes has not made the pods.
 const MISSING: &str = "PodsMissing";
-/// Somebody suspended a Job of the run.
+/// A person suspended a Job of the run.
 pub const JOB_SUSPENDED: &str = "JobSuspended";
 
-/// Whether all are ready, and if not what is waited for.
+/// Whether all pods are ready, and if not, what the run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// All are.
+pub struct Readiness {
+    /// Whether all pods are ready.
     pub is_ready: bool,
-    /// In one CamelCase word.
+    /// The reason, as one CamelCase word.
     pub reason: String,
-    /// For a person.
+    /// The reason, in words.
     pub message: String,
 }
 
-impl Standing {
-    /// The same, where the others wait for a worker that was lost and is started again.
+impl Readiness {
+    /// The readiness of a run whose workers wait for one that was lost and is started again.
     #[must_use]
     pub fn waiting_for(self, loss: Option<&str>) -> Self {
         let Some(how) = loss.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
@@ -40,7 +40,7 @@ impl Standing {
     }
 }
 
-/// Pods that there should be.
+/// How many pods a role should have.
 fn desired(spec: &HybridJobSpec, role: Role) -> i32 {
     match role {
         Role::Coordinator => 1,
@@ -63,9 +63,9 @@ pub fn counts(spec: &HybridJobSpec, observed: &Observed) -> RoleCounts {
     }
 }
 
-/// What keeps the run from being ready: a pod in trouble before one that only takes its time.
+/// What keeps the run from being ready. A pod in trouble is named before one that is slow.
 #[must_use]
-pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Timestamp) -> Standing {
+pub fn readiness(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Timestamp) -> Readiness {
     let missing: Vec<String> = Role::ALL
         .into_iter()
         .map(|role| (role, observed.ready(role), desired(spec, role)))
@@ -73,15 +73,15 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Ti
         .map(|(role, ready, desired)| format!("{role} {ready}/{desired}"))
         .collect();
     if missing.is_empty() {
-        return Standing { is_ready: true, reason: "Ready".to_owned(), message: "every role is ready".to_owned() };
+        return Readiness { is_ready: true, reason: "Ready".to_owned(), message: "every role is ready".to_owned() };
     }
     let waiting = format!("ready: {}", missing.join(", "));
     if let Some(job) = suspended_job(observed) {
         let message = format!(
-            "{waiting}; Job {job} was suspended, and not by the operator: `kubectl patch job {job} --type=merge -p \
+            "{waiting}; Job {job} is suspended, but not by the operator: `kubectl patch job {job} --type=merge -p \
              '{{\"spec\":{{\"suspend\":false}}}}'` lets it go on; `runPolicy.suspend` of the HybridJob makes a run wait"
         );
-        return Standing { is_ready: false, reason: JOB_SUSPENDED.to_owned(), message };
+        return Readiness { is_ready: false, reason: JOB_SUSPENDED.to_owned(), message };
     }
     let mut troubles =
         observed.pods.iter().filter(|pod| !pod.is_ready).filter_map(|pod| Some((pod, pod.trouble.as_ref()?)));
@@ -89,24 +89,24 @@ pub fn standing(spec: &HybridJobSpec, observed: &Observed, stage: Stage, now: Ti
         let others = troubles.count();
         let more = if others > 0 { format!(", and {others} more") } else { String::new() };
         let message = format!("{waiting}; {}: {}: {}{more}", pod.name, trouble.reason, trouble.message);
-        return Standing { is_ready: false, reason: trouble.reason.clone(), message };
+        return Readiness { is_ready: false, reason: trouble.reason.clone(), message };
     }
     if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed(since, now) >= SLOW)) {
         let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
-        return Standing { is_ready: false, reason: "ContainerCreating".to_owned(), message };
+        return Readiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
     }
-    if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.leaving.as_ref()?))) {
-        let message = format!("{waiting}; {} is being removed from {node} or lost with it", pod.name);
-        return Standing { is_ready: false, reason: "PodLost".to_owned(), message };
+    if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.departing.as_ref()?))) {
+        let message = format!("{waiting}; {} is removed from {node}, or lost together with {node}", pod.name);
+        return Readiness { is_ready: false, reason: "PodLost".to_owned(), message };
     }
     if let Some(message) = unmade(spec, observed, stage) {
-        return Standing { is_ready: false, reason: MISSING.to_owned(), message: format!("{waiting}; {message}") };
+        return Readiness { is_ready: false, reason: MISSING.to_owned(), message: format!("{waiting}; {message}") };
     }
     let later = if stage == Stage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
-    Standing { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
+    Readiness { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
 }
 
-/// A Job of this attempt that makes no pods.
+/// A Job of this attempt that is suspended.
 fn suspended_job(observed: &Observed) -> Option<&str> {
     let is_suspended = |job: &Option<JobState>| job.as_ref().is_some_and(|job| job.is_suspended && job.end.is_none());
     let kinds = [(&observed.coordinator, OwnedKind::Coordinator), (&observed.workers, OwnedKind::Workers)];
@@ -114,20 +114,19 @@ fn suspended_job(observed: &Observed) -> Option<&str> {
     observed.owned.iter().find(|one| one.kind == kind && !one.is_active).map(|one| one.name.as_str())
 }
 
-/// The kubelet tells of a volume that cannot be mounted by Events alone, which the operator has no right to read.
+/// The kubelet reports a volume that cannot be mounted by Events only, and the operator has no right to read Events.
 fn slow(spec: &HybridJobSpec, pod: &str) -> String {
     let output = spec.output.iter().map(|output| format!("claim {}", output.claim_name));
     let volumes = spec.volumes.iter().filter_map(|volume| volume.source.named());
     let mounted: Vec<String> = output.chain(volumes).collect();
     format!(
-        "its container is being created for more than {} min: its image is still pulled, or a volume is not there yet, or \
-         never will be: {}; `kubectl describe pod {pod}` says which",
+        "its container is not created after {} min: the image is still pulled, or a volume is missing: {}; `kubectl describe pod {pod}` says which",
         SLOW.as_secs() / 60,
         mounted.join(", ")
     )
 }
 
-/// A role that Kubernetes has made no pod of, though it was told to.
+/// A role of which Kubernetes has made too few pods.
 fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<String> {
     let owners = [
         (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "job"),
@@ -145,7 +144,7 @@ fn unmade(spec: &HybridJobSpec, observed: &Observed, stage: Stage) -> Option<Str
     })?;
     let wanted = desired(spec, role);
     Some(format!(
-        "{made} of {wanted} pods of the {role} exist: `kubectl describe {kind}` says why (a quota, a policy), if it lasts"
+        "{made} of {wanted} pods of the {role} exist; if it stays so, `kubectl describe {kind}` says why (a quota, a policy)"
     ))
 }
 
@@ -169,10 +168,10 @@ mod tests {
     fn ready_is_when_every_pod_is() {
         let spec = hybrid_job().spec;
         let seen = Observed { coordinator: job(1), workers: job(2), servers: Some(3), ..Observed::default() };
-        assert!(standing(&spec, &seen, Stage::Everything, Timestamp::UNIX_EPOCH).is_ready);
+        assert!(readiness(&spec, &seen, Stage::Everything, Timestamp::UNIX_EPOCH).is_ready);
         let fewer = Observed { servers: Some(2), ..seen };
         assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
-        assert!(!standing(&spec, &fewer, Stage::Everything, Timestamp::UNIX_EPOCH).is_ready);
+        assert!(!readiness(&spec, &fewer, Stage::Everything, Timestamp::UNIX_EPOCH).is_ready);
     }
 
     #[test]
@@ -184,21 +183,21 @@ mod tests {
             pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
         ];
         let seen = Observed { coordinator: job(0), servers: Some(0), pods, ..Observed::default() };
-        let standing = standing(&spec, &seen, Stage::Servers, Timestamp::UNIX_EPOCH);
-        assert_eq!(standing.reason, "ImagePullBackOff");
+        let readiness = readiness(&spec, &seen, Stage::Servers, Timestamp::UNIX_EPOCH);
+        assert_eq!(readiness.reason, "ImagePullBackOff");
         let expected = "ready: coordinator 0/1, embedding servers 0/3, dense workers 0/2; \
                         ctr-1-server-0: ImagePullBackOff: because, and 1 more";
-        assert_eq!(standing.message, expected);
+        assert_eq!(readiness.message, expected);
     }
 
-    /// A quota keeps pods from being made: there is none to look at.
+    /// A quota keeps pods from being made, so no pod can be looked at.
     #[test]
-    fn pods_that_were_never_made_are_told() {
+    fn pods_that_were_never_made_are_reported() {
         let spec = hybrid_job().spec;
         let coordinator = pod("c", Role::Coordinator, None);
         let seen = Observed { coordinator: job(1), servers: Some(0), pods: vec![coordinator], ..Observed::default() };
-        let standing = standing(&spec, &seen, Stage::Servers, Timestamp::UNIX_EPOCH);
-        assert_eq!(standing.reason, "PodsMissing");
-        assert!(standing.message.contains("0 of 3 pods of the embedding servers exist"), "{}", standing.message);
+        let readiness = readiness(&spec, &seen, Stage::Servers, Timestamp::UNIX_EPOCH);
+        assert_eq!(readiness.reason, "PodsMissing");
+        assert!(readiness.message.contains("0 of 3 pods of the embedding servers exist"), "{}", readiness.message);
     }
 }

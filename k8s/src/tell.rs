@@ -1,4 +1,4 @@
-//! What is written for people: the status, and Events.
+//! Reports for people: the status, and Events.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::reconcile::{Look, status};
 use crate::removal::Scope;
 use crate::validate::SpecProblem;
 
-/// How often a job that waits for its user is looked at: what its spec names may appear without an event.
-pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
+/// event.
+pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Writes the status if it changed; answers the job as it is then. What somebody has to mend stays in the message until
-/// the work was done.
+/// Writes the status if it changed. Answers the job as it is then. A refusal stays in the message until the work is done.
 pub(crate) async fn record(look: &Look<'_>, job: &HybridJob, mut next: HybridJobStatus) -> Result<HybridJob, Error> {
     if let Some(refusal) = refusal(&next) {
         next.message = Some(refusal.to_owned());
@@ -37,13 +37,13 @@ pub(crate) async fn record(look: &Look<'_>, job: &HybridJob, mut next: HybridJob
     look.cluster.record(&object).await
 }
 
-/// Why the last work could not be done.
+/// Why the last work could not be done, in words.
 pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
     let is_refusal = |one: &&crate::crd::Condition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
     status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
 }
 
-/// The spec cannot be carried out: says why, and waits. What runs goes on running.
+/// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
 pub(crate) async fn refuse(
     look: &Look<'_>,
     job: &mut HybridJob,
@@ -71,26 +71,26 @@ pub(crate) async fn refuse(
         publish(look, job, number, &News { is_warning: true, reason: "InvalidSpec", note: message }).await;
     }
     release(look, job, observed).await?;
-    Ok(Action::requeue(USER_TIMEOUT))
+    Ok(Action::requeue(USER_INTERVAL))
 }
 
-/// An object that an older definition let in, or that was written past it.
+/// The object cannot be read: an older definition admitted it, or it was written past the definition.
 pub(crate) async fn unreadable(cluster: &Cluster, name: &str, error: &str) -> Result<Action, Error> {
     let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
     let raw = cluster.raw();
-    let told = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;
-    if told.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
-        return Ok(Action::requeue(USER_TIMEOUT));
+    let known = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;
+    if known.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
+        return Ok(Action::requeue(USER_INTERVAL));
     }
     warn!(job = name, error, "job cannot be read");
     let status = json!({ "status": { "phase": "Invalid", "message": message } });
     let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
     patched.map_err(Error::of(format!("record the status of HybridJob {name}")))?;
-    Ok(Action::requeue(USER_TIMEOUT))
+    Ok(Action::requeue(USER_INTERVAL))
 }
 
-/// What someone has to mend: told in the status once, tried again after a pause that grows.
-pub(crate) async fn tell(look: &Look<'_>, reason: &'static str, error: Error) -> Result<Action, Error> {
+/// A person has to act. The status reports the error once. The operator tries again after a pause that grows.
+pub(crate) async fn report_error(look: &Look<'_>, reason: &'static str, error: Error) -> Result<Action, Error> {
     let message = error.to_string();
     let Ok(Some(job)) = look.cluster.current().await else { return Err(error) };
     let mut next = status(&job);
@@ -102,14 +102,14 @@ pub(crate) async fn tell(look: &Look<'_>, reason: &'static str, error: Error) ->
         return Err(error);
     }
     if is_news {
-        warn!(job = job.name_any(), reason, error = message, "someone has to act");
+        warn!(job = job.name_any(), reason, error = message, "a person has to act");
         publish(look, &job, number, &News { is_warning: true, reason, note: message }).await;
     }
     let again = look.memory(&job, |memory| memory.retry(look.now()));
-    Ok(Action::requeue(again.unwrap_or(USER_TIMEOUT)))
+    Ok(Action::requeue(again.unwrap_or(USER_INTERVAL)))
 }
 
-/// An Event is a courtesy: without it the status says the same.
+/// Publishes an Event. A failure is only logged: the status says the same.
 pub(crate) async fn publish(look: &Look<'_>, job: &HybridJob, attempt: i32, news: &News) {
     const LONGEST: usize = 1000;
     let event = KubeEvent {

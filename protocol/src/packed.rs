@@ -103,7 +103,7 @@ impl Segments {
     }
 
     /// The segments in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Segment> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Segment> {
         self.0.iter()
     }
 

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use zagros_tests::zagros;
+use zagros_tests::zagros_bench;
 
 #[test]
 fn the_training_benchmark_prints_where_time_goes() {
-    let run = zagros(["bench", "train", "--quick", "--json"]).expect(0);
+    let run = zagros_bench(["train", "--quick", "--json"]).expect(0);
     let figures: Value = serde_json::from_str(&run.stdout).expect("JSON");
     for name in ["cpu_us_per_sample", "samples_per_second"] {
         assert!(figures[name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {figures}");
@@ -21,11 +21,11 @@ fn the_training_benchmark_prints_where_time_goes() {
 
 #[test]
 fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
-    let run = zagros(["bench", "scaling", "--quick", "--workers", "1,2", "--json"]);
+    let run = zagros_bench(["scaling", "--quick", "--workers", "1,2", "--json"]);
     let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
     let runs = figures["runs"].as_array().expect("runs");
-    let outcome: Vec<_> = runs.iter().map(|run| run["workers"].as_u64()).collect();
-    assert_eq!(outcome, [Some(1), Some(2)]);
+    let found: Vec<_> = runs.iter().map(|run| run["workers"].as_u64()).collect();
+    assert_eq!(found, [Some(1), Some(2)]);
     let auc = |run: usize| runs[run]["auc"].as_f64().expect("an AUC");
     assert!(auc(0) > 0.6 && (auc(0) - auc(1)).abs() < 0.05, "{figures}");
     for run in runs {
@@ -38,12 +38,12 @@ fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
 #[test]
 fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
     // It fails when servers in other processes hold other rows than embedded ones.
-    let run = zagros(["bench", "embedding", "--quick", "--servers", "2", "--clients", "1", "--dim", "8", "--json"]);
+    let run = zagros_bench(["embedding", "--quick", "--servers", "2", "--clients", "1", "--dim", "8", "--json"]);
     let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
     let cases = figures["cases"].as_array().expect("cases");
-    let outcome: Vec<_> = cases.iter().map(|case| (case["wire"].as_str(), case["path"].as_str())).collect();
+    let found: Vec<_> = cases.iter().map(|case| (case["wire"].as_str(), case["path"].as_str())).collect();
     let expected = ["f32", "bf16"].map(|wire| ["embedded", "loopback"].map(|path| (Some(wire), Some(path))));
-    assert_eq!(outcome, expected.concat());
+    assert_eq!(found, expected.concat());
     for case in cases {
         for rate in ["rows_looked_up_per_second", "rows_updated_per_second"] {
             assert!(case[rate].as_f64().is_some_and(|rate| rate > 0.0), "{rate}: {case}");
@@ -55,12 +55,11 @@ fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
 fn the_benchmark_of_modes_runs_each_and_writes_a_page() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let page = folder.path().join("modes.html");
-    let run =
-        zagros(["bench", "modes", "--quick", "--json", "--rate", "1000", "--page", page.to_str().expect("UTF-8")]);
+    let run = zagros_bench(["modes", "--quick", "--json", "--rate", "1000", "--page", page.to_str().expect("UTF-8")]);
     let figures: Value = serde_json::from_str(&run.expect(0).stdout).expect("JSON");
     let cases = figures["cases"].as_array().expect("cases");
-    let outcome: Vec<_> = cases.iter().map(|case| (case["mode"].as_str(), case["staleness"].as_u64())).collect();
-    assert_eq!(outcome, [("sync", 0), ("hybrid", 4), ("async", 4)].map(|(mode, most)| (Some(mode), Some(most))));
+    let found: Vec<_> = cases.iter().map(|case| (case["mode"].as_str(), case["staleness"].as_u64())).collect();
+    assert_eq!(found, [("sync", 0), ("hybrid", 4), ("async", 4)].map(|(mode, most)| (Some(mode), Some(most))));
     for case in cases {
         let ran = &case["runs"][0];
         for figure in ["samples_per_second", "cpu_us_per_sample", "auc"] {

@@ -21,6 +21,8 @@ pub enum Program {
     Zagros,
     /// `zagros-server`: the roles that need no libtorch.
     Server,
+    /// `zagros-bench`: measures speed.
+    Bench,
 }
 
 impl Program {
@@ -28,6 +30,7 @@ impl Program {
         match self {
             Self::Zagros => "zagros",
             Self::Server => "zagros-server",
+            Self::Bench => "zagros-bench",
         }
     }
 
@@ -96,6 +99,14 @@ fn flatten(text: &str) -> String {
 /// When it does not end in time.
 pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
     zagros_in(&super::repository(), arguments)
+}
+
+/// Runs zagros-bench at the repository's root to its end.
+///
+/// # Panics
+/// When it does not end in time.
+pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
+    Running::start(Program::Bench, &super::repository(), arguments, &[]).finish()
 }
 
 /// Runs zagros in a folder to its end.

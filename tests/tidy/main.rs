@@ -3,6 +3,7 @@
 mod compose;
 mod invariants;
 mod layers;
+mod lengths;
 mod logs;
 mod monitoring;
 mod sources;

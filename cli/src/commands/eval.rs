@@ -11,10 +11,10 @@ use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
 
 use crate::args::EvalArgs;
-use crate::embedded::Embedded;
 use crate::report;
 use crate::saved::SavedModel;
 use crate::terminal::Terminal;
+use zagros_launch::EmbeddedServers;
 
 /// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
@@ -25,7 +25,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);
-    let servers = Embedded::start(&job, control.clone(), &registry).await?;
+    let servers = EmbeddedServers::start(&job, control.clone(), &registry).await?;
     let terminal = Arc::new(Terminal::new(false));
     let evaluate = Evaluate {
         model: saved.folder,

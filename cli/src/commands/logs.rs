@@ -9,6 +9,8 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, out, watch_signals};
 
 use crate::args::{LogRole, LogsArgs};
+use zagros_launch::LOG_FOLDER;
+
 use crate::logs::{self, Level, Line, Source};
 
 /// Where runs are unless the job says otherwise.
@@ -31,8 +33,8 @@ impl Wanted {
 /// Prints what there is, and what comes where that is asked for.
 pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     let folder = match args.run {
-        Some(run) => run.join(logs::FOLDER),
-        None => newest(Path::new(RUNS))?.join(logs::FOLDER),
+        Some(run) => run.join(LOG_FOLDER),
+        None => newest(Path::new(RUNS))?.join(LOG_FOLDER),
     };
     let role = args.role.map(LogRole::name);
     let found = logs::sources(&folder).map_err(|error| unreadable(&folder, &error))?;
@@ -89,7 +91,7 @@ fn color(name: &str) -> AnsiColors {
 /// The run below a folder whose logs were written last.
 fn newest(runs: &Path) -> Result<PathBuf, Failure> {
     let age = |run: &PathBuf| {
-        let logs = std::fs::read_dir(run.join(logs::FOLDER)).ok()?;
+        let logs = std::fs::read_dir(run.join(LOG_FOLDER)).ok()?;
         logs.filter_map(|entry| entry.ok()?.metadata().ok()?.modified().ok()).max()
     };
     let folders = std::fs::read_dir(runs).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -117,7 +119,7 @@ mod tests {
         let told = format!("{:?}", newest(runs.path()).unwrap_err());
         assert!(told.contains("no run with logs") && told.contains("zagros logs RUN"), "{told}");
         for (run, second) in [("b", 10), ("a", 20), ("c", 5)] {
-            let logs = runs.path().join(run).join(logs::FOLDER);
+            let logs = runs.path().join(run).join(LOG_FOLDER);
             std::fs::create_dir_all(&logs).unwrap();
             let file = std::fs::File::create(logs.join("coordinator.log")).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(second)).unwrap();

@@ -1,6 +1,5 @@
 //! One file per command; this one finds the right one.
 
-mod bench;
 mod data;
 pub(crate) mod dense_worker;
 mod eval;
@@ -12,7 +11,7 @@ mod train;
 use clap::CommandFactory;
 use zagros_shell::{Exit, Failure, Logging, answer, block_on};
 
-use crate::args::{Arguments, BenchCommand, Command, DataCommand};
+use crate::args::{Arguments, Command, DataCommand};
 use crate::up;
 
 /// Runs the command to its end.
@@ -30,10 +29,6 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),
-        Command::Bench(BenchCommand::Train(args)) => block_on(bench::train(args)),
-        Command::Bench(BenchCommand::Embedding(args)) => block_on(bench::embedding(args)),
-        Command::Bench(BenchCommand::Modes(args)) => block_on(bench::modes(args)),
-        Command::Bench(BenchCommand::Scaling(args)) => block_on(bench::scaling(args)),
         Command::Schema => print_schema(),
         Command::Completions { shell } => print_completions(shell),
     }

@@ -11,12 +11,12 @@ use zagros_plumbing::metrics::Registry;
 use zagros_shell::{Exit, Failure, describe_threads, load_job, note, watch_signals};
 
 use crate::args::TrainArgs;
-use crate::embedded::Embedded;
 use crate::memory;
 use crate::plan;
 use crate::report;
 use crate::resume::{Start, Wanted};
 use crate::terminal::Terminal;
+use zagros_launch::EmbeddedServers;
 
 /// Trains and prints the report.
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
 async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {
     let registry = Registry::new();
     let control = LocalCoordinator::new(&job, &registry);
-    let servers = Embedded::start(&job, control.clone(), &registry).await?;
+    let servers = EmbeddedServers::start(&job, control.clone(), &registry).await?;
     Ok(Worker {
         job,
         control,

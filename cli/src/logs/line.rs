@@ -3,9 +3,7 @@
 use std::time::SystemTime;
 
 use clap::ValueEnum;
-
-/// Characters of a time at most: `2026-11-22T02:09:29.123456Z`.
-const LONGEST_TIME: usize = 30;
+use zagros_launch::split_time;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -60,16 +58,6 @@ impl Line {
         let text = text.trim_start().to_owned();
         Some(Self { time, stamp: stamp.to_owned(), level: Level::of(&text), text })
     }
-}
-
-/// The time that a line begins with, as it stands there, and what follows.
-pub(super) fn split_time(line: &str) -> Option<(SystemTime, &str, &str)> {
-    let end = line.find(' ').unwrap_or(line.len());
-    let (stamp, text) = line.split_at(end);
-    if stamp.len() > LONGEST_TIME || !stamp.ends_with('Z') {
-        return None;
-    }
-    Some((humantime::parse_rfc3339(stamp).ok()?, stamp, text))
 }
 
 #[cfg(test)]

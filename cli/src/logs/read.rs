@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::file::set_aside;
+use zagros_launch::earlier_log;
+
 use super::line::Line;
 
 /// The log of one role.
@@ -52,7 +53,7 @@ impl Source {
     /// # Errors
     /// When a file cannot be read.
     pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = Line> + use<>> {
-        let older = match File::open(set_aside(&self.path)) {
+        let older = match File::open(earlier_log(&self.path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
         };
@@ -73,7 +74,7 @@ impl Source {
         let mut added = Vec::new();
         if file.metadata()?.len() < self.read {
             // It was set aside: what was added to it before is at the end of that one.
-            let mut older = File::open(set_aside(&self.path))?;
+            let mut older = File::open(earlier_log(&self.path))?;
             older.seek(SeekFrom::Start(self.read))?;
             older.read_to_end(&mut added)?;
             self.read = 0;
@@ -162,7 +163,7 @@ mod tests {
         add(&line(3, "three"));
         assert_eq!(texts(source.news().unwrap()), ["two", "three"]);
         add(&line(4, "four"));
-        std::fs::rename(&path, set_aside(&path)).unwrap();
+        std::fs::rename(&path, earlier_log(&path)).unwrap();
         add(&line(5, "five"));
         assert_eq!(texts(source.news().unwrap()), ["four", "five"]);
     }

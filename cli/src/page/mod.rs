@@ -1,9 +1,6 @@
 //! The page of a run, `report.html`: one file that opens offline, made from what the run wrote into its folder.
 
-pub(crate) mod chart;
-pub(crate) mod html;
 mod record;
-mod scale;
 mod sections;
 
 use std::path::PathBuf;

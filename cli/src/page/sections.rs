@@ -3,9 +3,9 @@
 use indicatif::{HumanBytes, HumanCount};
 use zagros_dense_worker::{Evaluation, Outcome, Summary};
 
-use super::chart::{Chart, Series};
-use super::html::{NOTHING, document, escaped, facts, table};
 use super::record::{Record, Scored, Step};
+use zagros_chart::html::{NOTHING, document, escaped, facts, table};
+use zagros_chart::{Chart, ChartSeries};
 
 /// The whole page.
 pub(crate) fn page(record: &Record) -> String {
@@ -72,20 +72,20 @@ fn curves(record: &Record) -> String {
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
 }
 
-fn training(record: &Record, colour: usize, value: impl Fn(&Step) -> Option<f64>) -> Series {
+fn training(record: &Record, colour: usize, value: impl Fn(&Step) -> Option<f64>) -> ChartSeries {
     let point = |step: &Step| Some((step.step as f64, value(step)?));
-    Series { name: "training", colour, dots: false, points: record.steps.iter().filter_map(point).collect() }
+    ChartSeries { name: "training", colour, dots: false, points: record.steps.iter().filter_map(point).collect() }
 }
 
 /// The held-out parts as curves with a dot for each evaluation.
-fn held_out(record: &Record, value: fn(&Evaluation) -> Option<f64>) -> [Series; 2] {
+fn held_out(record: &Record, value: fn(&Evaluation) -> Option<f64>) -> [ChartSeries; 2] {
     [("validation", 1), ("test", 2)].map(|(name, colour)| {
         let point = |scored: &Scored| Some((scored.step as f64, value(&scored.evaluation)?));
-        Series { name, colour, dots: true, points: record.of_part(name).filter_map(point).collect() }
+        ChartSeries { name, colour, dots: true, points: record.of_part(name).filter_map(point).collect() }
     })
 }
 
-fn with_held_out(record: &Record, training: Series, value: fn(&Evaluation) -> Option<f64>) -> Chart {
+fn with_held_out(record: &Record, training: ChartSeries, value: fn(&Evaluation) -> Option<f64>) -> Chart {
     let series = std::iter::once(training).chain(held_out(record, value)).collect();
     Chart { series, mark: record.chosen.map(|step| (step, "the model")), ..Chart::default() }
 }
@@ -102,7 +102,7 @@ fn auc(record: &Record) -> Chart {
     let mut chart = with_held_out(record, training, |measures| measures.auc);
     let [validation, test] = held_out(record, |measures| measures.gauc);
     let grouped = if validation.points.is_empty() { test } else { validation };
-    chart.series.push(Series { name: "GAUC", colour: 3, ..grouped });
+    chart.series.push(ChartSeries { name: "GAUC", colour: 3, ..grouped });
     Chart { title: "AUC", subtitle, ..chart }
 }
 

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use zagros_plumbing::ask::ask;
 use zagros_shell::Announcement;
 
-use super::child::RoleName;
+use zagros_launch::RoleName;
 
 /// A server that does not answer its metrics at once is not waited for.
 const ANSWER: Duration = Duration::from_secs(2);

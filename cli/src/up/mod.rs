@@ -3,42 +3,30 @@
 //! The parent starts the roles in order, shows their lines with a prefix, ends them in order at Ctrl-C, and ends
 //! everything when one of them dies, naming the first that did.
 
-mod addresses;
-mod child;
-mod console;
 mod held;
-mod prefix;
-mod stop;
-mod supervise;
 mod targets;
 mod watch;
 
 use std::path::Path;
-use std::time::Duration;
 
 use indicatif::HumanBytes;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode};
+use zagros_launch::{
+    ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RunConsole, Supervisor,
+    WatchEnd, reachable,
+};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_shell::{
-    Announcement, Exit, Failure, Logging, describe_threads, is_key_given, load_job, load_job_for, note,
+    Announcement, Exit, Failure, Logging, OrInternal, describe_threads, is_key_given, load_job, load_job_for, note,
     watch_signals_twice,
 };
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
 use crate::resume::{Start, Wanted};
-use crate::{logs, memory, plan};
-pub(crate) use addresses::Addresses;
-use addresses::{ANY_PORT, reachable};
-use child::Child;
-pub(crate) use child::RoleName;
-use console::Console;
-pub(crate) use prefix::Outlet;
-use stop::Grace;
-pub(crate) use supervise::Supervisor;
-use supervise::{Restarts, Watched};
+use crate::{memory, plan};
 use targets::Targets;
 
 /// Runs the job to its end.
@@ -55,9 +43,10 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         return Ok(Exit::Success);
     }
     memory::check(&job, &machine)?;
-    let console = Console::default();
+    let program = std::env::current_exe().or_internal()?;
+    let console = RunConsole::default();
     let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
-    let addresses = Addresses::of(&job, is_given, &console)?;
+    let addresses = RoleAddresses::of(&job, is_given, &console)?;
     let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
@@ -65,21 +54,22 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let timeout = job.cluster.timeout;
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
-    let outlet = Outlet { logs: Some(folder.join(logs::FOLDER)), console, ..Outlet::default() };
-    let plan = Plan {
+    let output = ChildOutput { logs: Some(folder.join(LOG_FOLDER)), console, ..ChildOutput::default() };
+    let plan = LaunchPlan {
+        program: &program,
         job_file: &args.job.job,
         sets: &sets,
         folder,
         timeout,
         resume: args.resume,
         logging,
-        outlet: outlet.clone(),
+        output: output.clone(),
         addresses,
     };
-    plan.print(&job);
+    print_processes(&job, folder);
     let targets = args.prometheus_targets.as_deref().map(|file| Targets::follow(file, folder, &job)).transpose()?;
-    let run = plan.run(&job, restarts(&job, args.restarts), &stop, &signals);
-    let ended = if args.watch { watch::along(run, folder, timeout, outlet.console).await } else { run.await };
+    let run = supervise(&plan, &job, restarts(&job, args.restarts), &stop, &signals);
+    let ended = if args.watch { watch::along(run, folder, timeout, output.console).await } else { run.await };
     if let Some(targets) = targets {
         targets.end(ended.is_ok());
     }
@@ -139,138 +129,72 @@ struct StopRequests {
     second: Shutdown,
 }
 
-/// What every child is told.
-pub(crate) struct Plan<'a> {
-    pub(crate) job_file: &'a Path,
-    pub(crate) sets: &'a [String],
-    /// Where each child says where it listens.
-    pub(crate) folder: &'a Path,
-    pub(crate) timeout: Duration,
-    /// The run goes on though the job learns otherwise now.
-    pub(crate) resume: bool,
-    /// How children log.
-    pub(crate) logging: Logging,
-    /// Where what they print goes; the last lines of one that failed are shown in any case.
-    pub(crate) outlet: Outlet,
-    /// Where they listen.
-    pub(crate) addresses: Addresses,
+fn print_processes(job: &Job, folder: &Path) {
+    note!(
+        "{}: 1 coordinator, {} embedding server(s), {} dense worker(s) on this machine; run folder {}",
+        job.name,
+        job.cluster.servers,
+        job.cluster.workers,
+        folder.display()
+    );
 }
 
-impl Plan<'_> {
-    fn print(&self, job: &Job) {
-        note!(
-            "{}: 1 coordinator, {} embedding server(s), {} dense worker(s) on this machine; run folder {}",
-            job.name,
-            job.cluster.servers,
-            job.cluster.workers,
-            self.folder.display()
-        );
-    }
-
-    /// From the first process to the end of the last; a lost worker is started again so many times.
-    async fn run(&self, job: &Job, restarts: u32, stop: &StopRequests, signals: &Signals) -> Result<Exit, Failure> {
-        let supervisor = Supervisor::new(job.cluster.timeout).telling(self.outlet.console.clone());
-        let mut supervisor = supervisor.hurried_by(stop.second.clone());
-        let coordinator = match self.start_all(job, &mut supervisor).await {
-            Ok(coordinator) => coordinator,
-            Err(cause) => {
-                supervisor.end_all().await;
-                return Err(cause);
-            }
-        };
-        // That its last process has ended was seen here.
-        let restart = |role| self.start_worker(role, &coordinator, &["--supersede"]);
-        let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
-        let restarts = Restarts { left: restarts, least, start: &restart };
-        let watched = supervisor.watch_and_restart(&stop.first, restarts).await;
-        if let Ok(Watched::StopRequested) = watched {
-            self.stop(job, &mut supervisor).await;
-        } else {
+/// From the start of the first process to the end of the last. Lost workers are started again `restarts` times in all.
+async fn supervise(
+    plan: &LaunchPlan<'_>,
+    job: &Job,
+    restarts: u32,
+    stop: &StopRequests,
+    signals: &Signals,
+) -> Result<Exit, Failure> {
+    let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
+    let mut supervisor = supervisor.hurried_by(stop.second.clone());
+    let coordinator = match start_all(plan, job, &mut supervisor).await {
+        Ok(coordinator) => coordinator,
+        Err(cause) => {
             supervisor.end_all().await;
+            return Err(cause);
         }
-        match (watched, signals.exit_code()) {
-            (_, Some(code)) => Ok(Exit::Signal(code as u8)),
-            (Ok(_), None) => Ok(Exit::Success),
-            (Err(cause), None) => Err(cause),
-        }
+    };
+    // The end of the worker's earlier process was seen here.
+    let restart = |index| plan.start_worker(index, &coordinator, &["--supersede"]);
+    let least = job.cluster.min_workers.unwrap_or(job.cluster.workers) as usize;
+    let restarts = RestartBudget { left: restarts, least, start: &restart };
+    let watched = supervisor.watch_and_restart(&stop.first, restarts).await;
+    if let Ok(WatchEnd::StopRequested) = watched {
+        stop_in_order(plan, job, &mut supervisor).await;
+    } else {
+        supervisor.end_all().await;
     }
+    match (watched, signals.exit_code()) {
+        (_, Some(code)) => Ok(Exit::Signal(code as u8)),
+        (Ok(_), None) => Ok(Exit::Success),
+        (Err(cause), None) => Err(cause),
+    }
+}
 
-    /// An orderly end before the data's: the workers have as long as what they save may take.
-    async fn stop(&self, job: &Job, supervisor: &mut Supervisor) {
-        supervisor.ask_workers();
-        let held = held::held(self.folder, job.cluster.servers).await;
-        let workers = held::grace(held, job.cluster.timeout);
-        self.outlet.console.say(format!(
-            "stopping: the dense workers finish their step and save what there is ({} of rows), for up to {}; Ctrl-C \
-             again ends everything at once, unsaved",
-            HumanBytes(held),
-            humantime::format_duration(workers)
-        ));
-        supervisor.stop(Grace { workers, others: job.cluster.timeout }).await;
-    }
+/// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take to write.
+async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
+    supervisor.ask_workers();
+    let held = held::held(plan.folder, job.cluster.servers).await;
+    let workers = held::grace(held, job.cluster.timeout);
+    plan.output.console.say(format!(
+        "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \
+         everything at once and saves nothing",
+        HumanBytes(held),
+        humantime::format_duration(workers)
+    ));
+    supervisor.stop(GracePeriods { workers, others: job.cluster.timeout }).await;
+}
 
-    /// Answers the coordinator's address.
-    async fn start_all(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let address = self.start_servers(job, supervisor).await?;
-        if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(self.folder)) {
-            self.outlet.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
-        }
-        self.start_workers(job, &address, supervisor)?;
-        Ok(address)
+/// Returns the coordinator's address.
+async fn start_all(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
+    let address = plan.start_servers(job, supervisor).await?;
+    if let Some(coordinator) = Announcement::read(&RoleName::Coordinator.announcement(plan.folder)) {
+        plan.output.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
     }
-
-    pub(crate) fn start_workers(
-        &self,
-        job: &Job,
-        coordinator: &str,
-        supervisor: &mut Supervisor,
-    ) -> Result<(), Failure> {
-        for index in 0..job.cluster.workers {
-            supervisor.add(self.start_worker(RoleName::DenseWorker(index), coordinator, &[])?);
-        }
-        Ok(())
-    }
-
-    fn start_worker(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
-        let folder = self.folder.display().to_string();
-        let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
-        self.start(role, coordinator, &[&["--folder", &folder], resume, more].concat())
-    }
-
-    /// Coordinator first: the others are told its address, which is the answer.
-    pub(crate) async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let address = self.start_coordinator(supervisor).await?;
-        for index in 0..job.cluster.servers {
-            supervisor.add(self.start(RoleName::EmbeddingServer(index), &address, &[])?);
-        }
-        Ok(address)
-    }
-
-    /// Answers its address.
-    pub(crate) async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
-        let mut coordinator = self.start(RoleName::Coordinator, self.addresses.coordinator(), &[])?;
-        let announced = coordinator.wait_announced(self.timeout).await;
-        supervisor.add(coordinator);
-        Ok(reachable(&announced?.address))
-    }
-
-    pub(crate) fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<Child, Failure> {
-        let announce = role.announcement(self.folder);
-        let local = [
-            format!("cluster.coordinator={coordinator}"),
-            format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),
-            format!("cluster.worker_address={ANY_PORT}"),
-            format!("cluster.admin={}", self.addresses.admin(role)),
-        ];
-        let sets = self.sets.iter().chain(&local).flat_map(|set| ["--set".to_owned(), set.clone()]);
-        let mut arguments = role.arguments();
-        arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);
-        arguments.extend(sets);
-        arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
-        arguments.extend(self.logging.arguments());
-        arguments.extend(more.iter().map(|&text| text.to_owned()));
-        Child::start(role, &arguments, announce, &self.outlet)
-    }
+    plan.start_workers(job, &address, supervisor)?;
+    Ok(address)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use zagros_job::Job;
 use zagros_plumbing::{Deadline, durable};
 use zagros_shell::{Announcement, Exit, Failure};
 
-use super::child::RoleName;
+use zagros_launch::RoleName;
 
 /// How often roles that have not said where they listen are looked for.
 const LOOK: Duration = Duration::from_millis(100);

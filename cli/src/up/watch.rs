@@ -10,8 +10,8 @@ use zagros_plumbing::Shutdown;
 use zagros_shell::dashboard::{self, Left, Watched};
 use zagros_shell::{Announcement, Exit, Failure};
 
-use super::RoleName;
-use super::console::Console;
+use zagros_launch::RoleName;
+use zagros_launch::RunConsole;
 
 const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run after its step";
 /// How often is looked for a coordinator that starts.
@@ -22,7 +22,7 @@ pub(super) async fn along(
     run: impl Future<Output = Result<Exit, Failure>>,
     folder: &Path,
     timeout: Duration,
-    console: Console,
+    console: RunConsole,
 ) -> Result<Exit, Failure> {
     let over = Shutdown::new();
     let run = async {
@@ -39,7 +39,7 @@ pub(super) async fn along(
     tokio::join!(run, dashboard).0
 }
 
-async fn show(folder: &Path, timeout: Duration, console: &Console, over: &Shutdown) -> Result<(), Failure> {
+async fn show(folder: &Path, timeout: Duration, console: &RunConsole, over: &Shutdown) -> Result<(), Failure> {
     let Some(coordinator) = coordinator(folder, over).await else { return Ok(()) };
     let control = GrpcControlPlane::connect(&coordinator.address, timeout);
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;

@@ -11,7 +11,7 @@ use zagros_fakes::FakeControlPlane;
 use zagros_ingest::Batch;
 use zagros_job::{Model, NonFinite};
 use zagros_plumbing::Shutdown;
-use zagros_protocol::{Refusal, RefusalKind, control};
+use zagros_protocol::control;
 
 use super::worker::outcome;
 use super::{Input, Worker};

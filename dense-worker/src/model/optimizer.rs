@@ -228,12 +228,8 @@ fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError>
 fn factor(schedule: Schedule, step: u64) -> f64 {
     let schedule = match schedule {
         Schedule::Constant => zagros_table::Schedule::Constant,
-        Schedule::Linear { warmup, decay, floor } => {
-            zagros_table::Schedule::Linear { warmup, steps: warmup + decay, floor }
-        }
-        Schedule::Cosine { warmup, decay, floor } => {
-            zagros_table::Schedule::Cosine { warmup, steps: warmup + decay, floor }
-        }
+        Schedule::Linear { warmup, decay, floor } => zagros_table::Schedule::Linear { warmup, decay, floor },
+        Schedule::Cosine { warmup, decay, floor } => zagros_table::Schedule::Cosine { warmup, decay, floor },
         Schedule::Step { warmup, every, factor } => zagros_table::Schedule::Step { warmup, every, factor },
     };
     f64::from(schedule.factor(step))

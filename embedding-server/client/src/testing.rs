@@ -14,6 +14,7 @@ use zagros_protocol::control::{
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{Bags, decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, TableId};
+use zagros_zip::ZipEq;
 
 use crate::datapath::{Bags as WantedBags, TableIds, UniqueIds};
 use crate::placement::Connect;
@@ -73,7 +74,12 @@ impl FakeShard {
         }
         let segments = Segments::unpack(segments, ids)?;
         let rows = segments.iter().flat_map(|s| std::iter::repeat_n((s.table, s.dim as usize), s.rows as usize));
-        let keys: Vec<_> = rows.zip(decode_ids(ids)).map(|((table, dim), id)| (RowKey { table, id }, dim)).collect();
+        let keys: Vec<_> = rows
+            .collect::<Vec<_>>()
+            .into_iter()
+            .zip_eq(decode_ids(ids))
+            .map(|((table, dim), id)| (RowKey { table, id }, dim))
+            .collect();
         match keys.iter().find(|(key, _)| map.route(*key).0 != self.index) {
             Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
             None => Ok(keys),
@@ -109,7 +115,7 @@ impl FakeShard {
             }
         }
         let mut ledger = self.ledger.lock().unwrap();
-        for ((key, _), gradient) in keys.into_iter().zip(gradients) {
+        for ((key, _), gradient) in keys.into_iter().zip_eq(gradients) {
             ledger.entry(key).or_default().push(gradient);
         }
         Ok(PushResponse { duplicate: false })
@@ -147,8 +153,7 @@ fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<us
 
 /// Element-wise.
 pub(crate) fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
-    assert_eq!(sum.len(), values.len());
-    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
     sum
 }
 
@@ -232,8 +237,8 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
     let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
     prop::collection::vec(table, 0..5).prop_map(|tables| {
-        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table), dim, ids);
-        UniqueIds { tables: (0..).zip(tables).map(table_ids).collect() }
+        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table as u32), dim, ids);
+        UniqueIds { tables: tables.into_iter().enumerate().map(table_ids).collect() }
     })
 }
 
@@ -243,7 +248,7 @@ pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
     let choices = prop::collection::vec(prop::option::of((0_usize..1000, bags)), unique.tables.len());
     choices.prop_map(move |choices| {
         let mut unique = unique.clone();
-        for (table, choice) in unique.tables.iter_mut().zip(choices).filter(|(table, _)| !table.ids.is_empty()) {
+        for (table, choice) in unique.tables.iter_mut().zip_eq(choices).filter(|(table, _)| !table.ids.is_empty()) {
             let rows = table.ids.len();
             table.bags = choice.map(|(direct, list)| {
                 let mut bags = WantedBags::new((direct % (rows + 1)) as u32);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use zagros_protocol::Segments;
 use zagros_protocol::packed::{Bags, Buffer, Buffers, SegmentBags, Values};
 use zagros_table::wide::wide;
+use zagros_zip::ZipEq;
 
 /// One segment of a request: its rows, and what is wanted of them, as ranges of values.
 struct Run<'a> {
@@ -86,7 +87,7 @@ fn pool_segment(run: &Run<'_>, rows: &[f32], out: &mut [f32]) {
     let Some(bags) = &run.bags else { return out.copy_from_slice(rows) };
     let (direct, sums) = out.split_at_mut(bags.direct as usize * run.dim);
     direct.copy_from_slice(&rows[..direct.len()]);
-    for (sum, members) in sums.chunks_exact_mut(run.dim).zip(bags.iter()) {
+    for (sum, members) in sums.chunks_exact_mut(run.dim).zip_eq(bags.iter()) {
         for member in members {
             add(sum, &rows[*member as usize * run.dim..][..run.dim]);
         }
@@ -98,17 +99,17 @@ fn spread_segment(run: &Run<'_>, gradients: &[f32], out: &mut [f32]) {
     let Some(bags) = &run.bags else { return out.copy_from_slice(gradients) };
     let (direct, sums) = gradients.split_at(bags.direct as usize * run.dim);
     out[..direct.len()].copy_from_slice(direct);
-    for (gradient, members) in sums.chunks_exact(run.dim).zip(bags.iter()) {
+    for (gradient, members) in sums.chunks_exact(run.dim).zip_eq(bags.iter()) {
         for member in members {
             add(&mut out[*member as usize * run.dim..][..run.dim], gradient);
         }
     }
 }
 
-/// Both sides have a row's values.
+/// Adds a row's values element-wise.
 #[inline(always)]
 fn add(into: &mut [f32], values: &[f32]) {
-    for (sum, value) in into.iter_mut().zip(values) {
+    for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
     }
 }
@@ -149,14 +150,15 @@ mod tests {
 
     fn segments(cases: &[Option<Case>]) -> Segments {
         let rows = |case: &Option<Case>| case.as_ref().map_or(PLAIN_ROWS, |case| case.0);
-        let segment = |(table, case)| Segment { table: TableId(table), rows: rows(case), dim: table + 1 };
-        Segments::new((0..).zip(cases).map(segment).collect())
+        let segment = |(table, case)| Segment { table: TableId(table as u32), rows: rows(case), dim: table as u32 + 1 };
+        Segments::new(cases.iter().enumerate().map(segment).collect())
     }
 
     fn packed(cases: &[Option<Case>]) -> Vec<u8> {
         let lengths = |bags: &[Vec<u32>]| bags.iter().map(|bag| bag.len() as u32).collect::<Vec<_>>();
         let flat = |(_, direct, bags): &Case| (*direct, lengths(bags), bags.concat());
-        let flat: Vec<_> = (0..).zip(cases).filter_map(|(at, case)| Some((at, case.as_ref().map(flat)?))).collect();
+        let indexed = cases.iter().enumerate();
+        let flat: Vec<_> = indexed.filter_map(|(at, case)| Some((at as u32, case.as_ref().map(flat)?))).collect();
         let bags = flat.iter().map(|(segment, (direct, lengths, members))| SegmentBags {
             segment: *segment,
             direct: *direct,

@@ -52,6 +52,7 @@ mod tests {
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::decode_values;
     use zagros_protocol::{BucketMap, Generation, RefusalKind};
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::testing::{BUCKETS, DIM, answered, bags, lookup_of, placed, read, rows, service};
@@ -83,7 +84,7 @@ mod tests {
             assert_eq!((answer.encoding, answer.rows.len()), (encoding, exact.len() * 2));
             let mut near = vec![0.0; exact.len()];
             decode_values(&answer.rows, encoding, &mut near).unwrap();
-            assert!(exact.iter().zip(&near).all(|(a, b)| (a - b).abs() <= a.abs() / 128.0), "{exact:?} {near:?}");
+            assert!(exact.iter().zip_eq(&near).all(|(a, b)| (a - b).abs() <= a.abs() / 128.0), "{exact:?} {near:?}");
         }
     }
 

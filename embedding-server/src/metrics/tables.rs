@@ -8,6 +8,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Counter, CounterVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use zagros_plumbing::metrics::register;
 use zagros_table::{Table, TableCounts, TableSet};
+use zagros_zip::ZipEq;
 
 use super::Labelled;
 
@@ -102,7 +103,7 @@ impl Children {
         let counts = table.counts();
         self.rows.set(table.rows() as i64);
         self.bytes.set(table.bytes() as i64);
-        for (counter, (_, of)) in std::iter::zip(&self.events, EVENTS) {
+        for (counter, (_, of)) in self.events.iter().zip_eq(EVENTS) {
             counter.inc_by(of(&counts).saturating_sub(counter.get()));
         }
         self.waits.inc_by(counts.contended.saturating_sub(self.waits.get()));
@@ -118,8 +119,7 @@ impl Collector for TableCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(tables) = self.tables.upgrade() else { return Vec::new() };
         let children = self.children.lock();
-        // One name per table, by construction.
-        for (children, table) in std::iter::zip(children.iter(), tables.iter()) {
+        for (children, table) in children.iter().zip_eq(tables.iter()) {
             children.catch_up(table);
         }
         self.families.all().into_iter().flat_map(Collector::collect).collect()

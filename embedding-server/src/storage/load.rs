@@ -11,6 +11,7 @@ use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_snapshot::{Block, BlockHead, Clock, Content, Header, Kind, SavedFile, TableHeader};
 use zagros_store::{Folder, hexadecimal};
 use zagros_table::{Moment, Rows, Table, TableError};
+use zagros_zip::ZipEq;
 
 use super::StorageError;
 use super::describe::{describe, difference};
@@ -189,8 +190,7 @@ impl<'a> Source<'a> {
     }
 
     fn put_counts(&self, target: &Target<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
-        // One count for each id, by the format.
-        let ours = std::iter::zip(ids, counts).filter(|(id, _)| self.placement.owns(target.number, **id));
+        let ours = ids.iter().zip_eq(counts).filter(|(id, _)| self.placement.owns(target.number, **id));
         let (ids, counts): (Vec<u64>, Vec<u32>) = ours.unzip();
         target.table.insert_sightings(&ids, &counts).map_err(|error| self.refused(target, error))?;
         Ok(0)

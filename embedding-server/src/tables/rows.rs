@@ -1,7 +1,7 @@
 //! What the job says about rows, in the table's terms.
 
 use zagros_job as job;
-use zagros_table::{Admission, Counter, Element, NonFinite, Order, Retention, Schedule, Ttl, Victims};
+use zagros_table::{Admission, Counter, Element, EvictionOrder, EvictionTarget, NonFinite, Retention, Schedule, Ttl};
 
 pub(super) fn non_finite(non_finite: job::NonFinite) -> NonFinite {
     match non_finite {
@@ -18,12 +18,11 @@ pub(super) fn element(element: job::Element) -> Element {
     }
 }
 
-/// The job counts the fall from the end of the rise, the table from the first step.
 pub(super) fn schedule(schedule: job::Schedule) -> Schedule {
     match schedule {
         job::Schedule::Constant => Schedule::Constant,
-        job::Schedule::Linear { warmup, decay, floor } => Schedule::Linear { warmup, steps: warmup + decay, floor },
-        job::Schedule::Cosine { warmup, decay, floor } => Schedule::Cosine { warmup, steps: warmup + decay, floor },
+        job::Schedule::Linear { warmup, decay, floor } => Schedule::Linear { warmup, decay, floor },
+        job::Schedule::Cosine { warmup, decay, floor } => Schedule::Cosine { warmup, decay, floor },
         job::Schedule::Step { warmup, every, factor } => Schedule::Step { warmup, every, factor },
     }
 }
@@ -45,8 +44,8 @@ pub(super) fn admission(admission: job::Admission) -> Admission {
 pub(super) fn retention(retention: job::Retention) -> Retention {
     Retention {
         order: match retention.order {
-            job::Order::Lru => Order::Lru,
-            job::Order::Lfu { half_life } => Order::Lfu { half_life },
+            job::Order::Lru => EvictionOrder::Lru,
+            job::Order::Lfu { half_life } => EvictionOrder::Lfu { half_life },
         },
         ttl: retention.ttl.map(|ttl| match ttl {
             job::Ttl::Steps(steps) => Ttl::Steps(steps),
@@ -54,8 +53,8 @@ pub(super) fn retention(retention: job::Retention) -> Retention {
         }),
         small_norm: retention.small_norm,
         victims: match retention.victims {
-            job::Victims::Cold => Victims::Cold,
-            job::Victims::Drop => Victims::Drop,
+            job::Victims::Cold => EvictionTarget::Cold,
+            job::Victims::Drop => EvictionTarget::Drop,
         },
     }
 }
@@ -88,9 +87,9 @@ mod tests {
         );
         assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
         assert_eq!(config.admission, Admission::Probability { share: 0.25 });
-        assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, steps: 12, floor: 0.5 });
-        let (order, ttl) = (Order::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
-        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, victims: Victims::Drop });
+        assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
+        let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
+        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, victims: EvictionTarget::Drop });
     }
 
     /// The widest ranges of the job file are within those of the table.

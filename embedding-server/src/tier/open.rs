@@ -8,7 +8,7 @@ use zagros_cold::{RocksOptions, RocksStore};
 use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_table::{TableConfig, Victims};
+use zagros_table::TableConfig;
 
 use super::health::Watched;
 use crate::ServerError;
@@ -62,7 +62,7 @@ pub(crate) fn open(
     registry: &Registry,
 ) -> Result<Option<Tier>, ServerError> {
     let Some(memory) = Memory::of(job) else { return Ok(None) };
-    if configs.iter().all(|config| config.retention.victims == Victims::Drop) {
+    if !configs.iter().any(|config| config.retention.keeps_evicted_rows()) {
         return Ok(None);
     }
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();

@@ -1,5 +1,8 @@
 //! What a table is made from, and the checks that stand at its door.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::optimizer::{LARGEST, Limits, Optimizer};
 use crate::row::init::Initializer;
 use crate::tier::evict::FLOOR;
@@ -40,12 +43,13 @@ pub struct TableConfig {
 }
 
 /// What becomes of a gradient that is infinite, not a number, or too large for a row to stay finite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum NonFinite {
-    /// Its whole push is refused; nothing is applied.
+    /// The whole push is refused, and the run stops.
     #[default]
     Refuse,
-    /// Its row is skipped and counted; the other rows of the push are updated.
+    /// The row is skipped and counted. The other rows of the push are updated.
     Skip,
 }
 

@@ -55,5 +55,5 @@ pub use tier::capacity::Capacity;
 pub use tier::clear::ClearError;
 pub use tier::clock::Moment;
 pub use tier::cold::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView, MemoryColdStore};
-pub use tier::retention::{Order, Retention, Ttl, Victims};
+pub use tier::retention::{EvictionOrder, EvictionTarget, Retention, Ttl};
 pub use tier::tend::Tended;

@@ -2,42 +2,65 @@
 
 use std::f64::consts::PI;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::optimizer::Rate;
 
 /// Factor on the learning rate by step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
     /// Always 1.
     #[default]
     Constant,
-    /// From 0 up to 1 over `warmup` steps, then in a straight line to `floor` at step `steps`, where it stays.
+    /// The factor rises from 0 to 1. Then it falls in a straight line to `floor` and stays there.
     Linear {
-        /// Steps of the rise.
+        /// Steps of the rise from 0 to 1.
+        #[serde(default)]
+        #[schemars(range(max = 1_000_000_000_000_u64))]
         warmup: u64,
-        /// Steps in all, more than `warmup`.
-        steps: u64,
-        /// Last factor, 0 to 1.
+        /// Steps of the fall after the rise.
+        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+        decay: u64,
+        /// Last factor.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
-    /// From 0 up to 1 over `warmup` steps, then half a cosine to `floor` at step `steps` (Loshchilov and Hutter 2017,
-    /// equation 5 without restarts).
+    /// The factor rises from 0 to 1. Then it falls along half a cosine to `floor` and stays there (Loshchilov and Hutter
+    /// 2017, equation 5 without restarts).
     Cosine {
-        /// Steps of the rise.
+        /// Steps of the rise from 0 to 1.
+        #[serde(default)]
+        #[schemars(range(max = 1_000_000_000_000_u64))]
         warmup: u64,
-        /// Steps in all, more than `warmup`.
-        steps: u64,
-        /// Last factor, 0 to 1.
+        /// Steps of the fall after the rise.
+        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+        decay: u64,
+        /// Last factor.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
-    /// From 0 up to 1 over `warmup` steps, then times `factor` after each further `every` steps.
+    /// The factor rises from 0 to 1. Then it is multiplied by `factor` after each further `every` steps.
     Step {
-        /// Steps of the rise.
+        /// Steps of the rise from 0 to 1.
+        #[serde(default)]
+        #[schemars(range(max = 1_000_000_000_000_u64))]
         warmup: u64,
-        /// Steps between two falls, at least 1.
+        /// Steps between two falls.
+        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
         every: u64,
-        /// What remains after a fall, 0 to 1.
+        /// Share of the factor that remains after a fall.
+        #[serde(default = "half")]
+        #[schemars(range(min = 0.0, max = 1.0))]
         factor: f32,
     },
+}
+
+fn half() -> f32 {
+    0.5
 }
 
 impl Schedule {
@@ -54,11 +77,11 @@ impl Schedule {
     pub fn factor(&self, step: u64) -> f32 {
         let (warmup, rest): (u64, &dyn Fn(u64) -> f64) = match *self {
             Self::Constant => return 1.0,
-            Self::Linear { warmup, steps, floor } => {
-                (warmup, &move |step| falling(step, warmup, steps, floor, |done| 1.0 - done))
+            Self::Linear { warmup, decay, floor } => {
+                (warmup, &move |step| falling(step, warmup, decay, floor, |done| 1.0 - done))
             }
-            Self::Cosine { warmup, steps, floor } => {
-                (warmup, &move |step| falling(step, warmup, steps, floor, |done| f64::midpoint(1.0, (PI * done).cos())))
+            Self::Cosine { warmup, decay, floor } => {
+                (warmup, &move |step| falling(step, warmup, decay, floor, |done| f64::midpoint(1.0, (PI * done).cos())))
             }
             Self::Step { warmup, every, factor } => {
                 (warmup, &move |step| f64::from(factor).powf(((step - warmup) / every.max(1)) as f64))
@@ -74,19 +97,18 @@ impl Schedule {
         };
         match *self {
             Self::Constant => None,
-            Self::Linear { warmup, steps, floor } | Self::Cosine { warmup, steps, floor } => {
-                let short =
-                    || format!("the schedule has {steps} steps in all; expected more than its warm-up of {warmup}");
-                (steps <= warmup).then(short).or_else(|| share("floor", floor))
+            Self::Linear { decay: 0, .. } | Self::Cosine { decay: 0, .. } => {
+                Some("the schedule falls over 0 steps; expected at least 1".to_owned())
             }
+            Self::Linear { floor, .. } | Self::Cosine { floor, .. } => share("floor", floor),
             Self::Step { every: 0, .. } => Some("the schedule falls every 0 steps; expected at least 1".to_owned()),
             Self::Step { factor, .. } => share("factor", factor),
         }
     }
 }
 
-fn falling(step: u64, warmup: u64, steps: u64, floor: f32, left: impl Fn(f64) -> f64) -> f64 {
-    let done = ((step - warmup) as f64 / (steps - warmup).max(1) as f64).min(1.0);
+fn falling(step: u64, warmup: u64, decay: u64, floor: f32, left: impl Fn(f64) -> f64) -> f64 {
+    let done = ((step - warmup) as f64 / decay.max(1) as f64).min(1.0);
     let floor = f64::from(floor);
     floor + (1.0 - floor) * left(done)
 }
@@ -102,9 +124,9 @@ mod tests {
     #[test]
     fn each_kind_rises_and_falls_as_written() {
         assert_eq!(factors(Schedule::Constant, [0, 1, 5, 99, u64::MAX]), [1.0; 5]);
-        let linear = Schedule::Linear { warmup: 4, steps: 8, floor: 0.5 };
+        let linear = Schedule::Linear { warmup: 4, decay: 4, floor: 0.5 };
         assert_eq!(factors(linear, [0, 3, 4, 6, 100]), [0.25, 1.0, 1.0, 0.75, 0.5]);
-        let cosine = Schedule::Cosine { warmup: 0, steps: 4, floor: 0.0 };
+        let cosine = Schedule::Cosine { warmup: 0, decay: 4, floor: 0.0 };
         let expected = [1.0, 0.853_553_4, 0.5, 0.146_446_6, 0.0];
         for (found, expected) in std::iter::zip(factors(cosine, [0, 1, 2, 3, 4]), expected) {
             assert!((found - expected).abs() < 1e-6, "{found} {expected}");
@@ -114,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_told() {
+    fn settings_out_of_range_are_reported() {
         let problem = |schedule: Schedule| schedule.problem().unwrap();
         assert_eq!(Schedule::Constant.problem(), None);
-        assert!(problem(Schedule::Linear { warmup: 8, steps: 8, floor: 0.0 }).contains("more than its warm-up of 8"));
-        assert!(problem(Schedule::Cosine { warmup: 0, steps: 8, floor: 1.5 }).contains("floor of the schedule is 1.5"));
+        assert!(problem(Schedule::Linear { warmup: 8, decay: 0, floor: 0.0 }).contains("falls over 0 steps"));
+        assert!(problem(Schedule::Cosine { warmup: 0, decay: 8, floor: 1.5 }).contains("floor of the schedule is 1.5"));
         assert!(problem(Schedule::Step { warmup: 0, every: 0, factor: 0.5 }).contains("every 0 steps"));
         assert!(problem(Schedule::Step { warmup: 0, every: 1, factor: f32::NAN }).contains("factor"));
     }

@@ -12,9 +12,7 @@ use crate::stripe::Stripe;
 use crate::tier::cold_sweep::ColdSweep;
 use crate::tier::evict::Leaving;
 use crate::tier::shared::Shared;
-use crate::{
-    Admission, Capacity, ColdStore, Element, Moment, Retention, TableConfig, TableCounts, TableError, Victims,
-};
+use crate::{Admission, Capacity, ColdStore, Element, Moment, Retention, TableConfig, TableCounts, TableError};
 
 /// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +70,7 @@ impl Table {
         config.check(table)?;
         let (layout, retention) = (config.layout(seed, table), config.retention);
         let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
-        let tiered = needs_cold && retention.victims == Victims::Cold;
+        let tiered = needs_cold && retention.keeps_evicted_rows();
         if tiered && shared.capacity.cold.is_none() {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }

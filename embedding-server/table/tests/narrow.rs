@@ -9,7 +9,7 @@ const ADAM: Optimizer =
     Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, l2: 0.0, weight_decay: 0.01 };
 
 fn table(element: Element, dim: usize, stripes: usize) -> Table {
-    let schedule = Schedule::Linear { warmup: 2, steps: 9, floor: 0.1 };
+    let schedule = Schedule::Linear { warmup: 2, decay: 7, floor: 0.1 };
     let init = Initializer::Normal { deviation: 0.5 };
     let config = TableConfig { dim, init, optimizer: ADAM, element, schedule, stripes, ..TableConfig::default() };
     Table::new(11, 4, &config).unwrap()

@@ -6,6 +6,7 @@ use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
+use zagros_zip::ZipEq;
 
 use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, wait};
 
@@ -61,7 +62,7 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
     assert!(!client.push(push(1)).await.unwrap().into_inner().duplicate);
     assert!(client.push(push(1)).await.unwrap().into_inner().duplicate);
     let pushed = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-    let expected: Vec<f32> = first.iter().zip(pushed).map(|(value, gradient)| value - gradient).collect();
+    let expected: Vec<f32> = first.iter().zip_eq(pushed).map(|(value, gradient)| value - gradient).collect();
     assert_eq!(rows(&mut client).await, expected);
 }
 

@@ -249,8 +249,8 @@ mod tests {
         let bytes = Bytes::copy_from_slice(bytes);
         let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
         ends.sort_unstable();
-        let starts = std::iter::once(0).chain(ends.clone());
-        receive_pieces(starts.zip(&ends).map(|(start, end)| bytes.slice(start..*end)))
+        ends.insert(0, 0);
+        receive_pieces(ends.windows(2).map(|ends| bytes.slice(ends[0]..ends[1])))
     }
 
     fn sample() -> impl Strategy<Value = Sample> {

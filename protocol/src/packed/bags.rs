@@ -33,7 +33,7 @@ impl<'a> SegmentBags<'a> {
     }
 
     /// The members of each bag; `lengths` divide `members` (checked where bags come in).
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u32]> + use<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u32]> + use<'a> {
         let (lengths, mut rest) = (self.lengths, self.members);
         lengths.iter().map(move |length| {
             let (bag, after) = rest.split_at(*length as usize);
@@ -203,8 +203,12 @@ mod tests {
     }
 
     fn segments(cases: &[Case]) -> Segments {
-        let segment = |(table, case): (u32, &Case)| Segment { table: TableId(table), rows: case.0, dim: table + 1 };
-        Segments::new((0..).zip(cases).map(segment).collect())
+        let segment = |(table, case): (usize, &Case)| Segment {
+            table: TableId(table as u32),
+            rows: case.0,
+            dim: table as u32 + 1,
+        };
+        Segments::new(cases.iter().enumerate().map(segment).collect())
     }
 
     fn lengths(case: &Case) -> Vec<u32> {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use zagros_zip::ZipEq;
 
 use super::{PackError, expect_length};
 use crate::datapath::Encoding;
@@ -52,8 +53,7 @@ pub(super) fn encode_into(values: &[f32], encoding: i32, into: &mut [u8]) -> Res
 }
 
 fn encode<const N: usize>(values: &[f32], into: &mut [u8], word: impl Fn(f32) -> [u8; N]) {
-    // Lengths were checked by the caller.
-    for (slot, value) in into.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+    for (slot, value) in into.as_chunks_mut::<N>().0.iter_mut().zip_eq(values) {
         *slot = word(*value);
     }
 }
@@ -74,8 +74,7 @@ pub fn decode_values(bytes: &[u8], encoding: i32, into: &mut [f32]) -> Result<()
 }
 
 fn decode<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N]) -> f32) {
-    // Lengths were checked by the caller, so the shorter side is never cut.
-    for (word, slot) in bytes.as_chunks::<N>().0.iter().zip(into) {
+    for (word, slot) in bytes.as_chunks::<N>().0.iter().zip_eq(into) {
         *slot = value(*word);
     }
 }
@@ -174,7 +173,7 @@ mod tests {
             {
                 let mut back = vec![f32::NAN; values.len()];
                 decode_values(&encode_values(&values, encoding as i32).unwrap(), encoding as i32, &mut back).unwrap();
-                for (want, got) in values.iter().zip(&back) {
+                for (want, got) in values.iter().zip_eq(&back) {
                     let most = want.abs() * relative + absolute;
                     prop_assert!((want - got).abs() <= most, "{encoding:?}: {want} became {got}");
                 }

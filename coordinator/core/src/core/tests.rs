@@ -146,17 +146,17 @@ fn workers_must_read_the_same_files() {
     other.files[0].bytes += 1;
     let refusal = core.join(at(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
-    assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
+    assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
     other.files.insert(0, request(MemberSlot::worker(0), 1).files[0].clone());
     let refusal = core.join(at(0), &other).unwrap_err();
     assert!(
-        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has nothing"),
+        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has nothing"),
         "{refusal}"
     );
     let mut same_size = request(MemberSlot::worker(1), 1);
     same_size.files[0].fingerprint = 7;
     let refusal = core.join(at(0), &same_size).unwrap_err();
-    assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that has"), "{refusal}");
+    assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that worker has"), "{refusal}");
     join(&mut core, 0, MemberSlot::worker(1));
 }
 
@@ -290,7 +290,7 @@ fn a_lost_worker_that_nobody_replaces_ends_the_run() {
     }
     let answer = beat(&mut core, 41, &server).unwrap();
     assert!(answer.reason.contains("dense worker 0 is lost: silent for 41.0s"), "{}", answer.reason);
-    assert!(answer.reason.contains("taken its place within 30.0s"), "{}", answer.reason);
+    assert!(answer.reason.contains("taken its slot within 30.0s"), "{}", answer.reason);
     assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
 }
 

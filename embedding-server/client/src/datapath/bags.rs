@@ -63,7 +63,7 @@ impl Bags {
 
     /// The members of each bag, as positions in the table's ids.
     #[cfg(test)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u32]> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         SegmentBags { segment: 0, direct: self.direct, lengths: &self.lengths, members: &self.members }.iter()
     }
 
@@ -85,7 +85,8 @@ impl Bags {
         let mut shares: Vec<Share> = positions.iter().map(share).collect();
         let owners = owners(positions);
         let mut rest = &self.members[..];
-        for (place, length) in (self.direct..).zip(&self.lengths) {
+        for (bag, length) in self.lengths.iter().enumerate() {
+            let place = self.direct + bag as u32;
             let (members, after) = rest.split_at(*length as usize);
             rest = after;
             for member in members {
@@ -100,9 +101,9 @@ impl Bags {
 /// For each position of a table, the server that owns it and its position there.
 fn owners(positions: &[Vec<u32>]) -> Vec<(u32, u32)> {
     let mut owners = vec![(0, 0); positions.iter().map(Vec::len).sum()];
-    for (server, positions) in (0..).zip(positions) {
-        for (there, position) in (0..).zip(positions) {
-            owners[*position as usize] = (server, there);
+    for (server, positions) in positions.iter().enumerate() {
+        for (there, position) in positions.iter().enumerate() {
+            owners[*position as usize] = (server as u32, there as u32);
         }
     }
     owners
@@ -149,6 +150,7 @@ pub fn bag_bytes(offsets: &[u32], row_bytes: usize, servers: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -163,7 +165,7 @@ mod tests {
     /// The members of each of a server's bags, as positions of the table.
     fn restored(share: &Share, positions: &[u32]) -> Vec<(u32, Vec<u32>)> {
         let table = |bag: &[u32]| bag.iter().map(|member| positions[*member as usize]).collect();
-        share.places.iter().copied().zip(share.of(0).iter().map(table)).collect()
+        share.places.iter().copied().zip_eq(share.of(0).iter().map(table)).collect()
     }
 
     #[test]
@@ -192,7 +194,7 @@ mod tests {
             let shares = bags(direct, &list).split(&positions);
             for (server, share) in shares.iter().enumerate() {
                 let own = |bag: &&[u32]| bag.iter().copied().filter(|row| owners[*row as usize] == server).collect();
-                let all: Vec<(u32, Vec<u32>)> = (direct..).zip(list.iter().map(own)).collect();
+                let all: Vec<(u32, Vec<u32>)> = list.iter().enumerate().map(|(bag, members)| (direct + bag as u32, own(members))).collect();
                 let some: Vec<_> = all.into_iter().filter(|(_, bag)| !bag.is_empty()).collect();
                 prop_assert_eq!(restored(share, &positions[server]), some);
                 let direct = positions[server].iter().filter(|row| **row < direct).count();

@@ -10,6 +10,7 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{Buffers, PackError};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
+use zagros_zip::ZipEq;
 
 use super::dedup::UniqueIds;
 use super::route::{Part, split};
@@ -119,7 +120,7 @@ impl EmbeddingClient {
         self.metrics.lookup.pooled(unique, &parts, self.config.wire);
         let answers = try_join_all(parts.iter().map(|part| self.lookup_part(part, access))).await?;
         let mut rows = Rows::zeroed(unique);
-        for (part, (server, answer)) in parts.iter().zip(answers) {
+        for (part, (server, answer)) in parts.iter().zip_eq(answers) {
             self.metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
             self.take(part, &answer, &mut rows).map_err(|source| ClientError::Malformed { server, source })?;
         }
@@ -286,7 +287,7 @@ fn check_shape(unique: &UniqueIds, gradients: &Rows) -> Result<(), ClientError> 
         let (expected, found) = (unique.tables.len(), gradients.tables.len());
         return Err(ClientError::GradientShape { table: "number of tables".to_owned(), expected, found });
     }
-    for (table, values) in unique.tables.iter().zip(&gradients.tables) {
+    for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
         let expected = table.wanted() * table.dim as usize;
         if values.len() != expected {
             let table = table.table.to_string();

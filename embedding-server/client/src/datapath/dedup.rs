@@ -164,6 +164,7 @@ mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -218,7 +219,7 @@ mod tests {
                 prop_assert_eq!(inverse.len(), features.len());
                 let tables: HashMap<_, _> = unique.tables.iter().map(|t| (t.table, &t.ids)).collect();
                 prop_assert_eq!(tables.len(), unique.tables.len());
-                for (feature, inverse) in features.iter().zip(&inverse) {
+                for (feature, inverse) in features.iter().zip_eq(&inverse) {
                     let restored: Vec<u64> = inverse.iter().map(|i| tables[&feature.table][*i as usize]).collect();
                     prop_assert_eq!(&restored[..], feature.ids);
                 }

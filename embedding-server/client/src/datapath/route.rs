@@ -8,6 +8,7 @@ use zagros_protocol::packed::{
     Buffer, Buffers, PackError, decode_values, expect_length, ids_as_bytes, pack_bags, value_bytes,
 };
 use zagros_protocol::{BucketMap, RowKey, Segment, Segments};
+use zagros_zip::ZipEq;
 
 use super::bags::{Bags, Share};
 use super::dedup::{TableIds, UniqueIds};
@@ -77,7 +78,7 @@ fn add_by_owner(drafts: &mut [Draft], index: usize, table: &TableIds, map: &Buck
         positions[owner.0 as usize].push(position as u32);
     }
     let mut shares = table.bags.as_ref().map(|bags| bags.split(&positions)).unwrap_or_default().into_iter();
-    for (draft, positions) in drafts.iter_mut().zip(positions) {
+    for (draft, positions) in drafts.iter_mut().zip_eq(positions) {
         let share = shares.next();
         if !positions.is_empty() {
             let ids: Vec<u64> = positions.iter().map(|position| table.ids[*position as usize]).collect();
@@ -103,11 +104,11 @@ impl Draft {
     }
 
     fn finish(mut self, server: u32) -> Part {
-        let shares = (0..).zip(&self.shares);
+        let shares = self.shares.iter().enumerate();
         let bags: Vec<_> =
-            shares.filter_map(|(segment, share)| share.as_ref().map(|share| share.of(segment))).collect();
+            shares.filter_map(|(segment, share)| share.as_ref().map(|share| share.of(segment as u32))).collect();
         let bags = pack_bags(&bags);
-        for (place, share) in self.places.iter_mut().zip(self.shares) {
+        for (place, share) in self.places.iter_mut().zip_eq(self.shares) {
             if let Some(share) = share {
                 place.sum(share);
             }
@@ -174,13 +175,13 @@ impl Place {
         match &self.positions {
             None => decode_values(rows, encoding as i32, &mut table[..self.rows * self.dim])?,
             Some(positions) => {
-                for (row, position) in rows.chunks_exact(row_bytes).zip(positions) {
+                for (row, position) in rows.chunks_exact(row_bytes).zip_eq(positions) {
                     decode_values(row, encoding as i32, self.row(table, *position))?;
                 }
             }
         }
         let mut sum = vec![0.0; self.dim];
-        for (bytes, row) in sums.chunks_exact(row_bytes).zip(&self.sums) {
+        for (bytes, row) in sums.chunks_exact(row_bytes).zip_eq(&self.sums) {
             decode_values(bytes, encoding as i32, &mut sum)?;
             add(self.row(table, *row), &sum);
         }
@@ -204,9 +205,9 @@ impl Place {
     }
 }
 
-/// Both sides have a row's values.
+/// Adds a row's values element-wise.
 fn add(into: &mut [f32], values: &[f32]) {
-    for (sum, value) in into.iter_mut().zip(values) {
+    for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
     }
 }
@@ -255,7 +256,7 @@ mod tests {
             for part in &parts {
                 let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
                 let tables = segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize));
-                for (table, id) in tables.zip(decode_ids(&part.ids)) {
+                for (table, id) in tables.collect::<Vec<_>>().into_iter().zip_eq(decode_ids(&part.ids)) {
                     prop_assert_eq!(map.route(RowKey { table, id }).0, part.server);
                     prop_assert!(sent.insert((table, id)), "sent twice");
                 }

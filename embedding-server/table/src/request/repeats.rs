@@ -96,7 +96,7 @@ mod tests {
             let (unique, sums) = summed(&ids, &gradients, 2, f32::MAX);
             for (row, id) in unique.iter().enumerate() {
                 let of_id = || rows.iter().filter(|row| row.0 == *id);
-                let want = [of_id().map(|row| f32::from(row.1)).sum(), of_id().map(|row| f32::from(row.2)).sum()];
+                let want: [f32; 2] = [of_id().map(|row| f32::from(row.1)).sum(), of_id().map(|row| f32::from(row.2)).sum()];
                 prop_assert_eq!(&sums[2 * row..2 * row + 2], &want);
             }
             prop_assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());

@@ -119,7 +119,7 @@ mod tests {
             decay in 1_u64..20,
             warmup in 0_u64..5,
         ) {
-            let schedule = Schedule::Cosine { warmup, steps: warmup + decay, floor: 0.0 };
+            let schedule = Schedule::Cosine { warmup, decay, floor: 0.0 };
             let optimizer = Optimizer::Ftrl { lr: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
             let layout = layout(Element::F32, optimizer, schedule, 1);
             let rows: Vec<Vec<f32>> = gradients.iter().map(|gradient| vec![*gradient]).collect();
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn at_a_rate_of_nothing_no_weight_moves() {
-        let nothing = Schedule::Linear { warmup: 0, steps: 1, floor: 0.0 };
+        let nothing = Schedule::Linear { warmup: 0, decay: 1, floor: 0.0 };
         for optimizer in optimizers() {
             let rows = trained(layout(Element::F32, optimizer, nothing, 2), &vec![vec![0.5, -0.5]; 9]);
             assert_eq!(rows[8], rows[0], "{optimizer:?}");

@@ -3,17 +3,21 @@
 mod narrow;
 mod noise;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub(crate) use noise::{Noise, RowNoise};
 
 /// Type of a stored weight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Element {
-    /// IEEE 754 single precision.
+    /// Exact: 32 bits.
     #[default]
     F32,
-    /// IEEE 754 half precision: 11 bits of significand, largest value 65504.
+    /// Half the bytes, rounded stochastically: 11 significant bits (IEEE 754 half precision), largest value 65504.
     F16,
-    /// bfloat16: the range of f32, 8 bits of significand.
+    /// Half the bytes, rounded stochastically: 8 significant bits, the range of f32 (bfloat16).
     Bf16,
 }
 

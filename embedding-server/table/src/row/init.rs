@@ -3,42 +3,62 @@
 
 use std::f64::consts::TAU;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::row::philox::philox4x32;
 
 /// Deviations beyond which a truncated normal draws again.
 const CUT: f64 = 2.0;
 
 /// How the weights of a new row are drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Initializer {
     /// All zero.
     Zero,
     /// Uniform in `[-bound, bound)`, in steps of `bound / 2²³`.
     Uniform {
-        /// Half width, finite and not negative.
+        /// Half width of the range.
+        #[serde(default = "small")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
         bound: f32,
     },
     /// Normal around zero.
     Normal {
-        /// Standard deviation, finite and not negative.
+        /// Standard deviation.
+        #[serde(default = "small")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
         deviation: f32,
     },
-    /// Normal around zero, drawn again where it falls beyond two deviations.
+    /// Normal around zero. A value beyond two deviations is drawn again.
     TruncatedNormal {
-        /// Standard deviation before the cut, finite and not negative.
+        /// Standard deviation before the truncation.
+        #[serde(default = "small")]
+        #[schemars(range(min = 1e-12, max = 1000.0))]
         deviation: f32,
     },
-    /// Uniform with the bound √(6 / (rows + dim)) of Glorot and Bengio 2010, a lookup being a layer with an input for
-    /// each row.
+    /// Uniform with the bound √(6 / (rows + dim)) (Glorot and Bengio 2010): a lookup is a layer with one input per row.
     Xavier {
-        /// Rows that the table is expected to hold, finite and not negative.
+        /// Rows that the table is expected to hold.
+        #[serde(default = "million")]
+        #[schemars(range(min = 1.0, max = 1e15))]
         rows: f32,
     },
     /// All one value.
     Constant {
-        /// The value, finite.
+        /// First value of every weight.
+        #[schemars(range(min = -1000.0, max = 1000.0))]
         value: f32,
     },
+}
+
+fn small() -> f32 {
+    0.01
+}
+
+fn million() -> f32 {
+    1e6
 }
 
 /// Whose first value is drawn.

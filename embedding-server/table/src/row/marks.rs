@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::{Moment, Order, Retention, Ttl};
+use crate::{EvictionOrder, Moment, Retention, Ttl};
 
 /// Bits of a frequency, and those of its fraction.
 const FREQUENCY_BITS: u32 = 12;
@@ -46,8 +46,8 @@ enum Kind {
 impl Marks {
     pub(crate) fn new(retention: &Retention) -> Self {
         let order = match retention.order {
-            Order::Lru => Kind::Lru,
-            Order::Lfu { half_life } => {
+            EvictionOrder::Lru => Kind::Lru,
+            EvictionOrder::Lfu { half_life } => {
                 let longest = match retention.ttl {
                     Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) => ttl / UNITS_PER_TTL,
                     None => u32::MAX,
@@ -179,12 +179,12 @@ mod tests {
 
     use super::*;
 
-    fn marks(order: Order, ttl: Option<Ttl>) -> Marks {
+    fn marks(order: EvictionOrder, ttl: Option<Ttl>) -> Marks {
         Marks::new(&Retention { order, ttl, ..Retention::default() })
     }
 
     fn lfu_with(half_life: u32, ttl: Option<Ttl>) -> Marks {
-        marks(Order::Lfu { half_life }, ttl)
+        marks(EvictionOrder::Lfu { half_life }, ttl)
     }
 
     /// The mark after uses at these ticks, in ascending order.
@@ -195,28 +195,28 @@ mod tests {
     #[test]
     fn seconds_count_where_the_time_to_live_is_in_seconds() {
         let moment = Moment { steps: 7, seconds: 90 };
-        assert_eq!(marks(Order::Lru, None).tick(moment), 7);
-        assert_eq!(marks(Order::Lru, Some(Ttl::Steps(5))).tick(moment), 7);
-        assert_eq!(marks(Order::Lru, Some(Ttl::Seconds(5))).tick(moment), 90);
+        assert_eq!(marks(EvictionOrder::Lru, None).tick(moment), 7);
+        assert_eq!(marks(EvictionOrder::Lru, Some(Ttl::Steps(5))).tick(moment), 7);
+        assert_eq!(marks(EvictionOrder::Lru, Some(Ttl::Seconds(5))).tick(moment), 90);
     }
 
     #[test]
     fn a_carried_mark_keeps_its_age_in_seconds_and_its_step() {
         let [then, now] = [(700, 1_700_000_000), (3, 12)].map(|(steps, seconds)| Moment { steps, seconds });
-        let by_seconds = marks(Order::Lru, Some(Ttl::Seconds(60)));
+        let by_seconds = marks(EvictionOrder::Lru, Some(Ttl::Seconds(60)));
         let aged = |age: u64, later: u64| {
             let mark = by_seconds.carried(by_seconds.first(then.seconds - age), then, now);
             by_seconds.expired(mark, now.seconds + later)
         };
         assert_eq!([aged(59, 0), aged(59, 1), aged(60, 0), aged(0, 59), aged(0, 60)], [false, true, true, false, true]);
-        let by_steps = marks(Order::Lru, Some(Ttl::Steps(60)));
+        let by_steps = marks(EvictionOrder::Lru, Some(Ttl::Steps(60)));
         assert_eq!(by_steps.carried(by_steps.first(650), then, now), by_steps.first(650));
     }
 
     proptest! {
         #[test]
         fn lru_ranks_by_last_use_across_the_turn_of_the_clock(start: u64, a in 0_u64..1 << 31, b in 0_u64..1 << 31) {
-            let marks = marks(Order::Lru, None);
+            let marks = marks(EvictionOrder::Lru, None);
             let now = (start >> 2) + a.max(b);
             let rank = |age: u64| marks.rank(marks.first(now - age), now);
             prop_assert_eq!(rank(a).cmp(&rank(b)), b.cmp(&a));
@@ -224,7 +224,7 @@ mod tests {
 
         #[test]
         fn a_row_expires_at_its_age_and_ranks_below_all_others(start: u64, ttl in 1_u32..1 << 30, late in 0_u64..1000) {
-            let marks = marks(Order::Lru, Some(Ttl::Steps(ttl)));
+            let marks = marks(EvictionOrder::Lru, Some(Ttl::Steps(ttl)));
             let (first, end) = (start >> 1, (start >> 1) + u64::from(ttl));
             let mark = marks.first(first);
             prop_assert!(!marks.expired(mark, end - 1) && marks.expired(mark, end + late));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_mark_from_the_future_is_of_now() {
-        for marks in [marks(Order::Lru, Some(Ttl::Steps(10))), lfu_with(10, Some(Ttl::Steps(10)))] {
+        for marks in [marks(EvictionOrder::Lru, Some(Ttl::Steps(10))), lfu_with(10, Some(Ttl::Steps(10)))] {
             let mark = marks.first(1 << 16);
             assert!(!marks.expired(mark, 5));
             assert_eq!(marks.rank(mark, 5), marks.rank(marks.first(5), 5));

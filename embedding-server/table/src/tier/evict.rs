@@ -11,7 +11,7 @@ use parking_lot::MutexGuard;
 use crate::machine::prefetch::prefetch;
 use crate::stripe::Stripe;
 use crate::tier::visit::{Todo, place_of};
-use crate::{ColdError, Table, Victims};
+use crate::{ColdError, Table};
 
 /// Rows that every stripe may hold, whatever the budget says.
 pub(crate) const FLOOR: usize = crate::tier::visit::AT_ONCE;
@@ -154,7 +154,7 @@ impl Table {
         todo: &mut [Todo],
         choose: impl FnOnce(&mut Stripe, &mut Leaving),
     ) -> Result<Relief, ColdError> {
-        if self.retention().victims == Victims::Drop || !self.is_tiered() {
+        if !self.is_tiered() {
             choose(stripe, leaving);
             return Ok(Relief::Left(self.drop_ranked(stripe, leaving)));
         }

@@ -1,29 +1,39 @@
 //! Which rows leave memory, and where they go.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// Rules by which rows leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Retention {
     /// Which rows go first when memory is short.
-    pub order: Order,
+    pub order: EvictionOrder,
     /// Age since its last use at which a row is forgotten: it starts again from its first value.
     pub ttl: Option<Ttl>,
     /// Rows whose weights have a smaller Euclidean norm leave; 0 for none.
     pub small_norm: f32,
     /// Where rows go.
-    pub victims: Victims,
+    pub victims: EvictionTarget,
 }
 
-/// Which rows go first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Those used longest ago.
+/// Which rows leave memory first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EvictionOrder {
+    /// The least recently used rows.
     #[default]
     Lru,
-    /// Those used least often, a use counting half after `half_life` steps.
+    /// The least frequently used rows. A use counts half after `half_life` steps.
     Lfu {
-        /// Steps, at least 1.
+        /// Steps after which a use counts half.
+        #[serde(default = "half_life")]
+        #[schemars(range(min = 1, max = 1_000_000_000))]
         half_life: u32,
     },
+}
+
+fn half_life() -> u32 {
+    10_000
 }
 
 /// An age.
@@ -35,17 +45,24 @@ pub enum Ttl {
     Seconds(u32),
 }
 
-/// Where rows go that leave memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Victims {
-    /// To the cold tier: nothing is lost.
+/// Where evicted rows go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EvictionTarget {
+    /// To the cold tier on disk. They come back when they are looked up: nothing is lost.
     #[default]
     Cold,
-    /// Nowhere: they are dropped, and counted.
+    /// Nowhere. They are dropped and counted, and start again from their first value.
     Drop,
 }
 
 impl Retention {
+    /// Whether evicted rows are kept on disk.
+    #[must_use]
+    pub fn keeps_evicted_rows(&self) -> bool {
+        self.victims == EvictionTarget::Cold
+    }
+
     /// The first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(self.small_norm.is_finite() && self.small_norm >= 0.0) {
@@ -55,10 +72,10 @@ impl Retention {
             return Some("the time to live is 0; expected at least 1".to_owned());
         }
         match (self.order, self.ttl) {
-            (Order::Lfu { half_life: 0 }, _) => {
+            (EvictionOrder::Lfu { half_life: 0 }, _) => {
                 Some("the half-life of uses is 0 steps; expected at least 1".to_owned())
             }
-            (Order::Lfu { .. }, Some(Ttl::Seconds(_))) => {
+            (EvictionOrder::Lfu { .. }, Some(Ttl::Seconds(_))) => {
                 Some("uses are counted by steps (lfu) and the time to live in seconds; give it in steps".to_owned())
             }
             _ => None,

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use zagros_table::{
-    Capacity, ColdStore, Cut, CutError, Order, Part, Retention, Rows, Scratch, TableConfig, TableError, TableSet, Ttl,
-    Victims,
+    Capacity, ColdStore, Cut, CutError, EvictionOrder, EvictionTarget, Part, Retention, Rows, Scratch, TableConfig,
+    TableError, TableSet, Ttl,
 };
 
 use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};
@@ -137,7 +137,7 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
     tend_all(&tables);
     assert_eq!((hot(&tables), tables.table(0).unwrap().counts().expired), (vec![], 1));
     let refused =
-        Retention { ttl: Some(Ttl::Seconds(60)), order: Order::Lfu { half_life: 10 }, ..Retention::default() };
+        Retention { ttl: Some(Ttl::Seconds(60)), order: EvictionOrder::Lfu { half_life: 10 }, ..Retention::default() };
     let config = TableConfig { retention: refused, ..ledger_config(2, 1) };
     let error = TableSet::new(0, &[config], Capacity::default()).unwrap_err();
     assert!(error.to_string().contains("give it in steps"), "{error}");
@@ -146,7 +146,7 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
 /// Without marks, too: nothing else is asked of this table.
 #[test]
 fn rows_of_small_norm_leave() {
-    let retention = Retention { small_norm: 2.0, victims: Victims::Drop, ..Retention::default() };
+    let retention = Retention { small_norm: 2.0, victims: EvictionTarget::Drop, ..Retention::default() };
     let tables = unlimited(retention, 4);
     let ids: Vec<u64> = (0..5000).collect();
     push(&tables, &ids, 1.0);

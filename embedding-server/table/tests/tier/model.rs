@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
 use zagros_table::{
-    Access, Capacity, Cut, Initializer, Limits, Optimizer, Order, Part, Retention, Rows, Scratch, TableConfig,
-    TableSet, Ttl, Victims,
+    Access, Capacity, Cut, EvictionOrder, EvictionTarget, Initializer, Limits, Optimizer, Part, Retention, Rows,
+    Scratch, TableConfig, TableSet, Ttl,
 };
 
 use crate::support::{by_id, within};
@@ -84,8 +84,8 @@ impl Model {
         let row = &self.rows[&id];
         match self.retention.order {
             _ if self.expired(row) => 0,
-            Order::Lru => row.last + 1,
-            Order::Lfu { .. } => row.uses,
+            EvictionOrder::Lru => row.last + 1,
+            EvictionOrder::Lfu { .. } => row.uses,
         }
     }
 
@@ -108,7 +108,7 @@ impl Model {
                 assert!(gone <= stayed, "a row of rank {gone} left and one of {stayed} stayed");
             }
             for id in was.difference(&is) {
-                if self.retention.victims == Victims::Drop || before[id] == 0 {
+                if self.retention.victims == EvictionTarget::Drop || before[id] == 0 {
                     self.rows.remove(id);
                 }
             }
@@ -223,8 +223,10 @@ fn tables(retention: Retention, stripes: usize, budget: usize) -> TableSet {
     let config =
         TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
     match retention.victims {
-        Victims::Cold => within(&[config], budget).0,
-        Victims::Drop => TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap(),
+        EvictionTarget::Cold => within(&[config], budget).0,
+        EvictionTarget::Drop => {
+            TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap()
+        }
     }
 }
 
@@ -246,11 +248,11 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 fn retentions() -> impl Strategy<Value = Retention> {
-    let victims = prop_oneof![2 => Just(Victims::Cold), 1 => Just(Victims::Drop)];
+    let victims = prop_oneof![2 => Just(EvictionTarget::Cold), 1 => Just(EvictionTarget::Drop)];
     let order = prop_oneof![
-        Just((Order::Lru, None)),
-        (3_u32..20).prop_map(|ttl| (Order::Lru, Some(Ttl::Steps(ttl)))),
-        Just((Order::Lfu { half_life: HALF_LIFE }, None)),
+        Just((EvictionOrder::Lru, None)),
+        (3_u32..20).prop_map(|ttl| (EvictionOrder::Lru, Some(Ttl::Steps(ttl)))),
+        Just((EvictionOrder::Lfu { half_life: HALF_LIFE }, None)),
     ];
     (victims, order).prop_map(|(victims, (order, ttl))| Retention { victims, order, ttl, small_norm: 0.0 })
 }

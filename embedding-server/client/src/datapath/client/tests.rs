@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{RowKey, TableId};
+use zagros_zip::ZipEq;
 
 use super::*;
 use crate::datapath::{Bags, TableIds};
@@ -44,12 +45,12 @@ fn wanted(table: &TableIds) -> Vec<Vec<usize>> {
 /// What a row is owed: the gradients of all that it is a part of.
 fn owed(table: &TableIds, gradients: &[f32]) -> Vec<(RowKey, Vec<f32>)> {
     let mut rows = vec![vec![0.0; table.dim as usize]; table.ids.len()];
-    for (members, gradient) in wanted(table).iter().zip(gradients.chunks_exact(table.dim as usize)) {
+    for (members, gradient) in wanted(table).iter().zip_eq(gradients.chunks_exact(table.dim as usize)) {
         for member in members {
             rows[*member] = added(std::mem::take(&mut rows[*member]), gradient);
         }
     }
-    table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip(rows).collect()
+    table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip_eq(rows).collect()
 }
 
 /// Runs with paused time, so that backoff costs none.
@@ -92,10 +93,11 @@ proptest! {
         }
         let client = client(&cluster);
         let mut booked = std::collections::BTreeMap::<RowKey, Vec<Vec<f32>>>::new();
-        for (seq, unique) in (0..).zip(&batches) {
+        for (seq, unique) in batches.iter().enumerate() {
+            let seq = seq as u64;
             let gradients = expected(unique);
             run(client.push(seq, unique, &gradients)).unwrap();
-            for (table, values) in unique.tables.iter().zip(&gradients.tables) {
+            for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
                 for (key, gradient) in owed(table, values) {
                     booked.entry(key).or_default().push(gradient);
                 }

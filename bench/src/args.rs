@@ -1,0 +1,234 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+use zagros_shell::Logging;
+
+const EXAMPLES: &str = "\
+Examples:
+  zagros-bench train --model ffnn               microseconds of CPU a sample, by stage
+  zagros-bench embedding --clients 1,4          lookup and update of rows over loopback
+  zagros-bench scaling --workers 1,2            one job with one worker, then with two
+  zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
+
+`embedding`, `scaling` and `modes` start processes of the program `zagros`, which must lie in the same folder.";
+
+/// Measure the speed of Zagros on fixed workloads; prints ratios.
+#[derive(Debug, Parser)]
+#[command(name = "zagros-bench", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) benchmark: Benchmark,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Benchmark {
+    /// Train on a fixed workload from memory and show where each microsecond goes.
+    Train(TrainArgs),
+    /// Look up and update rows of embedding servers over loopback, and compare with what the sockets alone cost.
+    Embedding(EmbeddingArgs),
+    /// Train in modes sync, hybrid and async: two workers and two servers as processes, a slower network between them.
+    Modes(ModesArgs),
+    /// Train with one dense worker, then with several, each a process with one thread for its network.
+    Scaling(ScalingArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScalingArgs {
+    /// Dense workers; one run for each number.
+    #[arg(long, default_values_t = [1, 2, 4], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
+    pub(crate) workers: Vec<u64>,
+    /// Embedding servers.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) servers: u32,
+    /// Training rows, generated in a temporary folder; a quarter as many are held out.
+    #[arg(long, default_value_t = 400_000, value_parser = at_least_one())]
+    pub(crate) rows: u64,
+    /// Samples a step, of all workers together.
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) batch: usize,
+    /// Give each worker a batch of this size. Steps become fewer and larger; the learning rate of the dense network is
+    /// multiplied by the square root of the number of workers.
+    #[arg(long)]
+    pub(crate) grow_batch: bool,
+    /// Do a tiny run, which only shows that it works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    /// The workload.
+    #[arg(long, value_enum, default_value_t = WorkloadName::CritZipf)]
+    pub(crate) workload: WorkloadName,
+    /// Folder with the workload's files; generated in memory when not given.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// Dense network.
+    #[arg(long, value_enum, default_value_t = DenseModel::Dlrm)]
+    pub(crate) model: DenseModel,
+    /// Values per row.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) dim: usize,
+    /// Torch threads.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Numbers in the dense network's matrix products.
+    #[arg(long, value_enum, default_value_t = MatrixPrecision::F32)]
+    pub(crate) precision: MatrixPrecision,
+    /// Counted steps.
+    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
+    pub(crate) steps: u64,
+    /// Steps before them that are not counted: tables grow, caches warm, threads start.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) warm: u64,
+    /// Staleness τ.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) staleness: usize,
+    /// Do a tiny run, which only shows that it works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum WorkloadName {
+    /// Criteo-shaped, Zipf ids, one million rows in 26 tables, batch 4096.
+    CritZipf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MatrixPrecision {
+    /// 32 bits.
+    F32,
+    /// 16 bits, with f32's range.
+    Bf16,
+    /// 16 bits, with loss scaling.
+    F16,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DenseModel {
+    /// Bottom 512-256, dot interactions, top 512-256.
+    Dlrm,
+    /// 1024-512-256.
+    Ffnn,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EmbeddingArgs {
+    /// The workload.
+    #[arg(long, value_enum, default_value_t = WorkloadName::CritZipf)]
+    pub(crate) workload: WorkloadName,
+    /// Folder with the workload's files; generated in memory when not given.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) data: Option<PathBuf>,
+    /// Values per row.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) dim: usize,
+    /// Server processes.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) servers: u32,
+    /// Clients that ask at once; one run for each number.
+    #[arg(long, default_values_t = [1, 4], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
+    pub(crate) clients: Vec<u64>,
+    /// Batches that are counted, of all clients together. 20 batches before them are not counted.
+    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
+    pub(crate) batches: u64,
+    /// Do a tiny run, which only shows that rows are right.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModesArgs {
+    /// Job to train; rows and job are generated when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) job: Option<PathBuf>,
+    /// Change a key of the job: `--set data.train=adult.data`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Training rows that are generated, and a quarter as many for the test.
+    #[arg(long, default_value_t = 400_000, value_parser = at_least_one(), conflicts_with = "job")]
+    pub(crate) rows: u64,
+    /// Delay between workers and servers, each way, milliseconds.
+    #[arg(long, default_value_t = 1.0, value_name = "MS", value_parser = milliseconds)]
+    pub(crate) delay: f64,
+    /// Rate of each server's line, each way, megabits a second; as fast as loopback when not given.
+    #[arg(long, value_name = "MBIT", value_parser = megabits)]
+    pub(crate) rate: Option<f64>,
+    /// Runs of each mode, each with a seed of its own.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = a_few())]
+    pub(crate) seeds: u64,
+    /// Staleness τ of hybrid's runs.
+    #[arg(long, default_values_t = [1, 2, 4, 8, 16, 32], value_delimiter = ',', value_name = "τ,…")]
+    pub(crate) staleness: Vec<usize>,
+    /// Write the figures as a page with charts.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) page: Option<PathBuf>,
+    /// Do a tiny run, which only shows that every mode works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Up to ten seconds.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    number_up_to(text, 10_000.0).filter(|delay| *delay >= 0.0).ok_or("expected 0 to 10000 milliseconds".to_owned())
+}
+
+/// From a kilobit to a terabit a second.
+fn megabits(text: &str) -> Result<f64, String> {
+    number_up_to(text, 1e6)
+        .filter(|rate| *rate >= 0.001)
+        .ok_or("expected 0.001 to 1000000 megabits a second".to_owned())
+}
+
+fn number_up_to(text: &str, most: f64) -> Option<f64> {
+    text.parse().ok().filter(|number| *number <= most)
+}
+
+/// One machine shows nothing about more clients or workers than this.
+fn a_few() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=64)
+}
+
+fn at_least_one() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed_and_every_argument_is_explained() {
+        let mut commands = vec![Arguments::command()];
+        commands[0].clone().debug_assert();
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Clients that ask as workers do: distinct ids, rows for them, gradients back, each in a loop of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use zagros_coordinator_client::Membership;
+use zagros_embedding_client::{ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, Rows, UniqueIds};
+use zagros_ingest::Batch;
+use zagros_plumbing::Shutdown;
+use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, Role};
+use zagros_protocol::datapath::{Access, Encoding};
+use zagros_protocol::{PROTOCOL_VERSION, TableId};
+use zagros_shell::{Exit, Failure, OrInternal};
+
+use super::side::{CpuTimes, ServerSide};
+
+/// Batches that each client keeps for lookups and updates alone.
+const KEPT: usize = 8;
+
+/// What a stretch of work took.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MeasuredStretch {
+    pub(super) seconds: f64,
+    pub(super) cpu: CpuTimes,
+    pub(super) tally: ClientTally,
+}
+
+/// What clients did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientTally {
+    pub(super) batches: usize,
+    /// Distinct ids of all batches.
+    pub(super) rows: usize,
+    /// From asking to the rows.
+    pub(super) lookups: Vec<Duration>,
+    /// From the gradients to the acknowledgement.
+    pub(super) pushes: Vec<Duration>,
+}
+
+/// One case, measured.
+#[derive(Debug)]
+pub(super) struct MeasuredCase {
+    pub(super) clients: usize,
+    /// Distinct ids, lookup and push of each batch.
+    pub(super) trained: MeasuredStretch,
+    /// Lookups alone.
+    pub(super) looked_up: MeasuredStretch,
+    /// Pushes alone.
+    pub(super) pushed: MeasuredStretch,
+    /// Rows of the last batches after training.
+    pub(super) rows: Vec<Rows>,
+    /// Rows that the servers held after training.
+    pub(super) held: u64,
+}
+
+/// The clients of one case.
+pub(super) struct BenchClients(Vec<BenchClient>);
+
+/// A client and its batches.
+struct BenchClient {
+    client: EmbeddingClient,
+    /// Servers take updates from members alone.
+    membership: Membership,
+    dim: u32,
+    deduplicator: Deduplicator,
+    seq: u64,
+    /// The last batches trained and their rows, which serve as gradients.
+    kept: Vec<(UniqueIds, Rows)>,
+    tally: ClientTally,
+}
+
+/// What clients are to do.
+#[derive(Clone)]
+enum ClientWork {
+    Train(Arc<[Batch]>),
+    LookUp { calls: usize },
+    Push { calls: usize },
+}
+
+impl MeasuredCase {
+    /// Whether servers in other processes hold what servers in this one hold after the same training.
+    pub(super) fn check_against(&self, embedded: &Self) -> Result<(), Failure> {
+        let differ = |what: String| {
+            let help = "this is a bug: the rows that a server gives must not depend on where it runs";
+            Err(Failure::with_help(Exit::Internal, what, help))
+        };
+        if self.held != embedded.held {
+            return differ(format!("servers hold {} rows, embedded ones {}", self.held, embedded.held));
+        }
+        // Adagrad depends on the order of updates, which only a single client fixes.
+        if self.clients == 1 && self.rows != embedded.rows {
+            return differ("rows looked up across sockets differ from the embedded servers'".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl BenchClients {
+    /// `clients` of them, each a worker of the run, with connections of its own.
+    pub(super) async fn join(side: &ServerSide, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
+        let mut drivers = Vec::new();
+        for index in 0..clients {
+            drivers.push(BenchClient::join(side, wire, index as u32, dim).await?);
+        }
+        Ok(Self(drivers))
+    }
+
+    /// Ends the run, whose servers would otherwise wait for its workers to save.
+    pub(super) async fn leave(&self) -> Result<(), Failure> {
+        for driver in &self.0 {
+            let left = driver.membership.leave(Outcome::Finished, "").await;
+            left.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+        }
+        Ok(())
+    }
+
+    /// Trains on all batches, dealt out one by one.
+    pub(super) async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
+        self.run(side, &ClientWork::Train(batches.into())).await
+    }
+
+    /// Looks up batches that were trained on, `calls` of them by all clients together.
+    pub(super) async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
+        self.run(side, &ClientWork::LookUp { calls }).await
+    }
+
+    /// Updates the rows of batches that were trained on, `calls` of them by all clients together.
+    pub(super) async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
+        self.run(side, &ClientWork::Push { calls }).await
+    }
+
+    /// Rows of the first client's last batches as they are now.
+    pub(super) async fn read_last(&self) -> Result<Vec<Rows>, Failure> {
+        let Some(first) = self.0.first() else { return Ok(Vec::new()) };
+        let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
+        try_join_all(reads).await.map_err(refused)
+    }
+
+    /// Rows that all servers hold.
+    pub(super) async fn held(&self) -> Result<u64, Failure> {
+        let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
+        let mut held = 0;
+        for server in servers {
+            let tables = server.describe(DescribeRequest {}).await.or_internal()?.tables;
+            held += tables.iter().map(|table| table.rows).sum::<u64>();
+        }
+        Ok(held)
+    }
+
+    /// All clients at once, from the first start to the last end.
+    async fn run(&mut self, side: &ServerSide, work: &ClientWork) -> Result<MeasuredStretch, Failure> {
+        let clients = self.0.len();
+        let (started, before) = (Instant::now(), side.cpu()?);
+        let tasks = self.0.drain(..).enumerate().map(|(index, driver)| {
+            let work = work.clone();
+            tokio::spawn(async move { driver.run(work, index, clients).await })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        for task in tasks {
+            self.0.push(task.await.or_internal()??);
+        }
+        let (seconds, cpu) = (started.elapsed().as_secs_f64(), side.cpu()?.since(before));
+        let tally = self
+            .0
+            .iter_mut()
+            .map(|driver| std::mem::take(&mut driver.tally))
+            .fold(ClientTally::default(), ClientTally::add);
+        Ok(MeasuredStretch { seconds, cpu, tally })
+    }
+}
+
+impl BenchClient {
+    async fn join(side: &ServerSide, wire: Encoding, index: u32, dim: u32) -> Result<Self, Failure> {
+        let memory = DataFile { path: "(memory)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
+        let request = JoinRequest {
+            role: Role::DenseWorker.into(),
+            index,
+            instance: u64::from(index),
+            job_fingerprint: side.fingerprint,
+            protocol_version: PROTOCOL_VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            files: vec![memory],
+            ..JoinRequest::default()
+        };
+        let joined = Membership::join(Arc::clone(&side.control), request, side.timeout, &Shutdown::new()).await;
+        let membership = joined.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
+        let (writer, incarnation) = (membership.member(), membership.incarnation());
+        let config = ClientConfig { writer, incarnation, wire, timeout: side.timeout };
+        Ok(Self {
+            client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),
+            membership,
+            dim,
+            deduplicator: Deduplicator::new(),
+            seq: 0,
+            kept: Vec::new(),
+            tally: ClientTally::default(),
+        })
+    }
+
+    /// This client's share of the work: each `clients`-th piece, from the `index`-th on.
+    async fn run(mut self, work: ClientWork, index: usize, clients: usize) -> Result<Self, Failure> {
+        match work {
+            ClientWork::Train(batches) => {
+                for batch in batches.iter().skip(index).step_by(clients) {
+                    self.train(batch).await?;
+                }
+            }
+            ClientWork::LookUp { calls } => self.look_up((index..calls).step_by(clients).len()).await?,
+            ClientWork::Push { calls } => self.push((index..calls).step_by(clients).len()).await?,
+        }
+        Ok(self)
+    }
+
+    async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
+        let (unique, _inverse) = self.deduplicator.dedup(&features(batch, self.dim));
+        let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
+        timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
+        self.seq += 1;
+        self.tally.batches += 1;
+        self.tally.rows += unique.rows();
+        if self.kept.len() == KEPT {
+            self.kept.remove(0);
+        }
+        self.kept.push((unique, rows));
+        Ok(())
+    }
+
+    async fn look_up(&mut self, calls: usize) -> Result<(), Failure> {
+        for (unique, _) in self.kept.iter().cycle().take(calls) {
+            timed(self.client.lookup(unique, Access::Train), &mut self.tally.lookups).await?;
+            self.tally.batches += 1;
+            self.tally.rows += unique.rows();
+        }
+        Ok(())
+    }
+
+    async fn push(&mut self, calls: usize) -> Result<(), Failure> {
+        for (unique, gradients) in self.kept.iter().cycle().take(calls) {
+            timed(self.client.push(self.seq, unique, gradients), &mut self.tally.pushes).await?;
+            self.seq += 1;
+            self.tally.batches += 1;
+            self.tally.rows += unique.rows();
+        }
+        Ok(())
+    }
+}
+
+impl ClientTally {
+    fn add(mut self, other: Self) -> Self {
+        self.batches += other.batches;
+        self.rows += other.rows;
+        self.lookups.extend(other.lookups);
+        self.pushes.extend(other.pushes);
+        self
+    }
+}
+
+/// By the job, each column has the table of its own number.
+fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
+    let columns = (0..).zip(&batch.categorical);
+    columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
+}
+
+async fn timed<T>(call: impl Future<Output = Result<T, ClientError>>, spent: &mut Vec<Duration>) -> Result<T, Failure> {
+    let started = Instant::now();
+    let answer = call.await.map_err(refused)?;
+    spent.push(started.elapsed());
+    Ok(answer)
+}
+
+fn refused(error: ClientError) -> Failure {
+    Failure::from_error(Exit::Cluster, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload;
+
+    fn measured(clients: usize, value: f32, held: u64) -> MeasuredCase {
+        let rows = vec![Rows { tables: vec![vec![value]] }];
+        let (trained, looked_up, pushed) = Default::default();
+        MeasuredCase { clients, trained, looked_up, pushed, rows, held }
+    }
+
+    #[test]
+    fn other_rows_than_the_embedded_servers_are_a_failure() {
+        let embedded = measured(1, 0.5, 3);
+        assert!(measured(1, 0.5, 3).check_against(&embedded).is_ok());
+        assert!(measured(1, 0.25, 3).check_against(&embedded).is_err());
+        assert!(measured(1, 0.5, 4).check_against(&embedded).is_err());
+        // The order of updates differs, the number of rows does not.
+        assert!(measured(2, 0.25, 3).check_against(&embedded).is_ok());
+    }
+
+    #[tokio::test]
+    async fn clients_share_the_work_and_what_they_did_is_counted_once() {
+        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
+        let side = ServerSide::embedded(&job).await.unwrap();
+        let batches = workload::batches(None, 3).unwrap();
+        let mut drivers = BenchClients::join(&side, Encoding::F32, 2, 4).await.unwrap();
+        let trained = drivers.train(&side, &batches).await.unwrap().tally;
+        assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));
+        assert!(trained.rows as u64 >= drivers.held().await.unwrap());
+        let looked_up = drivers.look_up(&side, 5).await.unwrap().tally;
+        assert_eq!((looked_up.batches, looked_up.lookups.len(), looked_up.pushes.len()), (5, 5, 0));
+        let before = drivers.read_last().await.unwrap();
+        let pushed = drivers.push(&side, 5).await.unwrap().tally;
+        assert_eq!((pushed.batches, pushed.lookups.len(), pushed.pushes.len()), (5, 0, 5));
+        assert_ne!(before, drivers.read_last().await.unwrap());
+    }
+}

@@ -1,0 +1,133 @@
+//! What no service can undercut on this machine: the bytes of a batch through loopback sockets, and copied once.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zagros_plumbing::process::cpu_time;
+use zagros_protocol::datapath::Encoding;
+use zagros_shell::{Exit, Failure, OrInternal};
+
+use super::drive::MeasuredStretch;
+
+/// Far more than a batch takes on loopback.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of an id.
+const ID: usize = 8;
+/// An acknowledgement.
+const ACK: usize = 8;
+
+/// Bytes of a batch each way: what is asked, and what is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ByteExchange {
+    lookup: [usize; 2],
+    push: [usize; 2],
+}
+
+/// What moving the bytes of a batch takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SocketLimit {
+    /// User and system time of both ends, seconds a batch.
+    pub(super) cpu: f64,
+    /// Batches a second, all connections together.
+    pub(super) rate: f64,
+    /// User and system time to copy them once, seconds a batch.
+    pub(super) copy: f64,
+}
+
+impl ByteExchange {
+    /// The mean batch of a training.
+    pub(super) fn of(trained: &MeasuredStretch, dim: usize, wire: Encoding) -> Self {
+        let rows = trained.tally.rows / trained.tally.batches.max(1);
+        let values = rows * dim * if wire == Encoding::F32 { 4 } else { 2 };
+        Self { lookup: [rows * ID, values], push: [rows * ID + values, ACK] }
+    }
+
+    fn bytes(self) -> usize {
+        self.lookup.iter().chain(&self.push).sum()
+    }
+
+    fn largest(self) -> usize {
+        self.lookup.into_iter().chain(self.push).max().unwrap_or(0)
+    }
+}
+
+/// Moves `batches` of them over `connections` at once, blocking and with nothing in between.
+pub(super) fn loopback(exchange: ByteExchange, batches: usize, connections: usize) -> Result<SocketLimit, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).or_internal()?;
+    let address = listener.local_addr().or_internal()?;
+    let (started, before) = (Instant::now(), cpu_time());
+    let share = batches.div_ceil(connections);
+    let mut ends = Vec::new();
+    for _ in 0..connections {
+        let asking = TcpStream::connect(address).or_internal()?;
+        let (answering, _) = listener.accept().or_internal()?;
+        ends.push(thread::spawn(move || repeat(asking, exchange, share, ask)));
+        ends.push(thread::spawn(move || repeat(answering, exchange, share, answer)));
+    }
+    for end in ends {
+        let ended = end.join().map_err(|_| Failure::with_help(Exit::Internal, "a thread panicked", "see above"))?;
+        ended.or_internal()?;
+    }
+    let moved = (share * connections) as f64;
+    let cpu = (cpu_time() - before).as_secs_f64() / moved;
+    Ok(SocketLimit { cpu, rate: moved / started.elapsed().as_secs_f64(), copy: copy(exchange, batches) })
+}
+
+type End = fn(&mut TcpStream, &mut [u8], [usize; 2]) -> std::io::Result<()>;
+
+fn repeat(mut stream: TcpStream, exchange: ByteExchange, batches: usize, end: End) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut buffer = vec![0; exchange.largest()];
+    for _ in 0..batches {
+        end(&mut stream, &mut buffer, exchange.lookup)?;
+        end(&mut stream, &mut buffer, exchange.push)?;
+    }
+    Ok(())
+}
+
+fn ask(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 2]) -> std::io::Result<()> {
+    stream.write_all(&buffer[..asked])?;
+    stream.read_exact(&mut buffer[..answered])
+}
+
+fn answer(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 2]) -> std::io::Result<()> {
+    stream.read_exact(&mut buffer[..asked])?;
+    stream.write_all(&buffer[..answered])
+}
+
+/// Seconds of CPU to copy a batch's bytes from one place to another.
+fn copy(exchange: ByteExchange, batches: usize) -> f64 {
+    let (from, mut to) = (vec![1_u8; exchange.bytes()], vec![0_u8; exchange.bytes()]);
+    let before = cpu_time();
+    for _ in 0..batches {
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+    }
+    (cpu_time() - before).as_secs_f64() / batches.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::drive::ClientTally;
+    use super::*;
+
+    #[test]
+    fn an_exchange_has_the_bytes_of_the_mean_batch() {
+        let tally = ClientTally { batches: 2, rows: 21, ..ClientTally::default() };
+        let trained = MeasuredStretch { tally, ..MeasuredStretch::default() };
+        let exact = ByteExchange::of(&trained, 16, Encoding::F32);
+        assert_eq!(exact, ByteExchange { lookup: [80, 640], push: [720, 8] });
+        assert_eq!(ByteExchange::of(&trained, 16, Encoding::Bf16), ByteExchange { lookup: [80, 320], push: [400, 8] });
+        assert_eq!((exact.bytes(), exact.largest()), (1448, 720));
+    }
+
+    #[test]
+    fn every_connection_moves_its_share() {
+        let limit = loopback(ByteExchange { lookup: [100, 70_000], push: [70_000, 8] }, 5, 2).unwrap();
+        assert!(limit.cpu > 0.0 && limit.rate > 0.0 && limit.copy >= 0.0, "{limit:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! `zagros-bench embedding`: what looking up and updating the rows of a batch costs client and server across loopback,
+//! beside what it costs in one process and what the sockets alone cost.
+
+mod drive;
+mod figures;
+mod limits;
+mod side;
+
+use zagros_ingest::Batch;
+use zagros_protocol::datapath::Encoding;
+
+use self::drive::{BenchClients, MeasuredCase};
+use self::figures::{EmbeddingFigures, WireCase, WorkloadShape};
+use self::limits::ByteExchange;
+use self::side::ServerSide;
+use crate::args::EmbeddingArgs;
+use crate::workload::{self, BATCH};
+use zagros_shell::{Exit, Failure, OrInternal, answer};
+
+/// Batches before the counted ones: tables grow, caches warm, connections open.
+const WARM_UP: u64 = 20;
+
+/// MeasuredCase side by side: the exact wire and half of its bytes.
+const WIRES: [Encoding; 2] = [Encoding::F32, Encoding::Bf16];
+
+/// Measures every case, checks that all hold the same rows, prints.
+pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
+    let bench = EmbeddingBench::new(args)?;
+    let mut cases = Vec::new();
+    for wire in WIRES {
+        bench.measure_wire(wire, &mut cases).await?;
+    }
+    let figures = EmbeddingFigures { shape: bench.shape(), cases };
+    if bench.args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        figures.print();
+    }
+    Ok(Exit::Success)
+}
+
+/// What every case shares.
+struct EmbeddingBench {
+    args: EmbeddingArgs,
+    job_text: String,
+    batches: Vec<Batch>,
+    warm_up: usize,
+}
+
+impl EmbeddingBench {
+    fn new(args: EmbeddingArgs) -> Result<Self, Failure> {
+        let (warm_up, counted) = if args.quick { (2, 4) } else { (WARM_UP, args.batches) };
+        // Whoever pushes is a worker of the run.
+        let workers = args.clients.iter().copied().max().unwrap_or(1);
+        let cluster = format!("servers = {}\nworkers = {workers}", args.servers);
+        let job_text = workload::job_text(args.dim, "kind = \"dlrm\"", "", &cluster);
+        let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
+        Ok(Self { args, job_text, batches, warm_up: warm_up as usize })
+    }
+
+    /// In one process, then across sockets by each number of clients, which must find the same rows.
+    async fn measure_wire(&self, wire: Encoding, cases: &mut Vec<WireCase>) -> Result<(), Failure> {
+        let job = workload::job(&self.job_text)?;
+        let embedded = self.measure(ServerSide::embedded(&job).await?, wire, 1).await?;
+        let exchange = ByteExchange::of(&embedded.trained, self.args.dim, wire);
+        cases.push(WireCase::embedded(wire, &embedded));
+        for clients in self.args.clients.iter().map(|clients| *clients as usize) {
+            let limit = limits::loopback(exchange, self.counted(), clients)?;
+            let measured = self.measure(ServerSide::processes(&self.job_text, &job).await?, wire, clients).await?;
+            measured.check_against(&embedded)?;
+            cases.push(WireCase::loopback(wire, &measured, &embedded, limit));
+        }
+        Ok(())
+    }
+
+    async fn measure(&self, side: ServerSide, wire: Encoding, clients: usize) -> Result<MeasuredCase, Failure> {
+        let mut drivers = BenchClients::join(&side, wire, clients, self.args.dim as u32).await?;
+        drivers.train(&side, &self.batches[..self.warm_up]).await?;
+        let trained = drivers.train(&side, &self.batches[self.warm_up..]).await?;
+        let (rows, held) = (drivers.read_last().await?, drivers.held().await?);
+        // A lookup or an update alone is quicker than both: more of them, for as many of the kernel's ticks.
+        let calls = 4 * self.counted();
+        let looked_up = drivers.look_up(&side, calls).await?;
+        let pushed = drivers.push(&side, calls).await?;
+        drivers.leave().await?;
+        side.end().await;
+        Ok(MeasuredCase { clients, trained, looked_up, pushed, rows, held })
+    }
+
+    fn counted(&self) -> usize {
+        self.batches.len() - self.warm_up
+    }
+
+    fn shape(&self) -> WorkloadShape {
+        let ids = self.batches.first().map_or(0, |batch| batch.categorical.len() * BATCH);
+        WorkloadShape {
+            workload: "crit-zipf",
+            dim: self.args.dim,
+            batch: BATCH,
+            ids_per_batch: ids,
+            servers: self.args.servers,
+            batches: self.counted(),
+            warm_up: self.warm_up,
+        }
+    }
+}

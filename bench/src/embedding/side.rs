@@ -1,0 +1,129 @@
+//! Where the rows are: in this process, or in servers of their own as a cluster has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+use zagros_coordinator::LocalCoordinator;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
+use zagros_embedding_client::{Connect, GrpcShard};
+use zagros_job::Job;
+use zagros_plumbing::metrics::Registry;
+use zagros_plumbing::process::{cpu_time, cpu_time_of};
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
+
+use crate::program;
+use zagros_launch::EmbeddedServers;
+use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, Supervisor};
+
+/// Embedding servers, and how a client reaches them.
+pub(super) struct ServerSide {
+    pub(super) control: Arc<dyn ControlPlane>,
+    pub(super) connect: Connect,
+    pub(super) timeout: Duration,
+    /// Of its job, as coordinators want it.
+    pub(super) fingerprint: u64,
+    servers: Vec<Pid>,
+    children: Option<ServerProcesses>,
+}
+
+/// Coordinator and servers as processes, and the folder where they found their job.
+struct ServerProcesses {
+    supervisor: Supervisor,
+    _folder: TempDir,
+}
+
+/// User and system time since the processes began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct CpuTimes {
+    /// Of this process.
+    pub(super) client: Duration,
+    /// Of all server processes; nothing when they are this one.
+    pub(super) server: Duration,
+}
+
+impl ServerSide {
+    /// Servers in this process, called without a socket.
+    pub(super) async fn embedded(job: &Job) -> Result<Self, Failure> {
+        let registry = Registry::new();
+        let control = LocalCoordinator::new(job, &registry);
+        let connect = EmbeddedServers::start(job, control.clone(), &registry).await?.connect();
+        let (timeout, fingerprint) = (job.cluster.timeout, job.fingerprint());
+        Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
+    }
+
+    /// Servers and their coordinator as `zagros up` starts them. `text` is the job's file.
+    pub(super) async fn processes(text: &str, job: &Job) -> Result<Self, Failure> {
+        let folder = TempDir::new().or_internal()?;
+        let job_file = folder.path().join("job.toml");
+        std::fs::write(&job_file, text).or_internal()?;
+        let timeout = job.cluster.timeout;
+        let program = program::zagros()?;
+        let plan = LaunchPlan {
+            program: &program,
+            job_file: &job_file,
+            sets: &[],
+            folder: folder.path(),
+            timeout,
+            logging: Logging::quiet(),
+            resume: false,
+            output: ChildOutput::default(),
+            addresses: RoleAddresses::any(),
+        };
+        let mut supervisor = Supervisor::new(timeout);
+        let coordinator = plan.start_servers(job, &mut supervisor).await?;
+        let control = GrpcControlPlane::connect(&coordinator, timeout).or_internal()?;
+        Ok(Self {
+            control: Arc::new(control),
+            connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout)),
+            timeout,
+            fingerprint: job.fingerprint(),
+            servers: supervisor.servers(),
+            children: Some(ServerProcesses { supervisor, _folder: folder }),
+        })
+    }
+
+    /// The accounts of all processes that take part, the coordinator's skipped.
+    pub(super) fn cpu(&self) -> Result<CpuTimes, Failure> {
+        let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
+        let server = times.ok_or_else(|| {
+            let what = "the kernel does not tell the CPU time of a server process";
+            Failure::with_help(Exit::Internal, what, "see above whether it ended; /proc must be there")
+        })?;
+        Ok(CpuTimes { client: cpu_time(), server: server.iter().sum() })
+    }
+
+    /// Stops what was started.
+    pub(super) async fn end(self) {
+        if let Some(mut children) = self.children {
+            children.supervisor.stop_all().await;
+        }
+    }
+}
+
+impl CpuTimes {
+    /// What was spent since `earlier`.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self { client: self.client - earlier.client, server: self.server - earlier.server }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload;
+
+    #[tokio::test]
+    async fn an_embedded_side_spends_its_time_in_this_process() {
+        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
+        let side = ServerSide::embedded(&job).await.unwrap();
+        let before = side.cpu().unwrap();
+        while cpu_time() < before.client + Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        let spent = side.cpu().unwrap().since(before);
+        assert!(spent.client >= Duration::from_millis(1) && spent.server == Duration::ZERO, "{spent:?}");
+        side.end().await;
+    }
+}

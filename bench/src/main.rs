@@ -1,0 +1,32 @@
+//! zagros-bench: speed on fixed workloads, and the modes of training side by side.
+//!
+//! `train` and `embedding` keep their batches in memory, so that reading is not measured.
+
+mod args;
+mod embedding;
+mod meter;
+mod modes;
+mod program;
+mod scaling;
+mod train;
+mod workload;
+
+use clap::Parser;
+use zagros_shell::{Exit, Failure, block_on};
+
+use crate::args::{Arguments, Benchmark};
+
+fn main() -> std::process::ExitCode {
+    let arguments = Arguments::parse();
+    zagros_shell::conclude(|| dispatch(arguments))
+}
+
+fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
+    arguments.logging.install(zagros_shell::Logging::QUIET);
+    match arguments.benchmark {
+        Benchmark::Train(args) => block_on(train::run(args)),
+        Benchmark::Embedding(args) => block_on(embedding::run(args)),
+        Benchmark::Modes(args) => block_on(modes::run(args)),
+        Benchmark::Scaling(args) => block_on(scaling::run(args)),
+    }
+}

@@ -1,0 +1,119 @@
+//! Measures a stretch of steps from outside: wall clock, the process's own CPU account, stage counters.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use zagros_dense_worker::{Event, Observer};
+use zagros_plumbing::metrics::Registry;
+use zagros_plumbing::process::cpu_time;
+
+const STAGES: &str = "zagros_worker_stage_seconds_total";
+
+/// What happened in a stretch of steps.
+#[derive(Clone, Debug)]
+pub(crate) struct MeterWindow {
+    pub(crate) samples: u64,
+    pub(crate) seconds: f64,
+    /// User and system time of all threads of this process.
+    pub(crate) cpu_seconds: f64,
+    /// Of the last batch.
+    pub(crate) loss: f64,
+    stages: BTreeMap<String, f64>,
+}
+
+impl MeterWindow {
+    /// Seconds counted by a stage, 0 for one there is not.
+    pub(crate) fn stage_seconds(&self, stage: &str) -> f64 {
+        self.stages.get(stage).copied().unwrap_or(0.0)
+    }
+}
+
+/// Observes a training and measures from the end of step `warm_up` to the last.
+pub(crate) struct StepMeter {
+    registry: Registry,
+    warm_up: u64,
+    marks: Mutex<[Option<MeterReading>; 2]>,
+}
+
+/// Where everything stood after a step.
+#[derive(Clone, Debug)]
+struct MeterReading {
+    samples: u64,
+    loss: f64,
+    at: Instant,
+    cpu: Duration,
+    stages: BTreeMap<String, f64>,
+}
+
+impl StepMeter {
+    pub(crate) fn new(registry: Registry, warm_up: u64) -> Self {
+        Self { registry, warm_up, marks: Mutex::default() }
+    }
+
+    /// `None` before a step after the warm-up.
+    pub(crate) fn window(&self) -> Option<MeterWindow> {
+        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let [Some(first), Some(last)] = marks else { return None };
+        let since = |(stage, seconds): (String, f64)| {
+            let before = first.stages.get(&stage).copied().unwrap_or(0.0);
+            (stage, seconds - before)
+        };
+        Some(MeterWindow {
+            samples: last.samples - first.samples,
+            seconds: (last.at - first.at).as_secs_f64(),
+            cpu_seconds: (last.cpu - first.cpu).as_secs_f64(),
+            loss: last.loss,
+            stages: last.stages.into_iter().map(since).collect(),
+        })
+    }
+
+    fn mark(&self, samples: u64, loss: f64) -> MeterReading {
+        MeterReading { samples, loss, at: Instant::now(), cpu: cpu_time(), stages: stages(&self.registry) }
+    }
+}
+
+impl Observer for StepMeter {
+    fn on(&self, event: &Event) {
+        let Event::Step(report) = event else { return };
+        if report.step < self.warm_up {
+            return;
+        }
+        let mark = self.mark(report.samples, report.loss);
+        let place = usize::from(report.step > self.warm_up);
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(mark);
+    }
+}
+
+fn stages(registry: &Registry) -> BTreeMap<String, f64> {
+    let families = registry.gather();
+    let counted = families.iter().filter(|family| family.name() == STAGES).flat_map(|family| family.get_metric());
+    let named = counted.filter_map(|metric| {
+        let stage = metric.get_label().iter().find(|label| label.name() == "stage")?;
+        Some((stage.value().to_owned(), metric.get_counter().get_value()))
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_dense_worker::StepReport;
+
+    use super::*;
+
+    fn step(meter: &StepMeter, step: u64) {
+        let report = StepReport { step, samples: step * 10, ..StepReport::default() };
+        meter.on(&Event::Step(report));
+    }
+
+    #[test]
+    fn only_steps_after_the_warm_up_are_counted() {
+        let meter = StepMeter::new(Registry::new(), 2);
+        step(&meter, 1);
+        step(&meter, 2);
+        assert!(meter.window().is_none());
+        step(&meter, 3);
+        step(&meter, 4);
+        assert_eq!(meter.window().map(|window| window.samples), Some(20));
+    }
+}

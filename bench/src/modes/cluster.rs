@@ -1,0 +1,98 @@
+//! One run: coordinator, servers behind their lines, workers, each a process; and what it came to.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tempfile::TempDir;
+use zagros_dense_worker::{RunFolder, Summary};
+use zagros_job::Job;
+use zagros_plumbing::process::cpu_time_of_children;
+use zagros_shell::{Exit, Failure, Logging, OrInternal};
+
+use super::link::NetworkLine;
+use super::proxy::{Proxy, RunningProxy};
+use crate::program;
+use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, Supervisor};
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct RunResult {
+    pub(super) samples_per_second: f64,
+    /// User and system time of all processes, from their start to their end, microseconds over samples trained on.
+    pub(super) cpu_us_per_sample: f64,
+    /// Of the test part, where there is one.
+    pub(super) auc: Option<f64>,
+    pub(super) staleness_max: u32,
+    pub(super) staleness_mean: f64,
+    pub(super) samples: u64,
+}
+
+/// Runs the job to its end.
+pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failure> {
+    let folder = TempDir::new().or_internal()?;
+    let mut job = job.clone();
+    job.output.folder = folder.path().join("runs");
+    let job_file = folder.path().join("job.toml");
+    std::fs::write(&job_file, job.to_toml()).or_internal()?;
+    let run = RunFolder::create(&job).or_internal()?;
+    let timeout = job.cluster.timeout;
+    let output = ChildOutput { silent: true, ..ChildOutput::default() };
+    let program = program::zagros()?;
+    let plan = LaunchPlan {
+        program: &program,
+        job_file: &job_file,
+        sets: &[],
+        folder: run.path(),
+        timeout,
+        resume: false,
+        logging: Logging::quiet(),
+        output,
+        addresses: RoleAddresses::any(),
+    };
+    let before = cpu_time_of_children();
+    let mut supervisor = Supervisor::new(timeout);
+    let ended = train(&plan, &job, line, &mut supervisor).await;
+    supervisor.end_all().await;
+    ended?;
+    let spent = cpu_time_of_children().zip(before).map(|(after, before)| after - before);
+    let spent = spent.ok_or_else(|| {
+        let what = "the kernel does not tell the CPU time of processes that have ended";
+        Failure::with_help(Exit::Internal, what, "/proc must be there")
+    })?;
+    let summary = std::fs::read(run.summary_file()).or_internal()?;
+    let summary: Summary = serde_json::from_slice(&summary).or_internal()?;
+    Ok(RunResult::of(&summary, spent))
+}
+
+async fn train(
+    plan: &LaunchPlan<'_>,
+    job: &Job,
+    line: NetworkLine,
+    supervisor: &mut Supervisor,
+) -> Result<(), Failure> {
+    let coordinator = plan.start_coordinator(supervisor).await?;
+    let mut lines: Vec<RunningProxy> = Vec::new();
+    for index in 0..job.cluster.servers {
+        let proxy = Proxy::listen(line).or_internal()?;
+        let address = proxy.address().or_internal()?.to_string();
+        let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
+        let told = server.wait_announced(plan.timeout).await;
+        supervisor.add(server);
+        lines.push(proxy.run(told?.address).or_internal()?);
+    }
+    plan.start_workers(job, &coordinator, supervisor)?;
+    supervisor.watch().await
+}
+
+impl RunResult {
+    fn of(summary: &Summary, spent: Duration) -> Self {
+        Self {
+            samples_per_second: summary.samples_per_second,
+            cpu_us_per_sample: spent.as_secs_f64() * 1e6 / summary.samples.max(1) as f64,
+            auc: summary.evaluation.and_then(|evaluation| evaluation.auc),
+            staleness_max: summary.staleness.max,
+            staleness_mean: summary.staleness.mean,
+            samples: summary.samples,
+        }
+    }
+}

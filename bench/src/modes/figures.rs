@@ -1,0 +1,189 @@
+//! What was measured, mode by mode, beside the first.
+
+use serde::Serialize;
+use zagros_shell::out;
+
+use super::cluster::RunResult;
+use super::workload::ModeSetting;
+
+/// Hybrid's samples a second over sync's that a millisecond each way is to give at least.
+const SPEED_GOAL: f64 = 2.0;
+/// Test AUC that hybrid may lack beside sync.
+const AUC_GOAL: f64 = 0.001;
+
+/// A mode's runs, one for each seed.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ModeCase {
+    pub(super) mode: &'static str,
+    pub(super) staleness: usize,
+    pub(super) runs: Vec<RunResult>,
+}
+
+/// ModeMeans over a mode's runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct ModeMeans {
+    pub(super) samples_per_second: f64,
+    /// Of each pair of runs with one seed, samples a second over those of sync.
+    pub(super) times_sync: f64,
+    pub(super) cpu_us_per_sample: f64,
+    pub(super) auc: Option<f64>,
+    /// AUC less that of sync with the same seed.
+    pub(super) auc_gap: Option<f64>,
+    pub(super) staleness_mean: f64,
+    pub(super) staleness_max: u32,
+}
+
+/// All of a benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ModeFigures {
+    pub(super) job: String,
+    pub(super) delay_ms: f64,
+    pub(super) rate_mbit: Option<f64>,
+    pub(super) workers: u32,
+    pub(super) servers: u32,
+    pub(super) batch_per_worker: usize,
+    pub(super) seeds: u64,
+    pub(super) cases: Vec<ModeCase>,
+    pub(super) means: Vec<ModeMeans>,
+}
+
+impl ModeCase {
+    pub(super) fn new(setting: ModeSetting) -> Self {
+        Self { mode: setting.name(), staleness: setting.staleness, runs: Vec::new() }
+    }
+
+    /// Of the runs so far, beside those of `sync`, which has as many.
+    pub(super) fn means(&self, sync: &Self) -> ModeMeans {
+        let count = self.runs.len().max(1) as f64;
+        let mean = |of: &dyn Fn(&RunResult) -> f64| self.runs.iter().map(of).sum::<f64>() / count;
+        let pairs = || self.runs.iter().zip(&sync.runs);
+        let gaps: Option<Vec<f64>> = pairs().map(|(own, other)| Some(own.auc? - other.auc?)).collect();
+        let aucs: Option<Vec<f64>> = self.runs.iter().map(|ran| ran.auc).collect();
+        ModeMeans {
+            samples_per_second: mean(&|ran| ran.samples_per_second),
+            times_sync: pairs().map(|(own, other)| own.samples_per_second / other.samples_per_second).sum::<f64>()
+                / count,
+            cpu_us_per_sample: mean(&|ran| ran.cpu_us_per_sample),
+            auc: aucs.map(|aucs| aucs.iter().sum::<f64>() / count),
+            auc_gap: gaps.map(|gaps| gaps.iter().sum::<f64>() / count),
+            staleness_mean: mean(&|ran| ran.staleness_mean),
+            staleness_max: self.runs.iter().map(|ran| ran.staleness_max).max().unwrap_or(0),
+        }
+    }
+
+    /// A line of the table.
+    pub(super) fn cells(&self, means: &ModeMeans) -> Vec<String> {
+        let auc = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"));
+        let gap = means.auc_gap.map_or_else(|| "–".to_owned(), |gap| format!("{gap:+.4}"));
+        vec![
+            self.mode.to_owned(),
+            self.staleness.to_string(),
+            format!("{:.0}", means.samples_per_second),
+            format!("{:.2}", means.times_sync),
+            format!("{:.1}", means.cpu_us_per_sample),
+            auc(means.auc),
+            gap,
+            format!("{:.2}", means.staleness_mean),
+            means.staleness_max.to_string(),
+        ]
+    }
+}
+
+/// Heads of the table's columns.
+pub(super) const COLUMNS: [&str; 9] =
+    ["mode", "τ", "samples/s", "× sync", "CPU µs/sample", "test AUC", "− sync", "staleness mean", "max"];
+
+impl ModeFigures {
+    /// What was run, in one line.
+    pub(super) fn lead(&self) -> String {
+        let rate = self.rate_mbit.map_or_else(String::new, |rate| format!(", {rate} Mbit/s"));
+        format!(
+            "{}: {} workers × {} servers as processes, batch {} each, {} ms each way between them{rate}; means of {} seed(s)",
+            self.job, self.workers, self.servers, self.batch_per_worker, self.delay_ms, self.seeds
+        )
+    }
+
+    /// The goals beside what was measured; none for what was not run.
+    pub(super) fn goals(&self) -> Vec<String> {
+        let hybrid = || self.cases.iter().zip(&self.means).filter(|(case, _)| case.mode == "hybrid");
+        let fastest = hybrid().max_by(|one, other| one.1.times_sync.total_cmp(&other.1.times_sync));
+        let speed = fastest.map(|(case, means)| {
+            let (times, staleness) = (means.times_sync, case.staleness);
+            format!("hybrid is {times:.2} × sync at τ = {staleness}; goal at 1 ms: at least {SPEED_GOAL:.0} ×")
+        });
+        let gaps = hybrid().filter_map(|(case, means)| Some((means.auc_gap?, case.staleness)));
+        let widest = gaps.max_by(|one, other| one.0.abs().total_cmp(&other.0.abs()));
+        let gap = widest.map(|(gap, staleness)| {
+            format!("hybrid's widest gap of test AUC to sync is {gap:+.4} at τ = {staleness}; goal: below {AUC_GOAL}")
+        });
+        speed.into_iter().chain(gap).collect()
+    }
+
+    pub(super) fn print(&self) {
+        out!("{}", self.lead());
+        let rows: Vec<Vec<String>> = std::iter::once(COLUMNS.map(str::to_owned).to_vec())
+            .chain(self.cases.iter().zip(&self.means).map(|(case, means)| case.cells(means)))
+            .collect();
+        for row in rows {
+            let cells = row
+                .iter()
+                .zip(COLUMNS)
+                .map(|(cell, head)| format!("{cell:>width$}", width = head.chars().count().max(7)));
+            out!("  {}", cells.collect::<Vec<_>>().join("  "));
+        }
+        self.goals().iter().for_each(|goal| out!("{goal}"));
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn figures() -> ModeFigures {
+        let ran = |samples_per_second, auc| RunResult {
+            samples_per_second,
+            cpu_us_per_sample: 5.0,
+            auc: Some(auc),
+            staleness_max: 2,
+            staleness_mean: 1.5,
+            samples: 10,
+        };
+        let case = |mode, staleness, runs: &[(f64, f64)]| ModeCase {
+            mode,
+            staleness,
+            runs: runs.iter().map(|(speed, auc)| ran(*speed, *auc)).collect(),
+        };
+        let cases = vec![
+            case("sync", 0, &[(100.0, 0.75), (200.0, 0.76)]),
+            case("hybrid", 1, &[(200.0, 0.7505), (200.0, 0.7605)]),
+            case("hybrid", 4, &[(300.0, 0.748), (600.0, 0.762)]),
+            case("async", 4, &[(400.0, 0.74), (800.0, 0.75)]),
+        ];
+        let means = cases.iter().map(|other| other.means(&cases[0])).collect();
+        let job = "modes".to_owned();
+        let (delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds) = (1.0, None, 2, 2, 512, 2);
+        ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means }
+    }
+
+    #[test]
+    fn ratios_and_gaps_are_those_of_pairs_with_one_seed() {
+        let figures = figures();
+        let of = |index: usize| (figures.means[index].times_sync, figures.means[index].auc_gap.unwrap());
+        assert_eq!(of(0), (1.0, 0.0));
+        let near =
+            |(one, other): (f64, f64), (speed, gap): (f64, f64)| (one - speed).abs() + (other - gap).abs() < 1e-9;
+        assert!(near(of(1), (1.5, 0.0005)) && near(of(2), (3.0, 0.0)) && near(of(3), (4.0, -0.01)), "{figures:?}");
+        let goals = figures.goals();
+        assert!(goals[0].starts_with("hybrid is 3.00 × sync at τ = 4"), "{goals:?}");
+        assert!(goals[1].contains("+0.0005 at τ = 1"), "{goals:?}");
+    }
+
+    #[test]
+    fn a_job_without_a_test_part_has_no_gap() {
+        let mut figures = figures();
+        figures.cases[1].runs[0].auc = None;
+        let means = figures.cases[1].means(&figures.cases[0]);
+        assert_eq!((means.auc, means.auc_gap), (None, None));
+        assert_eq!(figures.cases[1].cells(&means)[5..7], ["–", "–"]);
+    }
+}

@@ -1,0 +1,64 @@
+//! `zagros-bench modes`: sync, hybrid and async side by side, as processes with a network between them.
+//!
+//! Between workers and servers stands a proxy that adds a delay, and a rate if asked for. Workers reach each other across
+//! plain loopback: libtorch's Gloo makes its own connections.
+
+mod cluster;
+mod figures;
+mod link;
+mod page;
+mod proxy;
+mod workload;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use zagros_plumbing::{disk, durable};
+
+use self::figures::{ModeCase, ModeFigures};
+use self::link::NetworkLine;
+use self::workload::{ModeSetting, SERVERS, WORKERS};
+use crate::args::ModesArgs;
+use zagros_shell::{Exit, Failure, OrInternal, answer, err};
+
+/// Staleness of mode async where hybrid's own is not given: the default of both.
+const USUAL: usize = 4;
+
+/// Runs every mode with every seed, and prints.
+pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
+    let data = TempDir::new().or_internal()?;
+    let job = workload::job(&args, data.path())?;
+    let (staleness, seeds) = if args.quick { (vec![USUAL], 1) } else { (args.staleness.clone(), args.seeds) };
+    let settings = ModeSetting::all(&staleness, USUAL);
+    let rate = args.rate.map(|megabits| megabits * 1e6 / 8.0);
+    let line = NetworkLine { delay: Duration::from_secs_f64(args.delay / 1e3), rate };
+    let mut cases: Vec<ModeCase> = settings.iter().copied().map(ModeCase::new).collect();
+    for seed in 0..seeds {
+        // Mode after mode with one seed, so that what else the machine does strikes pairs alike.
+        for (case, setting) in cases.iter_mut().zip(&settings) {
+            err!("seed {} of {seeds}: {} with staleness {}", seed + 1, case.mode, case.staleness);
+            case.runs.push(cluster::run(&setting.apply(&job, job.train.seed + seed), line).await?);
+        }
+    }
+    let means = cases.iter().map(|case| case.means(&cases[0])).collect();
+    let batch_per_worker = (job.train.batch_size / WORKERS as usize).max(1);
+    let (delay_ms, rate_mbit, workers, servers, job) = (args.delay, args.rate, WORKERS, SERVERS, job.name);
+    let figures = ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means };
+    if let Some(path) = &args.page {
+        write_page(path, &figures)?;
+    }
+    if args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        figures.print();
+    }
+    Ok(Exit::Success)
+}
+
+fn write_page(path: &Path, figures: &ModeFigures) -> Result<(), Failure> {
+    durable::write(path, page::page(figures).as_bytes()).map_err(|error| {
+        let what = format!("cannot write {}: {error}", path.display());
+        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+    })
+}

@@ -1,0 +1,157 @@
+//! A TCP proxy that makes loopback a network: what goes through arrives later, and no faster than a line's rate.
+//!
+//! Two threads a direction, which read and write blocking: a runtime's timers are exact to a millisecond, and a
+//! millisecond is what is to be added.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::link::{Link, NetworkLine};
+
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+/// Chunks on a line at a time: more than any delay and rate of a benchmark put there, and a bound.
+const CHUNKS: usize = 4096;
+
+/// A listener whose connections lead to a server.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    listener: TcpListener,
+    line: NetworkLine,
+}
+
+/// Takes connections while it lives; those that were taken end with either end.
+#[derive(Debug)]
+pub(super) struct RunningProxy {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    /// Listens; what connects waits until [`Self::run`].
+    pub(super) fn listen(line: NetworkLine) -> std::io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind("127.0.0.1:0")?, line })
+    }
+
+    /// `host:port` to connect to.
+    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Leads every connection to `server`. The connections share the line, each direction its own.
+    pub(super) fn run(self, server: String) -> std::io::Result<RunningProxy> {
+        let (address, ended) = (self.address()?, Arc::new(AtomicBool::new(false)));
+        let flag = Arc::clone(&ended);
+        let links = [Link::new(self.line), Link::new(self.line)].map(|link| Arc::new(Mutex::new(link)));
+        spawn("proxy", move || {
+            for client in self.listener.incoming().map_while(Result::ok) {
+                if flag.load(Ordering::Acquire) {
+                    return;
+                }
+                // Either end sees a connection that closes, and says so.
+                let _ = connect(client, &server, &links);
+            }
+        })?;
+        Ok(RunningProxy { address, ended })
+    }
+}
+
+impl Drop for RunningProxy {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // Wakes the thread, which then ends.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+type SharedLink = Arc<Mutex<Link>>;
+
+fn connect(client: TcpStream, server: &str, [there, back]: &[SharedLink; 2]) -> std::io::Result<()> {
+    let server = TcpStream::connect(server)?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    direct(client.try_clone()?, server.try_clone()?, Arc::clone(there))?;
+    direct(server, client, Arc::clone(back))
+}
+
+/// Everything from one socket to another, each chunk when it arrives.
+fn direct(from: TcpStream, to: TcpStream, link: SharedLink) -> std::io::Result<()> {
+    let (send, chunks) = sync_channel(CHUNKS);
+    spawn("proxy-read", move || read(from, &send, &link))?;
+    spawn("proxy-write", move || write(to, chunks))
+}
+
+fn read(mut from: TcpStream, send: &SyncSender<(Instant, Vec<u8>)>, link: &SharedLink) {
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+        let arrives = link.lock().unwrap_or_else(PoisonError::into_inner).send(Instant::now(), bytes);
+        if send.send((arrives, buffer[..bytes].to_vec())).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Read);
+}
+
+fn write(mut to: TcpStream, chunks: Receiver<(Instant, Vec<u8>)>) {
+    for (arrives, chunk) in chunks {
+        thread::sleep(arrives.saturating_duration_since(Instant::now()));
+        if to.write_all(&chunk).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    // Ends with its connection, which ends with the processes at its ends.
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A server that sends back what it gets, behind a proxy.
+    fn echo_behind(line: NetworkLine) -> (TcpStream, RunningProxy) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::listen(line).unwrap();
+        let client = TcpStream::connect(proxy.address().unwrap()).unwrap();
+        let running = proxy.run(server.local_addr().unwrap().to_string()).unwrap();
+        thread::spawn(move || {
+            let (mut connection, _) = server.accept().unwrap();
+            let _ = std::io::copy(&mut connection.try_clone().unwrap(), &mut connection);
+        });
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        (client, running)
+    }
+
+    #[test]
+    fn every_byte_arrives_in_order_and_no_earlier_than_there_and_back() {
+        let delay = Duration::from_millis(20);
+        let (mut client, _running) = echo_behind(NetworkLine { delay, rate: Some(100e6) });
+        let sent: Vec<u8> = (0..300_000_u32).map(|byte| (byte % 251) as u8).collect();
+        let started = Instant::now();
+        let mut writer = client.try_clone().unwrap();
+        let copy = sent.clone();
+        let writing = thread::spawn(move || writer.write_all(&copy).unwrap());
+        let mut found = vec![0; sent.len()];
+        client.read_exact(&mut found).unwrap();
+        assert!(started.elapsed() >= 2 * delay, "{:?}", started.elapsed());
+        writing.join().unwrap();
+        assert!(found == sent, "bytes were changed on their way");
+    }
+
+    #[test]
+    fn an_end_that_closes_closes_the_other() {
+        let (client, _running) = echo_behind(NetworkLine { delay: Duration::ZERO, rate: None });
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!((&client).read(&mut [0; 8]).unwrap(), 0);
+    }
+}

@@ -1,0 +1,37 @@
+//! Finds the program `zagros`, which benchmarks start as coordinator, embedding server and dense worker.
+
+use std::path::{Path, PathBuf};
+
+use zagros_shell::{Exit, Failure, OrInternal};
+
+/// The `zagros` that lies beside this program.
+///
+/// # Errors
+/// When it is not there.
+pub(crate) fn zagros() -> Result<PathBuf, Failure> {
+    beside(&std::env::current_exe().or_internal()?)
+}
+
+fn beside(this: &Path) -> Result<PathBuf, Failure> {
+    let zagros = this.with_file_name("zagros");
+    if zagros.is_file() {
+        return Ok(zagros);
+    }
+    let what = format!("{} does not exist: this benchmark starts its processes from it", zagros.display());
+    Err(Failure::with_help(Exit::Usage, what, "build it with `make build`, or copy `zagros` beside this program"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_found_in_the_same_folder_and_its_absence_is_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let this = folder.path().join("zagros-bench");
+        let missing = format!("{:?}", beside(&this).unwrap_err());
+        assert!(missing.contains("make build"), "{missing}");
+        std::fs::write(folder.path().join("zagros"), "").unwrap();
+        assert_eq!(beside(&this).unwrap(), folder.path().join("zagros"));
+    }
+}

@@ -1,0 +1,247 @@
+//! `zagros-bench scaling`: one job with one dense worker, then with several, each role a process and each worker with
+//! one thread for its network. The batch of all workers together stays what it is, so that all runs make the same steps
+//! on other parts of the rows, and end with the same AUC but for chance; or each worker's stays, as on a machine for each.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Serialize;
+use tempfile::TempDir;
+use tokio::process::Command;
+use zagros_dense_worker::Summary;
+use zagros_ingest::synthetic::{SyntheticSpec, generate};
+use zagros_plumbing::process::cpu_time_of_children;
+use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+
+use crate::args::ScalingArgs;
+use crate::program;
+
+/// Training rows of `--quick`, and its batch.
+const QUICK: (u64, usize) = (20_000, 512);
+/// Longest that one run may take.
+const DEADLINE: Duration = Duration::from_secs(3600);
+/// Rate of the dense network's Adam and of the rows' Adagrad.
+const RATES: (f64, f64) = (0.001, 0.05);
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct ScalingFigures {
+    cores: usize,
+    rows: u64,
+    servers: u32,
+    batch: BatchSize,
+    runs: Vec<ScalingRun>,
+}
+
+/// Samples a step.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct BatchSize {
+    samples: usize,
+    /// Each worker's, instead of all workers' together.
+    grows: bool,
+}
+
+impl BatchSize {
+    /// A worker's batch, and the rate of the dense network's Adam: its steps do not grow with the gradient, so the
+    /// square root of the growth is the usual rule.
+    fn of_each(self, workers: u32) -> (usize, f64) {
+        if self.grows {
+            return (self.samples, RATES.0 * f64::from(workers).sqrt());
+        }
+        (self.samples.div_ceil(workers as usize), RATES.0)
+    }
+}
+
+/// With so many workers.
+#[derive(Debug, Serialize)]
+struct ScalingRun {
+    workers: u32,
+    steps: u64,
+    /// While training; starting and scoring skipped.
+    samples_per_second: f64,
+    /// Over that of the first run.
+    ratio: f64,
+    /// Of all processes, from their start to their end, over samples trained on.
+    cpu_us_per_sample: f64,
+    /// The first worker's step thread waited so much of the time for batches, and for the other workers.
+    waiting_share: f64,
+    reduce_share: f64,
+    /// Of the held-out rows, in the end.
+    auc: Option<f64>,
+}
+
+/// Runs the job with each number of workers, and prints.
+pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
+    let (rows, samples) = if args.quick { QUICK } else { (args.rows, args.batch) };
+    let batch = BatchSize { samples, grows: args.grow_batch };
+    let folder = TempDir::new().or_internal()?;
+    let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
+    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    let cores = zagros_job::threads::cores();
+    let job_file = folder.path().join("job.toml");
+    let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
+    for workers in args.workers {
+        let workers = u32::try_from(workers).or_internal()?;
+        // A folder of its own, so that no run goes on with what another one has left.
+        let runs = folder.path().join(format!("runs-{}", figures.runs.len()));
+        std::fs::write(&job_file, job(args.servers, workers, batch, &runs)).or_internal()?;
+        let run = train(&job_file, &runs, workers, figures.runs.first()).await?;
+        err!("{workers} worker(s): {:.0} samples/s", run.samples_per_second);
+        figures.runs.push(run);
+    }
+    if args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?
+    } else {
+        print(&figures)
+    }
+    Ok(Exit::Success)
+}
+
+/// One parser and one thread of the network a worker.
+fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
+    let ((each, dense), (_, rows)) = (batch.of_each(workers), RATES);
+    format!(
+        r#"
+        name = "scaling-{workers}"
+        [data]
+        format = "criteo"
+        train = "train.txt"
+        test = "test.txt"
+        threads = 1
+        [embedding]
+        dim = 16
+        init = {{ kind = "uniform", bound = 0.01 }}
+        optimizer = {{ kind = "adagrad", lr = {rows} }}
+        [model]
+        kind = "dlrm"
+        bottom = [512, 256]
+        top = [512, 256]
+        [optimizer]
+        kind = "adam"
+        lr = {dense}
+        [train]
+        batch_size = {each}
+        threads = 1
+        [cluster]
+        servers = {servers}
+        workers = {workers}
+        [output]
+        folder = {runs:?}
+        save_model = false
+        tensorboard = false
+        "#
+    )
+}
+
+/// `zagros up` on the job, which writes to the folder `runs`.
+async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
+    let before = cpu_time_of_children();
+    let mut up = Command::new(program::zagros()?);
+    up.arg("up").arg(job).kill_on_drop(true);
+    let ended = up.stdin(Stdio::null()).output();
+    let what = format!("training with {workers} dense worker(s)");
+    let ended = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| {
+        Failure::with_help(Exit::Cluster, format!("{what} took more than {DEADLINE:?}"), "ask for fewer --rows")
+    })?;
+    let ended = ended.or_internal()?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        return Err(Failure::with_help(Exit::Cluster, format!("{what} failed: {}\n{said}", ended.status), "see above"));
+    }
+    let cpu = before.zip(cpu_time_of_children()).map(|(before, after)| after.saturating_sub(before));
+    let summary = summary(runs)?;
+    Ok(figures(workers, &summary, cpu.unwrap_or_default(), first))
+}
+
+fn figures(workers: u32, summary: &Summary, cpu: Duration, first: Option<&ScalingRun>) -> ScalingRun {
+    let rate = summary.samples_per_second;
+    let share = |seconds: f64| if summary.seconds > 0.0 { seconds / summary.seconds } else { 0.0 };
+    ScalingRun {
+        workers,
+        steps: summary.steps,
+        samples_per_second: rate,
+        ratio: first.map_or(1.0, |first| rate / first.samples_per_second),
+        cpu_us_per_sample: cpu.as_secs_f64() / summary.samples.max(1) as f64 * 1e6,
+        waiting_share: share(summary.stages.waiting),
+        reduce_share: share(summary.stages.reduce),
+        auc: summary.evaluation.and_then(|evaluation| evaluation.auc),
+    }
+}
+
+/// Of the one run in a folder.
+fn summary(runs: &Path) -> Result<Summary, Failure> {
+    let run = std::fs::read_dir(runs).or_internal()?.next().transpose().or_internal()?;
+    let missing = || Failure::with_help(Exit::Internal, format!("{} holds no run", runs.display()), "this is a bug");
+    let text = std::fs::read_to_string(run.ok_or_else(missing)?.path().join("summary.json")).or_internal()?;
+    serde_json::from_str(&text).or_internal()
+}
+
+fn print(figures: &ScalingFigures) {
+    let ScalingFigures { cores, rows, servers, batch, runs } = figures;
+    let (samples, of) = (batch.samples, if batch.grows { "each worker" } else { "all workers together" });
+    out!("{rows} rows, DLRM, dim 16, batch {samples} of {of}, {servers} server(s), {cores} core(s);");
+    out!("every role a process, one thread for the network of each worker\n");
+    out!("workers   samples/s   ratio   CPU µs a sample   waiting for batches   for workers      AUC   steps");
+    for run in runs {
+        out!(
+            "{:>7} {:>11.0} {:>7.2} {:>17.1} {:>19.1} % {:>11.1} % {:>8} {:>7}",
+            run.workers,
+            run.samples_per_second,
+            run.ratio,
+            run.cpu_us_per_sample,
+            100.0 * run.waiting_share,
+            100.0 * run.reduce_share,
+            run.auc.map_or_else(|| "-".to_owned(), |auc| format!("{auc:.4}")),
+            run.steps
+        );
+    }
+    let most = runs.iter().map(|run| run.workers as usize).max().unwrap_or(1);
+    if 2 * most > *cores {
+        out!(
+            "\n{most} worker(s) compute and parse with {} threads: {cores} core(s) cannot show how they scale",
+            2 * most
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{Job, Overrides};
+
+    use super::*;
+
+    #[test]
+    fn the_batch_of_all_workers_stays_what_it_is() {
+        for (workers, each) in [(1, 4096), (2, 2048), (3, 1366), (4, 1024)] {
+            let text = job(2, workers, BatchSize { samples: 4096, grows: false }, Path::new("runs"));
+            let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
+            assert_eq!((job.train.batch_size, job.train.threads, job.cluster.workers), (each, 1, workers));
+            assert_eq!(job.cluster.servers, 2);
+        }
+    }
+
+    #[test]
+    fn a_batch_that_grows_with_the_workers_is_stepped_on_faster() {
+        let (each, rate) = BatchSize { samples: 4096, grows: true }.of_each(4);
+        assert_eq!(each, 4096);
+        assert!((rate - 2.0 * RATES.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_run_stands_beside_the_first_one() {
+        let summary: Summary = serde_json::from_value(serde_json::json!({
+            "outcome": "finished", "steps": 10, "skipped_steps": 0, "samples": 1000, "seconds": 2.0,
+            "samples_per_second": 500.0, "loss": 0.5, "train_auc": null, "evaluation": null, "rows": 0,
+            "table_bytes": 0, "staleness": {"max": 0, "mean": 0.0}, "bad_rows": 0, "peak_rss_bytes": null,
+            "stages": {"parse": 0.0, "dedup": 0.0, "lookup": 0.0, "gather": 0.0, "dense": 0.0, "scatter": 0.0,
+                       "push": 0.0, "waiting": 0.5, "reduce": 1.0},
+        }))
+        .unwrap();
+        let first = figures(1, &summary, Duration::from_millis(20), None);
+        assert_eq!((first.ratio, first.waiting_share, first.reduce_share, first.auc), (1.0, 0.25, 0.5, None));
+        assert!((first.cpu_us_per_sample - 20.0).abs() < 1e-9);
+        let faster = Summary { samples_per_second: 900.0, ..summary };
+        assert_eq!(figures(2, &faster, Duration::ZERO, Some(&first)).ratio, 1.8);
+    }
+}

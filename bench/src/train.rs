@@ -1,0 +1,161 @@
+//! `zagros-bench train`: the training loop on a fixed workload from memory, and where each microsecond goes.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use zagros_coordinator::LocalCoordinator;
+use zagros_dense_worker::{Input, Worker};
+use zagros_ingest::Batch;
+use zagros_job::Job;
+use zagros_plumbing::lifecycle::Shutdown;
+use zagros_plumbing::metrics::Registry;
+use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+
+use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
+use crate::meter::{MeterWindow, StepMeter};
+use crate::workload;
+use zagros_launch::EmbeddedServers;
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct TrainFigures {
+    workload: &'static str,
+    model: &'static str,
+    dim: usize,
+    torch_threads: usize,
+    precision: MatrixPrecision,
+    staleness: usize,
+    samples: u64,
+    /// User and system time of the whole process over samples.
+    cpu_us_per_sample: f64,
+    samples_per_second: f64,
+    /// Time of each stage on its own thread over samples. Stages overlap; `lookup` and `push` run from request to
+    /// answer, so they include waiting.
+    split_us_per_sample: StageSplit,
+    loss: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct StageSplit {
+    parse: f64,
+    dedup: f64,
+    lookup: f64,
+    gather: f64,
+    dense: f64,
+    scatter: f64,
+    push: f64,
+}
+
+/// Warms up, counts, prints.
+pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
+    let (warm_up, counted) = if args.quick { (2, 3) } else { (args.warm, args.steps) };
+    let batches = workload::batches(args.data.as_deref(), (warm_up + counted) as usize)?;
+    let window = train(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
+    let figures = figures(&args, &window);
+    if args.json {
+        answer(&serde_json::to_string(&figures).or_internal()?)?;
+    } else {
+        print(&figures);
+    }
+    Ok(Exit::Success)
+}
+
+/// As every peer trains it, with Adam 0.001 for the dense network.
+fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
+    let model = match args.model {
+        DenseModel::Dlrm => "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]",
+        DenseModel::Ffnn => "kind = \"ffnn\"\nhidden = [1024, 512, 256]",
+    };
+    let (threads, staleness) = (args.threads, args.staleness);
+    let precision = name(args.precision);
+    let train =
+        format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}\nprecision = \"{precision}\"");
+    workload::job(&workload::job_text(args.dim, model, &train, ""))
+}
+
+fn name(precision: MatrixPrecision) -> &'static str {
+    match precision {
+        MatrixPrecision::F32 => "f32",
+        MatrixPrecision::Bf16 => "bf16",
+        MatrixPrecision::F16 => "f16",
+    }
+}
+
+/// What happened between the end of the warm-up and the last step.
+async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
+    let registry = Registry::new();
+    let control = LocalCoordinator::new(&job, &registry);
+    let servers = EmbeddedServers::start(&job, control.clone(), &registry).await?;
+    let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
+    let worker = Worker {
+        job,
+        control,
+        connect: servers.connect(),
+        index: 0,
+        supersede: false,
+        rendezvous: None,
+        registry,
+        observer: meter.clone(),
+        folder: None,
+        resume: None,
+        shutdown: Shutdown::new(),
+    };
+    let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
+    ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    meter.window().ok_or_else(|| {
+        let what = format!("no step was counted: {} wanted after {warm_up} to warm up", args.steps);
+        Failure::with_help(Exit::Usage, what, "ask for at least 1 with --steps")
+    })
+}
+
+fn figures(args: &TrainArgs, window: &MeterWindow) -> TrainFigures {
+    let samples = window.samples as f64;
+    let stage = |name: &str| window.stage_seconds(name) / samples * 1e6;
+    TrainFigures {
+        workload: "crit-zipf",
+        model: match args.model {
+            DenseModel::Dlrm => "dlrm",
+            DenseModel::Ffnn => "ffnn",
+        },
+        dim: args.dim,
+        torch_threads: args.threads,
+        precision: args.precision,
+        staleness: args.staleness,
+        samples: window.samples,
+        cpu_us_per_sample: window.cpu_seconds / samples * 1e6,
+        samples_per_second: samples / window.seconds,
+        split_us_per_sample: StageSplit {
+            parse: stage("parse"),
+            dedup: stage("dedup"),
+            lookup: stage("lookup"),
+            gather: stage("gather"),
+            dense: stage("dense"),
+            scatter: stage("scatter"),
+            push: stage("push"),
+        },
+        loss: window.loss,
+    }
+}
+
+fn print(figures: &TrainFigures) {
+    let TrainFigures { workload, model, dim, torch_threads, precision, staleness, samples, loss, .. } = figures;
+    let precision = name(*precision);
+    out!("{workload}: {model}, dim {dim}, {torch_threads} torch thread(s), {precision}, staleness {staleness}");
+    out!("  {samples} samples after the warm-up, last loss {loss:.4}");
+    out!("  {:>9.1} µs of CPU a sample, all threads", figures.cpu_us_per_sample);
+    out!("  {:>9.0} samples/s", figures.samples_per_second);
+    out!("  split, µs a sample (stages overlap; lookup and push run from request to answer):");
+    let split = &figures.split_us_per_sample;
+    let stages = [
+        ("parse", split.parse),
+        ("dedup", split.dedup),
+        ("lookup", split.lookup),
+        ("gather", split.gather),
+        ("dense", split.dense),
+        ("scatter", split.scatter),
+        ("push", split.push),
+    ];
+    for (name, time) in stages {
+        out!("  {time:>9.2} {name}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the roles of `zagros up` listen: where the job says, as far as one machine can, and else on any free port.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+
+use zagros_job::Job;
+use zagros_shell::{Exit, Failure};
+
+use crate::child::RoleName;
+use crate::console::RunConsole;
+
+/// Any free port, for this machine alone: several roles share one host here.
+pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
+
+/// RoleAddresses of one run's roles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleAddresses {
+    coordinator: String,
+    /// Host and the coordinator's port; those of the others follow. Port 0 is any for each.
+    admin: (String, u16),
+    servers: u32,
+}
+
+impl RoleAddresses {
+    /// Free ones.
+    pub fn any() -> Self {
+        Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0 }
+    }
+
+    /// Those that the job gives; a host that is another machine's is told and left to that machine. The coordinator's
+    /// default is for clusters of machines: where the job does not give it, a second run on this machine has a port, too.
+    ///
+    /// # Errors
+    /// When there are not as many ports above `cluster.admin` as there are roles.
+    pub fn of(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
+        let cluster = &job.cluster;
+        let any = Self { servers: cluster.servers, ..Self::any() };
+        let coordinator = if is_coordinator_given && is_ours("cluster.coordinator", &cluster.coordinator, console) {
+            cluster.coordinator.clone()
+        } else {
+            any.coordinator
+        };
+        let admin = match split(&cluster.admin) {
+            Some((host, port)) if is_ours("cluster.admin", &cluster.admin, console) => (host.to_owned(), port),
+            _ => any.admin,
+        };
+        let last = u32::from(admin.1) + cluster.servers + cluster.workers;
+        if admin.1 > 0 && last > u32::from(u16::MAX) {
+            let what = format!("cluster.admin is {}: there are not {} ports from there on", cluster.admin, last + 1);
+            return Err(Failure::with_help(Exit::Usage, what, "give a lower port, or port 0 for any"));
+        }
+        Ok(Self { coordinator, admin, servers: cluster.servers })
+    }
+
+    /// Where the coordinator serves gRPC.
+    pub fn coordinator(&self) -> &str {
+        &self.coordinator
+    }
+
+    /// Where a role serves health, metrics and status: the coordinator at the job's port, embedding server i at the
+    /// (1 + i)th after it, then the dense workers.
+    pub fn admin(&self, role: RoleName) -> String {
+        let (host, first) = &self.admin;
+        let place = match role {
+            RoleName::Coordinator => 0,
+            RoleName::EmbeddingServer(index) => 1 + index,
+            RoleName::DenseWorker(index) => 1 + self.servers + index,
+        };
+        let port = if *first == 0 { 0 } else { u32::from(*first) + place };
+        format!("{host}:{port}")
+    }
+}
+
+/// Where those on this machine reach what listens at an address.
+pub fn reachable(address: &str) -> String {
+    match address.parse::<SocketAddr>() {
+        Ok(all) if all.ip().is_unspecified() => format!("127.0.0.1:{}", all.port()),
+        _ => address.to_owned(),
+    }
+}
+
+/// Whether something can listen on the host of `address` here.
+fn is_ours(key: &str, address: &str, console: &RunConsole) -> bool {
+    let host = split(address).map(|(host, _)| format!("{host}:0"));
+    let found = host.and_then(|host| host.to_socket_addrs().ok()?.next());
+    let is_ours = found.is_some_and(|address| TcpListener::bind(address).is_ok());
+    if !is_ours {
+        console.warn(format!("{key} = \"{address}\" is no address of this machine: free ports are used in its place"));
+    }
+    is_ours
+}
+
+fn split(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn addresses(sets: &[&str]) -> Result<(RoleAddresses, Vec<String>), String> {
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\nservers = 2\nworkers = 2\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
+        let console = RunConsole::default();
+        let is_given = sets.iter().any(|set| set.starts_with("cluster.coordinator="));
+        let found = RoleAddresses::of(&job, is_given, &console).map_err(|failure| format!("{failure:?}"))?;
+        Ok((found, console.last()))
+    }
+
+    #[test]
+    fn free_ports_where_the_job_gives_none() {
+        let (found, said) = addresses(&[]).unwrap();
+        assert_eq!(found, RoleAddresses { servers: 2, ..RoleAddresses::any() });
+        assert_eq!(found.admin(RoleName::DenseWorker(1)), "127.0.0.1:0");
+        assert_eq!(said, [""; 0]);
+    }
+
+    #[test]
+    fn what_the_job_gives_is_kept_to_and_every_role_has_a_port_of_its_own() {
+        let sets = ["cluster.coordinator=127.0.0.1:7700", "cluster.admin=0.0.0.0:7780"];
+        let (found, _) = addresses(&sets).unwrap();
+        assert_eq!(found.coordinator(), "127.0.0.1:7700");
+        let roles = [
+            RoleName::Coordinator,
+            RoleName::EmbeddingServer(0),
+            RoleName::EmbeddingServer(1),
+            RoleName::DenseWorker(0),
+            RoleName::DenseWorker(1),
+        ];
+        let ports = [7780, 7781, 7782, 7783, 7784].map(|port| format!("0.0.0.0:{port}"));
+        assert_eq!(roles.map(|role| found.admin(role)), ports);
+        assert_eq!((reachable("0.0.0.0:7700"), reachable("[::]:7")), ("127.0.0.1:7700".into(), "127.0.0.1:7".into()));
+        assert_eq!(reachable("10.0.0.1:7700"), "10.0.0.1:7700");
+    }
+
+    /// A job file for containers runs on one machine, too.
+    #[test]
+    fn another_machines_address_is_told_and_not_used() {
+        let (found, said) = addresses(&["cluster.coordinator=192.0.2.1:7700", "cluster.admin=192.0.2.1:7780"]).unwrap();
+        assert_eq!(found, RoleAddresses { servers: 2, ..RoleAddresses::any() });
+        assert!(said.len() == 2 && said[0].contains("cluster.coordinator = \"192.0.2.1:7700\""), "{said:?}");
+    }
+
+    #[test]
+    fn too_few_ports_are_told_by_the_key() {
+        let told = addresses(&["cluster.admin=127.0.0.1:65533"]).unwrap_err();
+        assert!(told.contains("cluster.admin") && told.contains("lower port"), "{told}");
+        assert!(addresses(&["cluster.admin=127.0.0.1:65531"]).is_ok());
+    }
+}

@@ -1,0 +1,294 @@
+//! One role as a child process.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use owo_colors::AnsiColors;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{ChildStdin, Command};
+use tokio::task::JoinHandle;
+use zagros_plumbing::Deadline;
+use zagros_shell::{Announcement, Exit, Failure, OrInternal};
+
+use crate::prefix::{ChildOutput, LastLines, LinePrefix};
+
+/// How often a file that a child will write is looked for.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Which role a child plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleName {
+    Coordinator,
+    EmbeddingServer(u32),
+    DenseWorker(u32),
+}
+
+impl RoleName {
+    /// For people: `embedding server 1`.
+    pub fn display(self) -> String {
+        match self {
+            Self::Coordinator => "coordinator".to_owned(),
+            Self::EmbeddingServer(index) => format!("embedding server {index}"),
+            Self::DenseWorker(index) => format!("dense worker {index}"),
+        }
+    }
+
+    /// For files: `embedding-server-1`.
+    pub fn file_name(self) -> String {
+        self.display().replace(' ', "-")
+    }
+
+    /// Where it says where it listens, in the folder of its run.
+    pub fn announcement(self, run: &Path) -> PathBuf {
+        run.join("roles").join(format!("{}.json", self.file_name()))
+    }
+
+    /// As labels of its metrics have it: `server`, 1.
+    pub fn word_and_index(self) -> (&'static str, u32) {
+        match self {
+            Self::Coordinator => ("coordinator", 0),
+            Self::EmbeddingServer(index) => ("server", index),
+            Self::DenseWorker(index) => ("worker", index),
+        }
+    }
+
+    /// The subcommand that plays it.
+    pub fn arguments(self) -> Vec<String> {
+        let (name, index) = match self {
+            Self::Coordinator => return vec!["coordinator".to_owned()],
+            Self::EmbeddingServer(index) => ("embedding-server", index),
+            Self::DenseWorker(index) => ("dense-worker", index),
+        };
+        vec![name.to_owned(), "--index".to_owned(), index.to_string()]
+    }
+
+    fn color(self) -> AnsiColors {
+        match self {
+            Self::Coordinator => AnsiColors::Magenta,
+            Self::EmbeddingServer(_) => AnsiColors::Cyan,
+            Self::DenseWorker(_) => AnsiColors::Green,
+        }
+    }
+}
+
+/// A running (or ended) child.
+#[derive(Debug)]
+pub struct ChildProcess {
+    pub role: RoleName,
+    process: tokio::process::Child,
+    /// Held open while this process lives; waiting for the child would close it.
+    _stdin: Option<ChildStdin>,
+    announce: PathBuf,
+    last: LastLines,
+    copiers: Vec<JoinHandle<()>>,
+    /// Whether it was asked to end: asked twice, a role ends at once and saves nothing.
+    asked: bool,
+    /// How it ended, once it has.
+    pub ended: Option<ExitStatus>,
+}
+
+impl ChildProcess {
+    /// Starts a program in a role.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(
+        program: &Path,
+        role: RoleName,
+        arguments: &[String],
+        announce: PathBuf,
+        output: &ChildOutput,
+    ) -> Result<Self, Failure> {
+        // The file of an earlier process, if there is one.
+        let _ = std::fs::remove_file(&announce);
+        let mut process = Command::new(program)
+            .args(arguments)
+            // An open pipe that closes when this process dies, however it dies.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A Ctrl-C at the terminal reaches this process alone, which passes it on in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .or_internal()?;
+        let last = LastLines::default();
+        let log = output.log(&role.file_name());
+        let prefix = LinePrefix { name: role.display(), color: role.color(), output: output.clone(), log };
+        let mut copiers = Vec::new();
+        if let Some(stream) = process.stdout.take() {
+            copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));
+        }
+        if let Some(stream) = process.stderr.take() {
+            copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
+        }
+        let stdin = process.stdin.take();
+        Ok(Self { role, process, _stdin: stdin, announce, last, copiers, asked: false, ended: None })
+    }
+
+    /// Waits until the child says where it listens.
+    pub async fn wait_announced(&mut self, timeout: Duration) -> Result<Announcement, Failure> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            if let Some(announcement) = Announcement::read(&self.announce) {
+                return Ok(announcement);
+            }
+            if self.try_ended() {
+                return Err(self.obituary().await);
+            }
+            if deadline.is_past() {
+                let what = format!("{} did not listen within {timeout:?}", self.role.display());
+                return Err(Failure::with_help(Exit::Cluster, what, "its lines above say what it was doing"));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits for its end; safe to drop and call again.
+    pub async fn wait(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.process.wait().await.ok();
+        }
+        self.ended
+    }
+
+    /// Whether it has ended, without waiting.
+    pub fn try_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.process.try_wait().ok().flatten();
+        }
+        self.ended.is_some()
+    }
+
+    /// Its process id; `None` once it was seen to have ended.
+    pub fn pid(&self) -> Option<Pid> {
+        self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
+    }
+
+    /// Asks it to end what it does, save and exit. A child that was asked before or has ended is left alone.
+    pub fn ask_to_end(&mut self) {
+        if let Some(pid) = self.pid().filter(|_| !self.asked) {
+            self.asked = true;
+            // It may end between the check and the call, which is what was wanted.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Whether it was asked to end.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Whether it has ended well, or as a role does that was asked to, or one that was not yet listening for that.
+    pub(crate) fn ended_as_asked(&self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        let Some(status) = self.ended else { return false };
+        matches!(status.code(), Some(0 | 130 | 143)) || status.signal() == Some(Signal::TERM.as_raw())
+    }
+
+    /// Ends it without asking.
+    pub async fn kill(&mut self) {
+        let _ = self.process.kill().await;
+        self.try_ended();
+    }
+
+    /// Whether it was a dense worker that something else ended: a signal, or a pause that cost it its lease. One that
+    /// fails by itself would fail again.
+    pub fn is_lost_worker(&self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        let is_fenced = |status: &ExitStatus| status.code() == Some(i32::from(Exit::Fenced.code()));
+        let is_lost = |status: ExitStatus| status.signal().is_some() || is_fenced(&status);
+        matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(is_lost)
+    }
+
+    /// How it ended, in words.
+    pub fn end(&self) -> String {
+        describe(self.ended).0
+    }
+
+    /// Why the run ends: who died, how, and its last lines.
+    pub async fn obituary(&mut self) -> Failure {
+        for copier in self.copiers.drain(..) {
+            // The pipes close with the process; what it wrote last matters most.
+            let _ = tokio::time::timeout(Duration::from_secs(2), copier).await;
+        }
+        let (how, exit) = describe(self.ended);
+        let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
+        Failure::with_help(exit, what.trim_end(), help(self.ended))
+    }
+}
+
+/// What to do about an end.
+fn help(status: Option<ExitStatus>) -> &'static str {
+    use std::os::unix::process::ExitStatusExt;
+    match status.and_then(|status| status.signal()) {
+        Some(signal) if signal == Signal::KILL.as_raw() => {
+            "did memory run out? `dmesg` tells; `cluster.memory` keeps fewer rows in it, `zagros train JOB --dry-run` \
+             compares what the job needs with what the machine has; everything else was stopped"
+        }
+        Some(signal) if signal == Signal::ABORT.as_raw() => {
+            "it gave up by itself; where its last lines tell of memory that could not be allocated, \
+             `zagros train JOB --dry-run` compares what the job needs with what the machine has and names the key to \
+             change; else it is a bug; everything else was stopped"
+        }
+        _ => "the error in those lines is the cause; everything else was stopped",
+    }
+}
+
+/// In words, and the exit code to pass on.
+fn describe(status: Option<ExitStatus>) -> (String, Exit) {
+    use std::os::unix::process::ExitStatusExt;
+    let Some(status) = status else { return ("could not be waited for".to_owned(), Exit::Internal) };
+    if let Some(signal) = status.signal() {
+        return (format!("was killed by signal {signal}{}", signal_name(signal)), Exit::Cluster);
+    }
+    let code = status.code().unwrap_or(1);
+    let exit = match code {
+        2 => Exit::Usage,
+        3 => Exit::Data,
+        5 => Exit::Diverged,
+        6 => Exit::Storage,
+        1 => Exit::Internal,
+        _ => Exit::Cluster,
+    };
+    (format!("ended with exit code {code} ({})", Exit::meaning(code)), exit)
+}
+
+/// What a signal is called that a process brings upon itself; 9 comes from outside, and everybody knows it.
+fn signal_name(signal: i32) -> &'static str {
+    match Signal::from_named_raw(signal) {
+        Some(Signal::ABORT) => " (SIGABRT)",
+        Some(Signal::SEGV) => " (SIGSEGV)",
+        Some(Signal::BUS) => " (SIGBUS)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_death_is_described_and_its_class_passed_on() {
+        let killed = describe(Some(ExitStatus::from_raw(9)));
+        assert_eq!(killed, ("was killed by signal 9".to_owned(), Exit::Cluster));
+        let aborted = Some(ExitStatus::from_raw(6));
+        assert_eq!(describe(aborted).0, "was killed by signal 6 (SIGABRT)");
+        assert!(help(aborted).contains("--dry-run") && help(Some(ExitStatus::from_raw(9))).contains("--dry-run"));
+        assert!(help(Some(ExitStatus::from_raw(9))).contains("memory"));
+        let data = describe(Some(ExitStatus::from_raw(3 << 8)));
+        assert!(!help(Some(ExitStatus::from_raw(3 << 8))).contains("memory"));
+        assert_eq!(data, ("ended with exit code 3 (wrong or missing data)".to_owned(), Exit::Data));
+    }
+
+    #[test]
+    fn a_role_is_named_for_people_files_and_the_command_line() {
+        let role = RoleName::EmbeddingServer(2);
+        assert_eq!(role.display(), "embedding server 2");
+        assert_eq!(role.file_name(), "embedding-server-2");
+        assert_eq!(role.arguments(), ["embedding-server", "--index", "2"]);
+    }
+}

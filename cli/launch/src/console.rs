@@ -1,0 +1,151 @@
+//! Where the lines of `up` and its children go: to the screen, or into a short memory while a dashboard has the screen.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use owo_colors::{AnsiColors, OwoColorize};
+use serde_json::{Map, Value};
+use zagros_shell::print::{Notes, notes};
+use zagros_shell::{err, note};
+
+/// Lines that are remembered.
+const KEPT: usize = 200;
+
+/// Shared by all who have something to say.
+#[derive(Clone, Debug, Default)]
+pub struct RunConsole(Arc<Mutex<ConsoleState>>);
+
+#[derive(Debug, Default)]
+struct ConsoleState {
+    is_held: bool,
+    /// The last lines: who and what.
+    last: VecDeque<ConsoleLine>,
+    /// Of these, the newest so many have not been on the screen.
+    unseen: usize,
+}
+
+#[derive(Clone, Debug)]
+struct ConsoleLine {
+    /// Name and colour of a child; nobody where `up` itself speaks.
+    who: Option<(String, AnsiColors)>,
+    text: String,
+    /// Whether it is said to those, too, who want quiet.
+    is_warning: bool,
+}
+
+impl ConsoleLine {
+    fn print(&self) {
+        match (&self.who, notes()) {
+            (Some((name, _)), Notes::Logged) => err!("{}", with_role(name, &self.text)),
+            (Some((name, color)), _) => err!("{:<19}│ {}", name.color(*color), self.text),
+            (None, Notes::Logged) if self.is_warning => tracing::warn!("{}", self.text),
+            (None, Notes::Hidden) if self.is_warning => err!("{}", self.text),
+            (None, _) => note!("{}", self.text),
+        }
+    }
+
+    fn plain(&self) -> String {
+        match &self.who {
+            Some((name, _)) => format!("{name:<19}│ {}", self.text),
+            None => self.text.clone(),
+        }
+    }
+}
+
+impl RunConsole {
+    /// A line of `up` itself.
+    pub fn say(&self, text: String) {
+        self.put(ConsoleLine { who: None, text, is_warning: false });
+    }
+
+    /// A line of `up` itself that whoever wants quiet should know, too.
+    pub fn warn(&self, text: String) {
+        self.put(ConsoleLine { who: None, text, is_warning: true });
+    }
+
+    /// A line of a child.
+    pub fn relay(&self, name: &str, color: AnsiColors, text: &str) {
+        self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
+    }
+
+    /// From now on nothing is printed.
+    pub fn hold(&self) {
+        self.state().is_held = true;
+    }
+
+    /// What was not printed meanwhile is, as far as it is remembered, and what comes is printed again.
+    pub fn release(&self) {
+        let mut state = self.state();
+        state.is_held = false;
+        let unseen = std::mem::take(&mut state.unseen);
+        let seen = state.last.len().saturating_sub(unseen);
+        state.last.iter().skip(seen).for_each(ConsoleLine::print);
+    }
+
+    /// The last lines, oldest first, without colours.
+    pub fn last(&self) -> Vec<String> {
+        self.state().last.iter().map(ConsoleLine::plain).collect()
+    }
+
+    fn put(&self, said: ConsoleLine) {
+        let mut state = self.state();
+        if state.is_held {
+            state.unseen = (state.unseen + 1).min(KEPT);
+        } else {
+            // Under the lock, so that lines do not overtake each other.
+            said.print();
+        }
+        if state.last.len() == KEPT {
+            state.last.pop_front();
+        }
+        state.last.push_back(said);
+    }
+
+    fn state(&self) -> MutexGuard<'_, ConsoleState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A child's log line in JSON, and whose it is; a line that is none becomes one.
+fn with_role(name: &str, text: &str) -> String {
+    let line = serde_json::from_str::<Map<String, Value>>(text);
+    let mut line = line.unwrap_or_else(|_| {
+        let now = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+        let fields = [("timestamp", now), ("level", "INFO".to_owned()), ("message", text.to_owned())];
+        fields.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value))).collect()
+    });
+    line.insert("role".to_owned(), Value::String(name.to_owned()));
+    Value::Object(line).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_childs_line_in_json_says_whose_it_is() {
+        let line = with_role("dense worker 0", r#"{"level":"WARN","message":"slow"}"#);
+        assert_eq!(line, r#"{"level":"WARN","message":"slow","role":"dense worker 0"}"#);
+        let plain: Value = serde_json::from_str(&with_role("coordinator", "half a line")).unwrap();
+        assert_eq!((&plain["message"], &plain["role"]), (&"half a line".into(), &"coordinator".into()));
+    }
+
+    #[test]
+    fn what_is_said_while_it_is_held_is_remembered_and_counted() {
+        let console = RunConsole::default();
+        console.say("before".to_owned());
+        console.hold();
+        console.relay("dense worker 0", AnsiColors::Green, "step 1");
+        assert_eq!(console.state().unseen, 1);
+        assert_eq!(console.last(), ["before", "dense worker 0     │ step 1"]);
+        for number in 0..KEPT {
+            console.say(number.to_string());
+        }
+        let remembered = console.last().len();
+        assert_eq!((remembered, console.state().unseen), (KEPT, KEPT));
+        console.release();
+        let state = console.state();
+        assert_eq!((state.unseen, state.is_held), (0, false));
+    }
+}

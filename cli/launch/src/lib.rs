@@ -1,0 +1,29 @@
+//! Starts the roles of a job: embedding servers inside this process, or each role as a process of its own.
+//!
+//! `zagros train` and `zagros eval` embed their servers. `zagros up` and `zagros-bench` start processes:
+//!
+//! ```text
+//! LaunchPlan ──starts──► ChildProcess ──is added to──► Supervisor   waits, restarts, stops in order
+//!   which role,             its lines go to ChildOutput ──► RunConsole and LogFile
+//!   where it listens
+//! ```
+
+mod addresses;
+mod child;
+mod console;
+mod embedded;
+mod log_file;
+mod plan;
+mod prefix;
+mod stop;
+mod supervise;
+
+pub use self::addresses::{RoleAddresses, reachable};
+pub use self::child::{ChildProcess, RoleName};
+pub use self::console::RunConsole;
+pub use self::embedded::EmbeddedServers;
+pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time};
+pub use self::plan::LaunchPlan;
+pub use self::prefix::ChildOutput;
+pub use self::stop::GracePeriods;
+pub use self::supervise::{RestartBudget, Supervisor, WatchEnd};

@@ -1,0 +1,106 @@
+//! How each role of a job is started as a child process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use zagros_job::Job;
+use zagros_shell::{Failure, Logging};
+
+use crate::addresses::{ANY_PORT, RoleAddresses, reachable};
+use crate::child::{ChildProcess, RoleName};
+use crate::prefix::ChildOutput;
+use crate::supervise::Supervisor;
+
+/// What every child process is started with.
+pub struct LaunchPlan<'a> {
+    /// The program that plays every role: `zagros`.
+    pub program: &'a Path,
+    /// The job's file.
+    pub job_file: &'a Path,
+    /// Changes to the job, `KEY=VALUE`.
+    pub sets: &'a [String],
+    /// The run folder. Each child announces in it where it listens.
+    pub folder: &'a Path,
+    /// The longest wait for a child that is to listen.
+    pub timeout: Duration,
+    /// Whether an interrupted run is resumed although its job learns differently now.
+    pub resume: bool,
+    /// How children log.
+    pub logging: Logging,
+    /// Where the lines of children go. The last lines of a child that fails are shown in any case.
+    pub output: ChildOutput,
+    /// Where the roles listen.
+    pub addresses: RoleAddresses,
+}
+
+impl LaunchPlan<'_> {
+    /// Starts the coordinator, then the embedding servers. Returns the coordinator's address.
+    ///
+    /// # Errors
+    /// When a process cannot be started, or the coordinator does not listen in time.
+    pub async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
+        let address = self.start_coordinator(supervisor).await?;
+        for index in 0..job.cluster.servers {
+            supervisor.add(self.start(RoleName::EmbeddingServer(index), &address, &[])?);
+        }
+        Ok(address)
+    }
+
+    /// Starts the coordinator and returns its address.
+    ///
+    /// # Errors
+    /// When the process cannot be started, or does not listen in time.
+    pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
+        let mut coordinator = self.start(RoleName::Coordinator, self.addresses.coordinator(), &[])?;
+        let announced = coordinator.wait_announced(self.timeout).await;
+        supervisor.add(coordinator);
+        Ok(reachable(&announced?.address))
+    }
+
+    /// Starts every dense worker of the job.
+    ///
+    /// # Errors
+    /// When a process cannot be started.
+    pub fn start_workers(&self, job: &Job, coordinator: &str, supervisor: &mut Supervisor) -> Result<(), Failure> {
+        for index in 0..job.cluster.workers {
+            supervisor.add(self.start_worker(index, coordinator, &[])?);
+        }
+        Ok(())
+    }
+
+    /// Starts one dense worker, with `more` arguments.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_worker(&self, index: u32, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
+        let folder = self.folder.display().to_string();
+        let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
+        self.start(RoleName::DenseWorker(index), coordinator, &[&["--folder", &folder], resume, more].concat())
+    }
+
+    /// Starts one role, with `more` arguments.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
+        let announce = role.announcement(self.folder);
+        let mut arguments = role.arguments();
+        arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);
+        arguments.extend(self.sets(role, coordinator).flat_map(|set| ["--set".to_owned(), set]));
+        arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
+        arguments.extend(self.logging.arguments());
+        arguments.extend(more.iter().map(|&text| text.to_owned()));
+        ChildProcess::start(self.program, role, &arguments, announce, &self.output)
+    }
+
+    /// The job's changes, then those that give the role its place on this machine.
+    fn sets(&self, role: RoleName, coordinator: &str) -> impl Iterator<Item = String> {
+        let local = [
+            format!("cluster.coordinator={coordinator}"),
+            format!("cluster.server_addresses=[\"{ANY_PORT}\"]"),
+            format!("cluster.worker_address={ANY_PORT}"),
+            format!("cluster.admin={}", self.addresses.admin(role)),
+        ];
+        self.sets.iter().cloned().chain(local)
+    }
+}

@@ -1,0 +1,125 @@
+//! A child's lines: printed behind its name in its colour, written to its log file, the last few kept for the obituary.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use owo_colors::AnsiColors;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+use crate::console::RunConsole;
+use crate::log_file::LogFile;
+
+const KEPT: usize = 12;
+
+/// The last lines of a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastLines(Arc<Mutex<VecDeque<String>>>);
+
+impl LastLines {
+    fn keep(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == KEPT {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    /// Indented, for an error message.
+    pub(crate) fn indented(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|line| format!("    {line}\n")).collect()
+    }
+}
+
+/// Where children's lines go.
+#[derive(Clone, Debug, Default)]
+pub struct ChildOutput {
+    /// Lines are kept, and none is printed.
+    pub silent: bool,
+    pub console: RunConsole,
+    /// Folder of the log files.
+    pub logs: Option<PathBuf>,
+}
+
+impl ChildOutput {
+    /// The log of a role; what cannot be written is told once and stops nothing.
+    pub(crate) fn log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
+        let path = self.logs.as_ref()?.join(format!("{file_name}.log"));
+        match LogFile::open(path.clone()) {
+            Ok(log) => Some(Arc::new(Mutex::new(log))),
+            Err(error) => {
+                self.console.warn(format!("no log is written to {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+}
+
+/// Name and colour of a child on the screen, and its log.
+#[derive(Clone, Debug)]
+pub(crate) struct LinePrefix {
+    pub(crate) name: String,
+    pub(crate) color: AnsiColors,
+    pub(crate) output: ChildOutput,
+    pub(crate) log: Option<Arc<Mutex<LogFile>>>,
+}
+
+impl LinePrefix {
+    /// Copies lines until the stream closes. Bytes that are not UTF-8 are shown as �.
+    pub(crate) async fn copy(mut self, stream: impl AsyncRead + Unpin, last: LastLines) {
+        let mut reader = BufReader::new(stream);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if !self.output.silent {
+                self.output.console.relay(&self.name, self.color, &text);
+            }
+            self.write(&text);
+            last.keep(text);
+        }
+    }
+
+    /// A disk that is full costs the log and nothing else.
+    fn write(&mut self, text: &str) {
+        let Some(log) = &self.log else { return };
+        let written = log.lock().unwrap_or_else(PoisonError::into_inner).line(text);
+        if let Err(error) = written {
+            self.output.console.warn(format!("the log of {} ends here: {error}", self.name));
+            self.log = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_last_lines_are_kept() {
+        let last = LastLines::default();
+        let prefix =
+            LinePrefix { name: "test".into(), color: AnsiColors::Cyan, output: ChildOutput::default(), log: None };
+        let text: String = (0..100).map(|number| format!("line {number}\n")).collect();
+        prefix.copy(text.as_bytes(), last.clone()).await;
+        let kept = last.indented();
+        assert_eq!(kept.lines().count(), KEPT);
+        assert!(kept.starts_with("    line 88\n") && kept.ends_with("    line 99\n"), "{kept}");
+    }
+
+    #[tokio::test]
+    async fn every_line_is_in_the_log_of_its_role_and_a_log_that_cannot_be_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = ChildOutput { logs: Some(folder.path().join("logs")), ..ChildOutput::default() };
+        let log = output.log("dense-worker-0");
+        let prefix = LinePrefix { name: "test".into(), color: AnsiColors::Cyan, output, log };
+        prefix.copy("one\ntwo\n".as_bytes(), LastLines::default()).await;
+        let written = std::fs::read_to_string(folder.path().join("logs/dense-worker-0.log")).unwrap();
+        assert!(written.lines().count() == 2 && written.ends_with("Z two\n"), "{written}");
+        let file = folder.path().join("logs/dense-worker-0.log");
+        let blocked = ChildOutput { logs: Some(file), ..ChildOutput::default() };
+        assert!(blocked.log("x").is_none());
+        assert!(blocked.console.last()[0].starts_with("no log is written to"), "{:?}", blocked.console.last());
+    }
+}

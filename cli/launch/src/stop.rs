@@ -1,0 +1,291 @@
+//! How the processes of a run end: first those that need others, so that a checkpoint finds whoever it needs.
+//!
+//! ```text
+//! dense workers ──► embedding servers ──► coordinator
+//!  save a checkpoint   nothing to save      tells members of the end
+//! ```
+
+use std::time::Duration;
+
+use zagros_plumbing::Deadline;
+
+use crate::child::RoleName;
+use crate::supervise::{GRACE, Supervisor, is_success, next_to_end};
+
+/// What ends together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum StopPhase {
+    Workers,
+    Servers,
+    Coordinator,
+}
+
+impl StopPhase {
+    /// In the order of ending: each part needs those that end after it.
+    const ORDER: [Self; 3] = [Self::Workers, Self::Servers, Self::Coordinator];
+
+    fn of(role: RoleName) -> Self {
+        match role {
+            RoleName::DenseWorker(_) => Self::Workers,
+            RoleName::EmbeddingServer(_) => Self::Servers,
+            RoleName::Coordinator => Self::Coordinator,
+        }
+    }
+}
+
+/// How long the parts of a run may take to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GracePeriods {
+    /// Dense workers, which save.
+    pub workers: Duration,
+    /// Embedding servers, and then the coordinator.
+    pub others: Duration,
+}
+
+/// Why nobody waits for a part any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PhaseEnd {
+    Ended,
+    Late,
+    /// The child of this place has died, which the part cannot do without.
+    Without(usize),
+    Hurried,
+}
+
+impl Supervisor {
+    /// Ends what still runs: told by the coordinator, then asked, then killed, each with a deadline.
+    pub async fn end_all(&mut self) {
+        if self.workers_finished() && self.wait_all(self.timeout).await {
+            return;
+        }
+        let is_failed = !self.workers_finished();
+        // A run that lost a process saves nothing more.
+        let timeout = if is_failed { self.timeout.min(GRACE) } else { self.timeout };
+        self.stop(GracePeriods { workers: timeout, others: timeout }).await;
+    }
+
+    /// Ends what still runs: asked, then killed.
+    pub async fn stop_all(&mut self) {
+        self.stop(GracePeriods { workers: self.timeout, others: self.timeout }).await;
+    }
+
+    /// Ends what still runs, part by part; each is asked once those that need it have ended.
+    pub async fn stop(&mut self, grace: GracePeriods) {
+        for part in StopPhase::ORDER {
+            let grace = if part == StopPhase::Workers { grace.workers } else { grace.others };
+            self.ask(part);
+            let (waited, grace) = match self.wait_for(part, grace).await {
+                PhaseEnd::Without(index) => {
+                    self.tell_missing(index);
+                    let rest = grace.min(GRACE);
+                    (self.wait_for_rest(part, rest).await, rest)
+                }
+                waited => (waited, grace),
+            };
+            match waited {
+                PhaseEnd::Ended => {}
+                PhaseEnd::Hurried => return self.kill(&StopPhase::ORDER, "the run is to end at once").await,
+                PhaseEnd::Late | PhaseEnd::Without(_) => {
+                    self.kill(&[part], &format!("it has not ended within {grace:?}")).await;
+                }
+            }
+        }
+    }
+
+    /// Asks the workers to end, which save while the others still serve them.
+    pub fn ask_workers(&mut self) {
+        self.ask(StopPhase::Workers);
+    }
+
+    fn ask(&mut self, part: StopPhase) {
+        self.children.iter_mut().filter(|child| StopPhase::of(child.role) == part).for_each(|child| child.ask_to_end());
+    }
+
+    /// Until the part has ended, or there is no more sense in waiting.
+    async fn wait_for(&mut self, part: StopPhase, grace: Duration) -> PhaseEnd {
+        let deadline = Deadline::after(grace);
+        while self.runs(part) {
+            if let Some(missing) = self.missing(part) {
+                return PhaseEnd::Without(missing);
+            }
+            tokio::select! {
+                index = next_to_end(&mut self.children) => self.tell_of_end(index, part),
+                () = self.hurry.requested() => return PhaseEnd::Hurried,
+                () = tokio::time::sleep(deadline.left()) => return PhaseEnd::Late,
+            }
+        }
+        PhaseEnd::Ended
+    }
+
+    /// As [`Self::wait_for`], though somebody is missing.
+    async fn wait_for_rest(&mut self, part: StopPhase, grace: Duration) -> PhaseEnd {
+        let deadline = Deadline::after(grace);
+        while self.runs(part) {
+            tokio::select! {
+                _ = next_to_end(&mut self.children) => {}
+                () = self.hurry.requested() => return PhaseEnd::Hurried,
+                () = tokio::time::sleep(deadline.left()) => return PhaseEnd::Late,
+            }
+        }
+        PhaseEnd::Ended
+    }
+
+    fn runs(&self, part: StopPhase) -> bool {
+        self.children.iter().any(|child| StopPhase::of(child.role) == part && child.ended.is_none())
+    }
+
+    /// A child that has died and that this part needs.
+    fn missing(&self, part: StopPhase) -> Option<usize> {
+        self.children.iter().position(|child| {
+            StopPhase::of(child.role) > part && child.ended.is_some() && !is_success(child.ended) && !child.was_asked()
+        })
+    }
+
+    fn tell_missing(&self, index: usize) {
+        let child = &self.children[index];
+        let (name, how) = (child.role.display(), child.end());
+        self.console.warn(format!("{name} {how}: nothing can be saved without it, ending the others now"));
+    }
+
+    /// A child that was asked ends as a signal would end it; anything else is told. One of another part is told when it
+    /// is missed.
+    fn tell_of_end(&self, index: usize, part: StopPhase) {
+        let child = &self.children[index];
+        if StopPhase::of(child.role) == part && !child.ended_as_asked() {
+            self.console.warn(format!("{} {}", child.role.display(), child.end()));
+        }
+    }
+
+    async fn kill(&mut self, parts: &[StopPhase], why: &str) {
+        for child in &mut self.children {
+            if child.ended.is_none() && parts.contains(&StopPhase::of(child.role)) {
+                let lost = match child.role {
+                    RoleName::DenseWorker(_) => "; what was learned since the last checkpoint is lost",
+                    _ => "",
+                };
+                self.console.warn(format!("{} is killed: {why}{lost}", child.role.display()));
+                child.kill().await;
+            }
+        }
+    }
+
+    fn workers_finished(&self) -> bool {
+        let mut workers =
+            self.children.iter().filter(|child| StopPhase::of(child.role) == StopPhase::Workers).peekable();
+        workers.peek().is_some() && workers.all(|child| is_success(child.ended))
+    }
+
+    async fn wait_all(&mut self, timeout: Duration) -> bool {
+        let hurry = self.hurry.clone();
+        let everyone = async {
+            for child in &mut self.children {
+                child.wait().await;
+            }
+        };
+        tokio::select! {
+            ended = tokio::time::timeout(timeout, everyone) => ended.is_ok(),
+            () = hurry.requested() => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_plumbing::Shutdown;
+
+    use super::*;
+    use crate::child::ChildProcess;
+    use crate::prefix::ChildOutput;
+
+    /// Long enough for every child of these tests, whatever else the machine does.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A role that on SIGTERM does `end` and adds its name to the file `ended`.
+    fn role(folder: &Path, role: RoleName, end: &str) -> ChildProcess {
+        let name = role.file_name();
+        let script = format!(
+            "cd {}; trap '{end}; echo {name} >> ended; exit 143' TERM; touch {name}.up; while :; do sleep 0.02; done",
+            folder.display()
+        );
+        let arguments = ["-c".to_owned(), script];
+        ChildProcess::start("sh".as_ref(), role, &arguments, folder.join("none"), &ChildOutput::default()).unwrap()
+    }
+
+    /// One that has set its trap.
+    async fn ready(folder: &Path, supervisor: &mut Supervisor, child: ChildProcess) {
+        let up = folder.join(format!("{}.up", child.role.file_name()));
+        supervisor.add(child);
+        while !up.exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn ended(folder: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(folder.join("ended")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The first worker is done long before the second, which still needs the servers.
+    #[tokio::test]
+    async fn servers_end_after_the_last_worker_and_the_coordinator_after_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut supervisor = Supervisor::new(LONG);
+        let slow = "while [ ! -e go ]; do sleep 0.02; done";
+        ready(folder, &mut supervisor, role(folder, RoleName::Coordinator, ":")).await;
+        ready(folder, &mut supervisor, role(folder, RoleName::EmbeddingServer(0), ":")).await;
+        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "touch go")).await;
+        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(1), slow)).await;
+        supervisor.stop(GracePeriods { workers: LONG, others: LONG }).await;
+        assert_eq!(ended(folder), ["dense-worker-0", "dense-worker-1", "embedding-server-0", "coordinator"]);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_workers_whose_server_is_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut supervisor = Supervisor::new(LONG);
+        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
+        let arguments = ["-c".to_owned(), "kill -9 $$".to_owned()];
+        let server = RoleName::EmbeddingServer(0);
+        supervisor.add(
+            ChildProcess::start("sh".as_ref(), server, &arguments, folder.into(), &ChildOutput::default()).unwrap(),
+        );
+        // The test's own deadline would be a failure: an hour is granted.
+        let hour = Duration::from_secs(3600);
+        supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
+        let said = supervisor.console.last().join("\n");
+        assert!(said.contains("embedding server 0 was killed by signal 9: nothing can be saved without it"), "{said}");
+        assert!(said.contains("dense worker 0 is killed") && ended(folder).is_empty(), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_second_request_ends_everything_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let hurry = Shutdown::new();
+        let mut supervisor = Supervisor::new(LONG).hurried_by(hurry.clone());
+        ready(folder, &mut supervisor, role(folder, RoleName::EmbeddingServer(0), ":")).await;
+        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
+        hurry.request();
+        let hour = Duration::from_secs(3600);
+        supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
+        assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder).is_empty());
+        let said = supervisor.console.last().join("\n");
+        assert!(said.contains("what was learned since the last checkpoint is lost"), "{said}");
+    }
+
+    /// It has had its time, and the others get theirs.
+    #[tokio::test]
+    async fn a_worker_that_does_not_end_is_killed_and_the_others_are_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut supervisor = Supervisor::new(LONG);
+        ready(folder, &mut supervisor, role(folder, RoleName::EmbeddingServer(0), ":")).await;
+        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
+        supervisor.stop(GracePeriods { workers: Duration::from_millis(50), others: LONG }).await;
+        assert_eq!(ended(folder), ["embedding-server-0"]);
+    }
+}

@@ -1,0 +1,289 @@
+//! Watches the children: ends when the workers are done, or with the first one that died.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use futures::future::{FutureExt, select_all};
+use rustix::process::Pid;
+use zagros_plumbing::{Deadline, Shutdown};
+use zagros_shell::{Exit, Failure};
+
+use crate::child::{ChildProcess, RoleName};
+use crate::console::RunConsole;
+
+/// Enough for a coordinator that was told of a failure to end what it can.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+/// The children of one run.
+#[derive(Debug)]
+pub struct Supervisor {
+    pub(crate) children: Vec<ChildProcess>,
+    pub(crate) timeout: Duration,
+    pub(crate) console: RunConsole,
+    /// Pulled by someone who will not wait for an orderly end.
+    pub(crate) hurry: Shutdown,
+}
+
+/// Why there is nothing more to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchEnd {
+    /// Every worker is done.
+    Done,
+    /// The run is to be stopped; every child still runs as it did.
+    StopRequested,
+}
+
+/// Starts lost workers again, each in its own place.
+pub struct RestartBudget<'a> {
+    /// How often, over all of them.
+    pub left: u32,
+    /// Training goes on without a lost one while as many are left.
+    pub least: usize,
+    /// Starts the dense worker of this index.
+    pub start: &'a dyn Fn(u32) -> Result<ChildProcess, Failure>,
+}
+
+impl Supervisor {
+    /// With no children yet; `timeout` bounds how long an asked-for end may take.
+    pub fn new(timeout: Duration) -> Self {
+        Self { children: Vec::new(), timeout, console: RunConsole::default(), hurry: Shutdown::new() }
+    }
+
+    /// Kills what still runs once `hurry` is requested.
+    pub fn hurried_by(self, hurry: Shutdown) -> Self {
+        Self { hurry, ..self }
+    }
+
+    /// Reports what it does to `console`.
+    pub fn reporting_to(self, console: RunConsole) -> Self {
+        Self { console, ..self }
+    }
+
+    pub fn add(&mut self, child: ChildProcess) {
+        self.children.push(child);
+    }
+
+    /// Process ids of the embedding servers that run.
+    pub fn servers(&self) -> Vec<Pid> {
+        let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
+        servers.filter_map(ChildProcess::pid).collect()
+    }
+
+    /// Resolves once every worker is done, or with the obituary of the first child that died.
+    pub async fn watch(&mut self) -> Result<(), Failure> {
+        let start = &|index: u32| {
+            let what = format!("dense worker {index} is not started again");
+            Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
+        };
+        let restarts = RestartBudget { left: 0, least: usize::MAX, start };
+        self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
+    }
+
+    /// As [`Self::watch`], but workers that were killed are started again, and a request for `shutdown` is an end, too.
+    pub async fn watch_and_restart(
+        &mut self,
+        shutdown: &Shutdown,
+        mut restarts: RestartBudget<'_>,
+    ) -> Result<WatchEnd, Failure> {
+        while self.workers_running() {
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return Ok(WatchEnd::StopRequested),
+                index = next_to_end(&mut self.children) => {
+                    let is_survived = is_success(self.children[index].ended)
+                        || self.restart(index, &mut restarts)?
+                        || self.goes_on(index, restarts.least);
+                    if !is_survived {
+                        let cause = self.cause(index).await;
+                        return Err(self.children[cause].obituary().await);
+                    }
+                }
+            }
+        }
+        Ok(WatchEnd::Done)
+    }
+
+    /// Puts another process into the place of a child that was lost; answers whether it did.
+    fn restart(&mut self, index: usize, restarts: &mut RestartBudget<'_>) -> Result<bool, Failure> {
+        let child = &self.children[index];
+        let RoleName::DenseWorker(number) = child.role else { return Ok(false) };
+        if restarts.left == 0 || !child.is_lost_worker() {
+            return Ok(false);
+        }
+        restarts.left -= 1;
+        let (name, how, left) = (child.role.display(), child.end(), restarts.left);
+        self.console.warn(format!("{name} {how}; starting it again ({left} restarts left, --restarts)"));
+        self.children[index] = (restarts.start)(number)?;
+        Ok(true)
+    }
+
+    /// Whether the run goes on, or has ended well, without a worker that was lost.
+    fn goes_on(&self, index: usize, least: usize) -> bool {
+        let child = &self.children[index];
+        let (name, how) = (child.role.display(), child.end());
+        if !matches!(child.role, RoleName::DenseWorker(1..)) {
+            return false;
+        }
+        let first = self.children.iter().find(|child| child.role == RoleName::DenseWorker(0));
+        if first.is_some_and(|first| is_success(first.ended)) {
+            self.console.warn(format!("{name} {how} after training, and is missed by nobody"));
+            return true;
+        }
+        let runs = |child: &&ChildProcess| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none();
+        let left = self.children.iter().filter(runs).count();
+        let goes_on = child.is_lost_worker() && left >= least;
+        if goes_on {
+            self.console.warn(format!(
+                "{name} {how}; {left} workers are left and go on without it (cluster.min_workers = {least})"
+            ));
+        }
+        goes_on
+    }
+
+    /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
+    /// it, sometimes before the worker whose failure it was.
+    async fn cause(&mut self, first: usize) -> usize {
+        let relays = |child: &ChildProcess| {
+            let code = child.ended.and_then(|status| status.code());
+            child.role == RoleName::Coordinator && code == Some(i32::from(Exit::Cluster.code()))
+        };
+        if !relays(&self.children[first]) {
+            return first;
+        }
+        let deadline = Deadline::after(self.timeout.min(GRACE));
+        while let Ok(next) = tokio::time::timeout(deadline.left(), next_to_end(&mut self.children)).await {
+            if !is_success(self.children[next].ended) {
+                return next;
+            }
+        }
+        first
+    }
+
+    pub(crate) fn workers_running(&self) -> bool {
+        self.children.iter().any(|child| matches!(child.role, RoleName::DenseWorker(_)) && child.ended.is_none())
+    }
+}
+
+/// No death: a server or the coordinator ends so once it was told that the run is over, which may be before the
+/// worker, whose report that was, has printed its own.
+pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
+    ended.is_some_and(|status| status.success())
+}
+
+/// Index of the next child to end.
+pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
+    let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
+    let waits: Vec<_> = running
+        .map(|(index, child)| {
+            async move {
+                child.wait().await;
+                index
+            }
+            .boxed()
+        })
+        .collect();
+    if waits.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(waits).await.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::prefix::ChildOutput;
+
+    fn child(role: RoleName, program: &str, arguments: &[&str]) -> ChildProcess {
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
+        ChildProcess::start(program.as_ref(), role, &arguments, PathBuf::new(), &ChildOutput::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
+        for (server, is_good) in [("true", true), ("false", false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::EmbeddingServer(0), server, &[]));
+            supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["1"]));
+            let ended = supervisor.watch().await;
+            assert_eq!(ended.is_ok(), is_good, "{server}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_that_ends_with_a_failure_is_not_its_cause_unless_it_was_killed() {
+        for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
+            supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
+            let told = format!("{:?}", supervisor.watch().await.unwrap_err());
+            assert!(
+                told.contains(&format!("{named} "))
+                    && told.contains("ended with exit code 3") == (named != "coordinator"),
+                "{told}"
+            );
+        }
+        let mut supervisor = Supervisor::new(Duration::from_millis(10));
+        supervisor.add(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
+        supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
+        let told = format!("{:?}", supervisor.watch().await.unwrap_err());
+        assert!(told.contains("coordinator ended with exit code 4"), "{told}");
+        supervisor.stop_all().await;
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_was_killed_is_started_again_as_often_as_is_allowed() {
+        let killed = |index| child(RoleName::DenseWorker(index), "sh", &["-c", "kill -9 $$"]);
+        for (restarts, is_good) in [(2, true), (1, false)] {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let started = std::cell::Cell::new(0);
+            supervisor.add(killed(0));
+            supervisor.add(child(RoleName::DenseWorker(1), "sleep", &["2"]));
+            // The second of them lives.
+            let start = |index: u32| {
+                started.set(started.get() + 1);
+                assert_eq!(index, 0);
+                Ok(if started.get() < 2 { killed(0) } else { child(RoleName::DenseWorker(0), "true", &[]) })
+            };
+            let ended = supervisor
+                .watch_and_restart(&Shutdown::new(), RestartBudget { left: restarts, least: 9, start: &start })
+                .await;
+            assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
+            supervisor.stop_all().await;
+        }
+        // So is one that was fenced.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
+        let start = |index: u32| Ok(child(RoleName::DenseWorker(index), "true", &[]));
+        let ended =
+            supervisor.watch_and_restart(&Shutdown::new(), RestartBudget { left: 1, least: 9, start: &start }).await;
+        assert!(ended.is_ok());
+        // One that fails by itself is not.
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
+        let start = |_: u32| panic!("it was started again");
+        let ended =
+            supervisor.watch_and_restart(&Shutdown::new(), RestartBudget { left: 9, least: 9, start: &start }).await;
+        assert!(ended.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_missed_by_nobody_where_enough_are_left_or_the_first_has_finished() {
+        let start = |_: u32| panic!("it was started again");
+        let ended = async |first: &'static [&'static str], second: &str, least: usize| {
+            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            supervisor.add(child(RoleName::DenseWorker(0), "sh", first));
+            supervisor.add(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
+            let ended =
+                supervisor.watch_and_restart(&Shutdown::new(), RestartBudget { left: 0, least, start: &start }).await;
+            supervisor.stop_all().await;
+            ended.is_ok()
+        };
+        assert!(ended(&["-c", "sleep 1"], "kill -9 $$", 1).await, "one is enough");
+        assert!(!ended(&["-c", "sleep 60"], "kill -9 $$", 2).await);
+        assert!(!ended(&["-c", "sleep 60"], "exit 4", 1).await, "it was not lost, it failed");
+        assert!(!ended(&["-c", "kill -9 $$"], "sleep 60", 1).await, "the first is always needed");
+        assert!(ended(&["-c", "exit 0"], "sleep 0.5; exit 4", 2).await, "the first has saved the model");
+    }
+}

@@ -1,0 +1,163 @@
+//! The frame of the page: style sheet, escaping, tables.
+
+/// Colours by role, light and dark; text in units of the reader's own font size.
+const STYLE: &str = r#"
+:root { color-scheme: light dark; --page: #f7f7f5; --card: #fff; --ink: #1a1a19; --soft: #5c5b57; --rule: #e3e2dd;
+  --c0: #2a78d6; --c1: #c2410c; --c2: #15803d; --c3: #7c3aed; }
+@media (prefers-color-scheme: dark) { :root { --page: #131312; --card: #1d1d1b; --ink: #efeee9; --soft: #a3a29b;
+  --rule: #33322f; --c0: #5b9cf0; --c1: #f08c4f; --c2: #4cc27a; --c3: #b18cf5; } }
+* { box-sizing: border-box; }
+body { margin: 0; padding: 1.5rem 1rem 3rem; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 1040px; margin: 0 auto; }
+h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2.2rem 0 .7rem; }
+h3 { font-size: .95rem; margin: 0; }
+p { margin: .2rem 0; } .lead { color: var(--soft); }
+.told { margin: 1rem 0 0; padding: .7rem .9rem; background: var(--card); border-left: 3px solid var(--c0); border-radius: 6px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .7rem; margin-top: 1.2rem; }
+.tiles div, figure, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 8px; }
+.tiles div { padding: .6rem .8rem; } .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
+.tiles span { color: var(--soft); font-size: .82rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: .9rem; }
+figure { margin: 0; padding: .8rem .8rem .4rem; min-width: 0; }
+figcaption p, .legend { color: var(--soft); font-size: .82rem; }
+svg { width: 100%; height: auto; display: block; } svg text { font-size: 11px; fill: var(--soft); }
+.grid { stroke: var(--rule); } .axis { stroke: var(--soft); } .mark { stroke: var(--soft); stroke-dasharray: 3 3; }
+.why { font-weight: 600; } .curve { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+polyline.c0 { stroke: var(--c0); } polyline.c1 { stroke: var(--c1); } polyline.c2 { stroke: var(--c2); } polyline.c3 { stroke: var(--c3); }
+circle.c0 { fill: var(--c0); } circle.c1 { fill: var(--c1); } circle.c2 { fill: var(--c2); } circle.c3 { fill: var(--c3); }
+circle { stroke: var(--card); stroke-width: 1.5; }
+.legend span { margin-right: 1rem; white-space: nowrap; } .legend i { display: inline-block; margin-right: .4em; vertical-align: middle; }
+i.line { width: 1.1em; height: 3px; border-radius: 2px; } i.dot { width: .65em; height: .65em; border-radius: 50%; }
+i.c0 { background: var(--c0); } i.c1 { background: var(--c1); } i.c2 { background: var(--c2); } i.c3 { background: var(--c3); }
+.card { padding: .4rem .8rem; overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .9rem .35rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
+tr:last-child td { border-bottom: 0; } th { color: var(--soft); font-weight: 500; font-size: .82rem; }
+th:first-child, td:first-child { text-align: left; } tr.best td { font-weight: 600; }
+td.bar { width: 45%; min-width: 6rem; padding-right: 0; } td.bar i { display: block; height: .7em; border-radius: 0 4px 4px 0; background: var(--c0); min-width: 1px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: .4rem 0; } dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+details { padding: .3rem 0; } summary { cursor: pointer; } pre { overflow-x: auto; font-size: .82rem; line-height: 1.45; }
+a { color: var(--c0); }
+"#;
+
+/// Text that is no markup.
+pub fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// The whole document. It asks nobody for anything.
+pub fn document(title: &str, body: &str) -> String {
+    let title = escaped(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body><main>\n{body}\n</main></body>\n</html>\n"
+    )
+}
+
+/// What stands for a value that there is none of.
+pub const NOTHING: &str = "–";
+/// Rows that are shown at once: the last ones, and what stands out.
+const SHOWN: usize = 10;
+
+/// A table of which the last rows are shown, and all of them to whoever opens it; columns without a value are skipped.
+pub fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
+    let is_told = |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
+    let columns: Vec<usize> = (0..head.len()).filter(is_told).collect();
+    let head: Vec<&str> = columns.iter().map(|column| head[*column]).collect();
+    let told = |(class, cells): &(&'static str, Vec<String>)| {
+        (*class, columns.iter().filter_map(|column| cells.get(*column).cloned()).collect())
+    };
+    let rows: Vec<(&str, Vec<String>)> = rows.iter().map(told).collect();
+    if rows.len() <= SHOWN + 2 {
+        return whole_table(&head, &rows);
+    }
+    let is_shown = |(place, row): &(usize, &(&str, Vec<String>))| place + SHOWN >= rows.len() || !row.0.is_empty();
+    let shown: Vec<_> = rows.iter().enumerate().filter(is_shown).map(|(_, row)| row.clone()).collect();
+    format!(
+        "{}<details><summary>all {} rows</summary>{}</details>",
+        whole_table(&head, &shown),
+        rows.len(),
+        whole_table(&head, &rows)
+    )
+}
+
+/// Each row has its class and its cells, which are text.
+fn whole_table(head: &[&str], rows: &[(&str, Vec<String>)]) -> String {
+    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escaped(cell))).collect();
+    let row = |(class, cells): &(&str, Vec<String>)| {
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        format!("<tr class=\"{class}\">{cells}</tr>\n")
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!("<div class=\"card\"><table><tr>{head}</tr>\n{rows}</table></div>")
+}
+
+/// Names and what they stand for, both text.
+pub fn facts(facts: &[(&str, String)]) -> String {
+    let fact = |(name, text): &(&str, String)| format!("<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(text));
+    format!("<div class=\"card\"><dl>{}</dl></div>", facts.iter().map(fact).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stays_text() {
+        assert_eq!(escaped("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+        let table = table(&["<h>"], &[("best", vec!["<td>".to_owned()])]);
+        assert!(table.contains("<th>&lt;h&gt;</th>") && table.contains("<td>&lt;td&gt;</td>"), "{table}");
+        assert!(facts(&[("<n>", "<v>".to_owned())]).contains("<dt>&lt;n&gt;</dt><dd>&lt;v&gt;</dd>"));
+    }
+
+    #[test]
+    fn a_document_needs_nothing_from_elsewhere() {
+        let page = document("a <run>", "body");
+        assert!(page.starts_with("<!doctype html>") && page.contains("<title>a &lt;run&gt;</title>"));
+        for source in ["http://", "https://", "<script", "@import", "url(", "src="] {
+            assert!(!page.replace("default-src", "").replace("style-src", "").contains(source), "{source}");
+        }
+    }
+
+    #[test]
+    fn light_and_dark_name_the_same_colours() {
+        let (light, dark) = STYLE.split_once("@media").unwrap();
+        let names = |text: &str| {
+            let names = text.split(':').filter_map(|part| part.rsplit_once("--").map(|(_, name)| name.to_owned()));
+            names.filter(|name| name.chars().all(char::is_alphanumeric)).collect::<std::collections::BTreeSet<_>>()
+        };
+        let dark = dark.split("} }").next().unwrap();
+        assert_eq!(names(light.split('}').next().unwrap()), names(dark));
+    }
+
+    #[test]
+    fn a_long_table_shows_its_end_and_columns_without_a_value_are_skipped() {
+        let row = |number: usize| {
+            let class = if number == 7 { "best" } else { "" };
+            (class, vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()])
+        };
+        let rows: Vec<_> = (0..60).map(row).collect();
+        let text = table(&["epoch", "GAUC", "AUC"], &rows);
+        assert!(!text.contains("GAUC") && !text.contains(NOTHING), "{text}");
+        let (shown, hidden) = text.split_once("<details><summary>all 60 rows</summary>").unwrap();
+        // The head, the last ten, and the one that stands out.
+        assert_eq!((shown.matches("<tr").count(), hidden.matches("<tr").count()), (12, 61), "{text}");
+        assert!(shown.contains("<td>59</td>") && shown.contains("class=\"best\"") && !shown.contains("<td>49</td>"));
+        assert!(!table(&["epoch", "GAUC", "AUC"], &rows[..12]).contains("<details>"));
+    }
+}

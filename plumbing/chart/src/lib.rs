@@ -1,0 +1,11 @@
+//! Charts as inline SVG, and the page around them. Pure: values in, text out.
+//!
+//! ```text
+//! points ──► axis (range, ticks, labels) ──► chart (curves, dots, legend) ──► html (one page, opens offline)
+//! ```
+
+pub mod axis;
+mod chart;
+pub mod html;
+
+pub use self::chart::{Chart, ChartSeries};
