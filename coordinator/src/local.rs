@@ -8,7 +8,7 @@ use prometheus::Registry;
 use tokio::time::{Duration, Instant};
 use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
-use zagros_coordinator_client::control_plane::Answer;
+use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::{
@@ -28,11 +28,11 @@ const METRICS_AGE: Duration = Duration::from_secs(1);
 pub struct LocalCoordinator {
     run: RunId,
     started: Instant,
-    state: Mutex<State>,
+    state: Mutex<LockedCore>,
     metrics: CoordinatorMetrics,
 }
 
-struct State {
+struct LockedCore {
     core: Core,
     /// When the gauges were last set.
     shown: Option<Duration>,
@@ -69,7 +69,7 @@ impl LocalCoordinator {
         Arc::new(Self {
             run,
             started: Instant::now(),
-            state: Mutex::new(State { core: Core::new(config), shown: None }),
+            state: Mutex::new(LockedCore { core: Core::new(config), shown: None }),
             metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
         })
     }
@@ -149,7 +149,10 @@ impl LocalCoordinator {
         answer
     }
 
-    fn answer<T: Send + 'static>(&self, call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>) -> Answer<'_, T> {
+    fn answer<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>,
+    ) -> ControlAnswer<'_, T> {
         std::future::ready(self.call(call)).boxed()
     }
 }
@@ -159,48 +162,48 @@ impl ControlPlane for LocalCoordinator {
         "coordinator (in this process)"
     }
 
-    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+    fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse> {
         self.answer(|core, now| core.join(now, &request))
     }
 
-    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+    fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse> {
         self.metrics.heartbeats.inc();
         self.answer(|core, now| core.heartbeat(now, &request))
     }
 
-    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
+    fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse> {
         self.answer(|core, now| core.leave(now, &request))
     }
 
-    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+    fn placement(&self, _: PlacementRequest) -> ControlAnswer<'_, PlacementResponse> {
         self.answer(|core, now| Ok(core.placement(now)))
     }
 
-    fn group(&self, request: GroupRequest) -> Answer<'_, GroupResponse> {
+    fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         self.answer(|core, now| core.group(now, &request))
     }
 
-    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {
+    fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
         self.answer(|core, now| core.assign(now, &request))
     }
 
-    fn position(&self, request: PositionRequest) -> Answer<'_, PositionResponse> {
+    fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
         self.answer(|core, now| core.position(now, &request))
     }
 
-    fn transforms(&self, request: TransformsRequest) -> Answer<'_, TransformsResponse> {
+    fn transforms(&self, request: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
         self.answer(|core, now| core.transforms(now, &request))
     }
 
-    fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {
+    fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse> {
         self.answer(|core, now| core.complete(now, &request))
     }
 
-    fn report_evaluation(&self, request: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
+    fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse> {
         self.answer(|core, now| core.report_evaluation(now, &request))
     }
 
-    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
+    fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
         std::future::ready(Ok(self.glance())).boxed()
     }
 }

@@ -14,8 +14,8 @@ use zagros_job::Job;
 use zagros_plumbing::listener::BoundedListener;
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
 
-use crate::page::{self, Access, PageToken};
-use crate::service::Service;
+use crate::page::{self, PageAccess, PageToken};
+use crate::service::CoordinatorService;
 use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
 
 /// How late a lease may run out, and how late the end of the run may be noticed.
@@ -77,7 +77,7 @@ fn serve_grpc(
     coordinator: &Arc<LocalCoordinator>,
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let (service, shutdown) = (Service::serving(Arc::clone(coordinator)), life.shutdown().clone());
+    let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown().clone());
     life.spawn("grpc port", async move {
         let incoming = BoundedListener::new(listener).into_stream();
         let stop = async move { shutdown.requested().await };
@@ -90,7 +90,7 @@ fn serve_admin(
     life: &Lifecycle,
     listener: TcpListener,
     coordinator: &Arc<LocalCoordinator>,
-    (registry, access): (Registry, Access),
+    (registry, access): (Registry, PageAccess),
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let shutdown = life.shutdown().clone();
@@ -103,19 +103,19 @@ fn serve_admin(
 }
 
 /// Who may see the page; tells where it is, and its token where nobody else could know it.
-fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<Access, CoordinatorError> {
+fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
     let is_given = token.is_some();
-    let access = Access::of(address, token);
+    let access = PageAccess::of(address, token);
     let host = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         ip => ip,
     };
     let url = format!("http://{}/", SocketAddr::new(host, address.port()));
     match &access {
-        Access::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
-        Access::Token { .. } => info!("live page: {url}?token=… (the token it was given)"),
-        Access::ThisMachine => info!("live page: {url}"),
+        PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
+        PageAccess::Token { .. } => info!("live page: {url}?token=… (the token it was given)"),
+        PageAccess::ThisMachine => info!("live page: {url}"),
     }
     Ok(access)
 }

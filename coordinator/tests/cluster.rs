@@ -24,7 +24,7 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 /// Long enough for a slow machine; only a test that fails waits for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-struct Cluster {
+struct TestCluster {
     job: Arc<Job>,
     address: String,
     control: Arc<dyn ControlPlane>,
@@ -33,7 +33,7 @@ struct Cluster {
     process: JoinHandle<Result<RunOutcome, CoordinatorError>>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// A coordinator for two servers and one worker on ports of its own.
     async fn start(lease_seconds: f64) -> Self {
         Self::listen("127.0.0.1:0", lease_seconds).await
@@ -130,7 +130,7 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, epoch: u32) -> Ve
 
 #[tokio::test]
 async fn a_run_over_real_ports_from_join_to_stop() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let control = Arc::clone(&cluster.control);
     let first = cluster.join(Role::EmbeddingServer, 0).await;
     let unready = get(cluster.admin, "/readyz").await;
@@ -184,7 +184,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
 
 #[tokio::test]
 async fn a_failed_worker_ends_the_run_with_its_reason() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
     worker.leave(Outcome::Failed, "loss is not finite at step 7").await.unwrap();
@@ -196,7 +196,7 @@ async fn a_failed_worker_ends_the_run_with_its_reason() {
 
 #[tokio::test]
 async fn a_coordinator_that_is_asked_to_stop_stops_its_members_and_waits_no_longer_than_a_lease() {
-    let cluster = Cluster::start(1.0).await;
+    let cluster = TestCluster::start(1.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     cluster.shutdown.request();
     assert_eq!(stop_reason(&server).await, "run interrupted: the coordinator was asked to end");
@@ -210,7 +210,7 @@ async fn a_coordinator_that_is_asked_to_stop_stops_its_members_and_waits_no_long
 
 #[tokio::test]
 async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
     cluster.shutdown.request();
@@ -230,7 +230,7 @@ async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left()
 
 #[tokio::test]
 async fn a_silent_worker_is_lost_and_its_splits_are_free() {
-    let cluster = Cluster::start(1.0).await;
+    let cluster = TestCluster::start(1.0).await;
     let control = &cluster.control;
     let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
     let ask = AssignRequest { member: joined.member, incarnation: joined.incarnation, epoch: 0, continuing: false };
@@ -252,7 +252,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
 
 #[tokio::test]
 async fn another_job_is_refused_with_both_fingerprints() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let other = JoinRequest { job_fingerprint: 7, ..cluster.request(Role::EmbeddingServer, 0) };
     let refused = Membership::join(Arc::clone(&cluster.control), other, TIMEOUT, &Shutdown::new()).await.err().unwrap();
     let MemberError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
@@ -271,14 +271,14 @@ async fn another_job_is_refused_with_both_fingerprints() {
 /// Invariant MB-2: members, epochs and generations are the same numbers in each run of a job.
 #[tokio::test]
 async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_address() {
-    let earlier = Cluster::start(1.0).await;
+    let earlier = TestCluster::start(1.0).await;
     // A server: a coordinator that is asked to end would wait for a worker.
     let stale = earlier.join(Role::EmbeddingServer, 0).await;
     let (control, address) = (Arc::clone(&earlier.control), earlier.address.clone());
     earlier.shutdown.request();
     let _ = earlier.outcome().await;
 
-    let cluster = Cluster::listen(&address, 20.0).await;
+    let cluster = TestCluster::listen(&address, 20.0).await;
     let [first, _second] = [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
     let worker = cluster.join(Role::DenseWorker, 0).await;
     assert_eq!((first.member(), first.incarnation()), (stale.member(), stale.incarnation()));
@@ -313,7 +313,7 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
 /// As of hourly files of a thousand feeds, and of 12 TB in splits of 60 MB.
 #[tokio::test]
 async fn many_files_and_many_splits_join_and_come_back() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let path =
         |file: u32| format!("/data/clicks/2026-11-22/feed-{:04}/hour-{:02}/part-{file:06}.csv", file / 24, file % 24);
     let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true, fingerprint: 0 };
@@ -341,7 +341,7 @@ async fn many_files_and_many_splits_join_and_come_back() {
 /// A join of a few bytes once made the coordinator plan thousands of gigabytes.
 #[tokio::test]
 async fn a_join_that_claims_files_beyond_measure_costs_nothing_and_ends_nothing() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let request = cluster.request(Role::DenseWorker, 0);
     let vast = DataFile { bytes: u64::MAX, ..request.files[0].clone() };
     let joined = cluster.control.join(JoinRequest { files: vec![vast], ..request.clone() }).await.unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use zagros_tests::Run;
+use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 
@@ -21,7 +21,7 @@ impl Trained {
         Self { fixture, run }
     }
 
-    fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+    fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
         self.fixture.zagros(["inspect", self.run.as_str()].into_iter().chain(arguments))
     }
 

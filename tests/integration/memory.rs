@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use zagros_tests::{Program, Running};
+use zagros_tests::{Program, RunningCommand};
 
 use crate::fixture::{Fixture, http_get};
 use crate::workers::pid;
@@ -80,7 +80,7 @@ fn metric(text: &str, name: &str) -> u64 {
 }
 
 /// A role of its own process, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> Running {
+fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
     let announce = format!("roles/{name}.json");
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);

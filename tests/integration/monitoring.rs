@@ -5,7 +5,7 @@ mod prometheus;
 use prometheus::Prometheus;
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{Running, dashboards, signal_process};
+use zagros_tests::{RunningCommand, dashboards, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
@@ -25,7 +25,7 @@ const SETS: [&str; 10] = [
     "cluster.lease_seconds=45",
 ];
 
-fn start(fixture: &Fixture) -> Running {
+fn start(fixture: &Fixture) -> RunningCommand {
     let sets = SETS.iter().flat_map(|set| ["--set", set]);
     let mut run =
         fixture.start(["up", "job.toml", "--prometheus-targets", "targets/local.json"].into_iter().chain(sets));

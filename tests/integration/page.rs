@@ -4,7 +4,7 @@ mod browser;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{Running, signal_process};
+use zagros_tests::{RunningCommand, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::{Fixture, http_get, http_get_as};
@@ -34,7 +34,7 @@ const SETS: [&str; 8] = [
 ];
 
 /// A cluster that trains for as long as it is looked at, and where its page is.
-fn start(fixture: &Fixture) -> (Running, String) {
+fn start(fixture: &Fixture) -> (RunningCommand, String) {
     let sets = SETS.iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
     let line = run.wait_for_line("live page: http://127.0.0.1:");

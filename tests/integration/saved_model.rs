@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 use zagros_fake_s3::{FakeS3, Fault};
-use zagros_tests::Run;
+use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 use crate::resume::end;
@@ -25,7 +25,7 @@ fn with(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fi
     fixture.with_environment(environment)
 }
 
-fn json(run: Run) -> Value {
+fn json(run: FinishedCommand) -> Value {
     serde_json::from_str(&run.expect(0).stdout).expect("JSON")
 }
 

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::Value;
-use zagros_tests::{Program, Running};
+use zagros_tests::{Program, RunningCommand};
 
 use crate::fixture::Fixture;
 
@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
 
 /// A role of a cluster of the fixture's job, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&str]) -> Running {
+fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&str]) -> RunningCommand {
     let announce = format!("roles/{}.json", arguments.join(""));
     let coordinator = format!("cluster.coordinator={coordinator}");
     let addresses = ["cluster.server_addresses=[\"127.0.0.1:0\"]", "cluster.admin=127.0.0.1:0", coordinator.as_str()];

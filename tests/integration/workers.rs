@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{Running, signal_process};
+use zagros_tests::{RunningCommand, signal_process};
 
 use crate::fixture::Fixture;
 
@@ -12,11 +12,11 @@ use crate::fixture::Fixture;
 pub(crate) struct Roles<'a> {
     fixture: &'a Fixture,
     coordinator: String,
-    others: Vec<Running>,
+    others: Vec<RunningCommand>,
 }
 
 impl<'a> Roles<'a> {
-    pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [Running; 2]) {
+    pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [RunningCommand; 2]) {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(&["coordinator", "--announce", "roles/coordinator.json"], sets);
         coordinator.wait_for_line("announced");
@@ -31,7 +31,7 @@ impl<'a> Roles<'a> {
         (roles, workers)
     }
 
-    pub(crate) fn start_worker(&self, index: u32, sets: &[&str]) -> Running {
+    pub(crate) fn start_worker(&self, index: u32, sets: &[&str]) -> RunningCommand {
         let (announce, index) = (format!("roles/{index}.json"), index.to_string());
         self.role(&["dense-worker", "--index", &index, "--announce", &announce], sets)
     }
@@ -42,11 +42,11 @@ impl<'a> Roles<'a> {
     }
 
     /// The servers, and last the coordinator, whose ends the caller sees to from now on.
-    pub(crate) fn take_others(&mut self) -> Vec<Running> {
+    pub(crate) fn take_others(&mut self) -> Vec<RunningCommand> {
         std::mem::take(&mut self.others)
     }
 
-    fn role(&self, arguments: &[&str], sets: &[&str]) -> Running {
+    fn role(&self, arguments: &[&str], sets: &[&str]) -> RunningCommand {
         let all = ["cluster.workers=2", "cluster.servers=2", self.coordinator.as_str()];
         let sets = all.iter().chain(sets).flat_map(|set| ["--set", set]);
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--config", "job.toml"]).chain(sets).collect();

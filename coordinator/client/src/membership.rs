@@ -59,7 +59,7 @@ pub struct Barrier {
 pub struct Membership {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,
-    report: watch::Sender<Report>,
+    report: watch::Sender<HeartbeatReport>,
     view: watch::Receiver<MemberView>,
     proof: LeaseProof,
     newest_batch: Arc<AtomicU64>,
@@ -68,7 +68,7 @@ pub struct Membership {
 
 /// What the next heartbeat carries.
 #[derive(Clone, Debug, Default)]
-struct Report {
+struct HeartbeatReport {
     progress: Option<Progress>,
     load: Option<ServerLoad>,
     waits: Vec<ServerWait>,
@@ -107,7 +107,7 @@ impl Membership {
     }
 
     fn start(control: Arc<dyn ControlPlane>, joined: JoinResponse) -> Self {
-        let (report, reports) = watch::channel(Report::default());
+        let (report, reports) = watch::channel(HeartbeatReport::default());
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
         let newest_batch = Arc::<AtomicU64>::default();
@@ -247,7 +247,7 @@ impl Drop for Membership {
 struct Heartbeats {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,
-    reports: watch::Receiver<Report>,
+    reports: watch::Receiver<HeartbeatReport>,
     view: watch::Sender<MemberView>,
     /// When the last heartbeat was sent that was answered.
     renewals: watch::Sender<Instant>,
@@ -348,7 +348,7 @@ fn turn(joined: &JoinResponse) -> Duration {
     lease(joined) / HEARTBEATS_PER_LEASE
 }
 
-fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest {
+fn heartbeat_request(joined: &JoinResponse, report: &HeartbeatReport) -> HeartbeatRequest {
     HeartbeatRequest {
         member: joined.member,
         incarnation: joined.incarnation,

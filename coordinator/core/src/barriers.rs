@@ -9,12 +9,12 @@ const LONGEST_NOTICE: Duration = Duration::from_secs(2);
 /// The newest barrier; number 0 before the first. A barrier is requested by its number, one more than that of the newest,
 /// so any number of workers may request the same barrier, and more than once.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Barriers {
+pub(crate) struct BarrierSchedule {
     number: u64,
     at: Duration,
 }
 
-impl Barriers {
+impl BarrierSchedule {
     /// A worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every worker hears of
     /// the barrier before it happens.
     pub(crate) fn request(&mut self, now: Duration, number: u64, lease: Duration) {
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_barrier_is_two_heartbeats_away_and_a_second_request_does_not_put_it_off() {
-        let mut barriers = Barriers::default();
+        let mut barriers = BarrierSchedule::default();
         barriers.request(at(5), 0, LEASE);
         assert_eq!(barriers.newest(at(5)), (0, 0));
         barriers.request(at(100), 1, LEASE);
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_long_lease_puts_no_barrier_off() {
-        let mut barriers = Barriers::default();
+        let mut barriers = BarrierSchedule::default();
         barriers.request(at(0), 1, Duration::from_secs(3600));
         assert_eq!(barriers.newest(at(0)), (1, 2000));
     }

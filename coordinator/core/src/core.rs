@@ -20,18 +20,18 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
-use crate::barriers::Barriers;
+use crate::barriers::BarrierSchedule;
 use crate::config::CoreConfig;
 use crate::data::{ResumedData, TrainingData};
 use crate::groups::ProcessGroups;
 use crate::members::{ExpiredLease, MemberState, Members};
-use crate::placement::{Placement, ServerAddress};
+use crate::placement::{ServerAddress, ServerPlacement};
 use crate::roster::Roster;
 use crate::run::RunState;
 use crate::status::StatusView;
 use crate::totals::TrainingTotals;
 use crate::transforms::Transforms;
-use crate::watch::Watch;
+use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
@@ -40,12 +40,12 @@ pub struct Core {
     config: CoreConfig,
     run: RunState,
     members: Members,
-    placement: Placement,
+    placement: ServerPlacement,
     data: TrainingData,
     transforms: Transforms,
     groups: ProcessGroups,
-    barriers: Barriers,
-    watch: Watch,
+    barriers: BarrierSchedule,
+    watch: TrainingWatch,
     /// Time of the last call.
     now: Option<Duration>,
     events: Vec<RunEvent>,
@@ -58,12 +58,12 @@ impl Core {
         Self {
             run: RunState::Waiting,
             members: Members::new(config.lease),
-            placement: Placement::new(config.servers, config.buckets),
+            placement: ServerPlacement::new(config.servers, config.buckets),
             data: TrainingData::default(),
             transforms: Transforms::default(),
             groups: ProcessGroups::default(),
-            barriers: Barriers::default(),
-            watch: Watch::default(),
+            barriers: BarrierSchedule::default(),
+            watch: TrainingWatch::default(),
             now: None,
             events: Vec::new(),
             config,

@@ -12,12 +12,12 @@ use crate::{MemberSlot, Role};
 #[derive(Debug)]
 pub(crate) struct Members {
     lease: Duration,
-    by_slot: BTreeMap<MemberSlot, Member>,
+    by_slot: BTreeMap<MemberSlot, MemberRecord>,
 }
 
 /// The latest holder of a slot.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct MemberRecord {
     pub(crate) address: String,
     pub(crate) instance: u64,
     pub(crate) incarnation: u32,
@@ -80,7 +80,7 @@ impl Members {
     /// Gives the slot to the process that asks for it. Answers its incarnation.
     pub(crate) fn admit(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
         let incarnation = self.by_slot.get(&slot).map_or(0, |member| member.incarnation) + 1;
-        let member = Member {
+        let member = MemberRecord {
             address: request.address.clone(),
             instance: request.instance,
             incarnation,
@@ -172,7 +172,7 @@ impl Members {
 
     /// Splits were reported as complete in a member's name.
     pub(crate) fn add_completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
-        let Some(Member { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
+        let Some(MemberRecord { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
         if *current != epoch {
             (*current, *all) = (epoch, BTreeSet::new());
         }
@@ -205,7 +205,7 @@ impl Members {
     }
 
     /// The holder of a slot, where it is another process than that of this instance.
-    pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&Member> {
+    pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&MemberRecord> {
         self.alive(slot).filter(|holder| holder.instance != instance)
     }
 
@@ -247,12 +247,12 @@ impl Members {
         self.by_slot.get(&slot).map(|member| member.state)
     }
 
-    pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&Member> {
+    pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot).filter(|member| member.state == MemberState::Alive)
     }
 
     /// Everyone, servers first, by index.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberSlot, &Member)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberSlot, &MemberRecord)> {
         self.by_slot.iter().map(|(slot, member)| (*slot, member))
     }
 }

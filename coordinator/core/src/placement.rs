@@ -7,7 +7,7 @@ use zagros_protocol::{BucketMap, Generation};
 /// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
 /// says that a server has another address or is another process.
 #[derive(Debug)]
-pub(crate) struct Placement {
+pub(crate) struct ServerPlacement {
     server_count: u32,
     buckets: u32,
     addresses: BTreeMap<u32, ServerAddress>,
@@ -21,7 +21,7 @@ pub(crate) struct ServerAddress {
     pub(crate) instance: u64,
 }
 
-impl Placement {
+impl ServerPlacement {
     pub(crate) fn new(servers: u32, buckets: u32) -> Self {
         Self { server_count: servers, buckets, addresses: BTreeMap::new(), map: None }
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_first_generation_waits_for_every_server() {
-        let mut placement = Placement::new(2, 64);
+        let mut placement = ServerPlacement::new(2, 64);
         assert_eq!(placement.set_address(1, address(1, 11)), None);
         assert_eq!(placement.set_address(1, address(2, 12)), None, "a restart before the first placement");
         assert_eq!(placement.missing().collect::<Vec<_>>(), [0]);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn another_process_or_address_is_a_new_generation_and_the_same_process_is_not() {
-        let mut placement = Placement::new(1, 64);
+        let mut placement = ServerPlacement::new(1, 64);
         placement.set_address(0, address(0, 10));
         assert_eq!(placement.set_address(0, address(0, 10)), None);
         assert_eq!(placement.set_address(0, address(0, 11)), Some(Generation(2)));
@@ -95,7 +95,7 @@ mod tests {
         fn generations_only_rise_and_owners_never_move(
             servers in 1_u32..6, joins in prop::collection::vec((0_u32..6, 0_u32..3, 0_u64..3), 0..60)
         ) {
-            let mut placement = Placement::new(servers, 97);
+            let mut placement = ServerPlacement::new(servers, 97);
             for (index, port, instance) in joins {
                 let before = placement.map().cloned();
                 let announced = placement.set_address(index % servers, address(port, instance));

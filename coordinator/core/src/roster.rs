@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::CoreConfig;
-use crate::members::{ExpiredLease, Member, MemberState, Members};
+use crate::members::{ExpiredLease, MemberRecord, MemberState, Members};
 use crate::{MemberSlot, Role};
 
 /// The members of a run, held against the slots that the job has.
@@ -41,7 +41,7 @@ impl<'a> Roster<'a> {
     }
 
     /// The workers that hold their slot, by index.
-    pub(crate) fn alive_workers(self) -> impl Iterator<Item = (MemberSlot, &'a Member)> {
+    pub(crate) fn alive_workers(self) -> impl Iterator<Item = (MemberSlot, &'a MemberRecord)> {
         self.members
             .iter()
             .filter(|(slot, member)| slot.role == Role::DenseWorker && member.state == MemberState::Alive)
@@ -54,7 +54,7 @@ impl<'a> Roster<'a> {
 
     /// A server that has joined and is gone.
     pub(crate) fn lost_server(self) -> Option<MemberSlot> {
-        let is_gone = |(slot, member): &(MemberSlot, &Member)| {
+        let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| {
             slot.role == Role::EmbeddingServer && member.state != MemberState::Alive
         };
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
@@ -76,7 +76,7 @@ impl<'a> Roster<'a> {
     pub(crate) fn is_finished(self) -> bool {
         let has_finished = self.members.state(MemberSlot::worker(0)) == Some(MemberState::Left { finished: true });
         // A process that took the slot of a lost worker too late to train waits for a group that never forms.
-        let works = |(_, worker): (MemberSlot, &Member)| worker.incarnation == 1 || worker.progress.is_some();
+        let works = |(_, worker): (MemberSlot, &MemberRecord)| worker.incarnation == 1 || worker.progress.is_some();
         has_finished && !self.alive_workers().filter(|(slot, _)| slot.index > 0).any(works)
     }
 

@@ -7,13 +7,13 @@ use zagros_protocol::control::{MemberStatus, StatusResponse};
 
 use crate::config::CoreConfig;
 use crate::data::TrainingData;
-use crate::members::Member;
-use crate::placement::Placement;
+use crate::members::MemberRecord;
+use crate::placement::ServerPlacement;
 use crate::roster::Roster;
 use crate::run::RunState;
 use crate::totals::TrainingTotals;
 use crate::warnings::warnings;
-use crate::watch::{Watch, millis};
+use crate::watch::{TrainingWatch, millis};
 use crate::{MemberSlot, Role};
 
 /// The components that a status is made of.
@@ -22,9 +22,9 @@ pub(crate) struct StatusView<'a> {
     pub(crate) config: &'a CoreConfig,
     pub(crate) run: &'a RunState,
     pub(crate) roster: Roster<'a>,
-    pub(crate) placement: &'a Placement,
+    pub(crate) placement: &'a ServerPlacement,
     pub(crate) data: &'a TrainingData,
-    pub(crate) watch: &'a Watch,
+    pub(crate) watch: &'a TrainingWatch,
 }
 
 impl StatusView<'_> {
@@ -69,7 +69,7 @@ impl StatusView<'_> {
         outcome.unwrap_or_else(|| missing().unwrap_or_default())
     }
 
-    fn member(self, now: Duration, slot: MemberSlot, member: &Member) -> MemberStatus {
+    fn member(self, now: Duration, slot: MemberSlot, member: &MemberRecord) -> MemberStatus {
         MemberStatus {
             role: slot.role.to_wire(),
             index: slot.index,

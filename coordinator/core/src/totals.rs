@@ -6,7 +6,7 @@ use zagros_protocol::control::Progress;
 
 use crate::Role;
 use crate::history::TrainingMoment;
-use crate::members::{Member, Members};
+use crate::members::{MemberRecord, Members};
 
 /// A worker that has made no step for so long makes none: the speed that it reported last is of the past.
 const STILL: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ impl TrainingTotals {
     /// Workers of a process group make the same steps and report the samples of all. Asynchronous workers report steps and
     /// samples of their own, which add up. The speed that a worker reports is its own in both cases.
     pub(crate) fn of(members: &Members, asynchronous: bool, now: Duration) -> Self {
-        let workers: Vec<(&Member, Progress)> = members
+        let workers: Vec<(&MemberRecord, Progress)> = members
             .iter()
             .filter(|(slot, _)| slot.role == Role::DenseWorker)
             .filter_map(|(_, member)| member.progress.map(|progress| (member, progress)))
@@ -45,7 +45,7 @@ impl TrainingTotals {
 }
 
 /// Samples per second of a worker: 0 where it stands still.
-fn speed(now: Duration, member: &Member, progress: &Progress) -> f64 {
+fn speed(now: Duration, member: &MemberRecord, progress: &Progress) -> f64 {
     let is_still = member.stepped.is_none_or(|stepped| now.saturating_sub(stepped) > STILL);
     if is_still || !progress.samples_per_second.is_finite() { 0.0 } else { progress.samples_per_second }
 }

@@ -17,7 +17,7 @@ pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 
 /// What is remembered of the training besides the members' last reports.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct TrainingWatch {
     history: History,
     /// When training was last sampled.
     sampled: Option<Duration>,
@@ -30,7 +30,7 @@ pub(crate) struct Watch {
     newest_batch: u64,
 }
 
-impl Watch {
+impl TrainingWatch {
     /// Whether a running training is due to be sampled.
     pub(crate) fn is_due(&mut self, now: Duration) -> bool {
         self.since.get_or_insert(now);
@@ -107,7 +107,7 @@ mod tests {
     use crate::members::Members;
     use crate::totals::tests::{at, workers};
 
-    fn sample(watch: &mut Watch, now: Duration, members: &Members) {
+    fn sample(watch: &mut TrainingWatch, now: Duration, members: &Members) {
         if watch.is_due(now) {
             watch.sample(now, TrainingTotals::of(members, false, now));
         }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn samples_are_a_second_apart_and_begin_with_the_first_step() {
-        let mut watch = Watch::default();
+        let mut watch = TrainingWatch::default();
         sample(&mut watch, at(0), &workers(0, [0, 0]));
         for millis in (1000..4000).step_by(100) {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn the_newest_checkpoints_are_remembered_with_their_age() {
-        let mut watch = Watch::default();
-        let report = |watch: &mut Watch, step| {
+        let mut watch = TrainingWatch::default();
+        let report = |watch: &mut TrainingWatch, step| {
             watch.report(at(step), Progress { checkpoint_step: step, ..Progress::default() });
         };
         for step in [0, 5, 5, 9, 7] {

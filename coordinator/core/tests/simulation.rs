@@ -66,7 +66,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 /// A process as it sees itself.
 #[derive(Clone, Debug)]
-struct Process {
+struct SimulatedProcess {
     member: u64,
     incarnation: u32,
     instance: u64,
@@ -76,14 +76,14 @@ struct Process {
     held: Vec<(u32, u64)>,
 }
 
-struct World {
+struct SimulatedRun {
     core: Core,
     now: Duration,
     files: Vec<DataFile>,
     slots: Vec<MemberSlot>,
-    processes: BTreeMap<MemberSlot, Process>,
+    processes: BTreeMap<MemberSlot, SimulatedProcess>,
     /// Processes that were replaced or lost. Their every call must be refused.
-    stale: Vec<Process>,
+    stale: Vec<SimulatedProcess>,
     /// Who may work on a split now, by epoch and id.
     holders: BTreeMap<(u32, u64), MemberSlot>,
     completed: BTreeSet<(u32, u64)>,
@@ -100,7 +100,7 @@ struct World {
     instances: u64,
 }
 
-impl World {
+impl SimulatedRun {
     fn new(servers: u32, workers: u32, sizes: &[u64]) -> Self {
         let config = CoreConfig {
             run: RunId(1),
@@ -244,8 +244,9 @@ impl World {
             Ok(joined) => {
                 self.see_generation(joined.generation);
                 let (member, incarnation) = (joined.member, joined.incarnation);
-                let process = Process { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
-                self.stale.push(Process { incarnation: incarnation - 1, ..process.clone() });
+                let process =
+                    SimulatedProcess { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
+                self.stale.push(SimulatedProcess { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
             }
             Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}"),
@@ -328,7 +329,7 @@ impl World {
         let Some(stale) = self.stale.get(index % self.stale.len().max(1)).cloned() else { return };
         let before = self.core.status(self.now);
         self.read_events();
-        let Process { member, incarnation, .. } = stale;
+        let SimulatedProcess { member, incarnation, .. } = stale;
         let evaluation = Some(Evaluation::default());
         let splits = self.range_of.keys().filter(|(epoch, _)| *epoch == 0).map(|(_, id)| *id).collect();
         let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
@@ -347,7 +348,7 @@ impl World {
         assert!(self.core.take_events().is_empty());
     }
 
-    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut Process)) {
+    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut SimulatedProcess)) {
         change(self.processes.get_mut(&slot).expect("no process at this slot"));
     }
 
@@ -458,7 +459,7 @@ proptest! {
         workers in 1_u32..4,
         sizes in prop::collection::vec(1_u64..20 << 20, 1..4),
     ) {
-        let mut world = World::new(servers, workers, &sizes);
+        let mut world = SimulatedRun::new(servers, workers, &sizes);
         for action in actions {
             world.play(action);
         }

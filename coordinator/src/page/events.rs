@@ -44,7 +44,7 @@ impl Events {
             coordinator: Arc::clone(&self.coordinator),
             shutdown: self.shutdown.clone(),
             ticks,
-            seen: Seen::default(),
+            seen: SentLists::default(),
             is_over: false,
             _place: place,
         };
@@ -57,14 +57,14 @@ struct Listener {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
     ticks: Interval,
-    seen: Seen,
+    seen: SentLists,
     is_over: bool,
     _place: OwnedSemaphorePermit,
 }
 
 /// What a listener has been sent.
 #[derive(Debug, Default, PartialEq)]
-struct Seen {
+struct SentLists {
     /// End of the last point of the history, seconds.
     seconds: f64,
     evaluations: usize,
@@ -88,8 +88,8 @@ impl Listener {
             () = self.shutdown.requested() => self.is_over = true,
         }
         let report = StatusReport::from(self.coordinator.glance());
-        let is_first = self.seen == Seen::default();
-        let seen = std::mem::replace(&mut self.seen, Seen::of(&report));
+        let is_first = self.seen == SentLists::default();
+        let seen = std::mem::replace(&mut self.seen, SentLists::of(&report));
         let (name, report) = match (self.is_over, is_first) {
             (true, _) => ("end", report),
             (false, true) => ("whole", report),
@@ -99,7 +99,7 @@ impl Listener {
     }
 }
 
-impl Seen {
+impl SentLists {
     fn of(report: &StatusReport) -> Self {
         Self {
             seconds: report.history.last().map_or(0.0, |point| point.seconds),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_what_is_new_is_sent_again() {
-        let seen = Seen::of(&report(&[1.0, 2.0], &[8]));
+        let seen = SentLists::of(&report(&[1.0, 2.0], &[8]));
         assert_eq!(seen.news(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
         assert_eq!(seen.news(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
         // Thinned since: the last point stands for the same time as before.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use admission::{refusals, schema_problems};
 pub use pod::{EnvName, PodSettings};
 pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
-pub use schema::{definition, definition_yaml};
+pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
 pub use sidecar::Sidecar;
 pub use status::{
     AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, RoleCount, RoleCounts,

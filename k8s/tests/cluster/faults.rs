@@ -2,16 +2,16 @@
 
 use serde_json::json;
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 /// Names without the number of the attempt.
-fn shape(world: &World) -> Vec<String> {
+fn shape(world: &ClusterWorld) -> Vec<String> {
     world.pods().iter().map(|pod| pod.replacen("ctr-1-", "ctr-N-", 1).replacen("ctr-2-", "ctr-N-", 1)).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_coordinator_restarts_the_whole_group() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -31,7 +31,7 @@ async fn a_lost_coordinator_restarts_the_whole_group() {
 /// The server is killed for its memory; coordinator and workers then end with 4, which is not the cause.
 #[tokio::test(start_paused = true)]
 async fn a_killed_server_is_named_as_the_cause() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -51,7 +51,7 @@ async fn a_killed_server_is_named_as_the_cause() {
 /// The node is gone: its pod hangs for as long as nobody removes the node, and the next attempt does not wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_holds_nothing_up() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -72,7 +72,7 @@ async fn a_lost_node_holds_nothing_up() {
 
 #[tokio::test(start_paused = true)]
 async fn data_that_is_missing_ends_the_job_with_the_reason() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -94,7 +94,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_end_with_the_limit() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
     for attempt in 1..=3 {
@@ -113,7 +113,7 @@ async fn attempts_end_with_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_run_that_hangs() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
     world.until_running().await;
@@ -128,7 +128,7 @@ async fn the_deadline_ends_a_run_that_hangs() {
 /// Someone changes or deletes what the operator made.
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -155,7 +155,7 @@ async fn drift_is_repaired() {
 /// A job that runs undisturbed is not written to again and again.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_run_is_left_alone() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;

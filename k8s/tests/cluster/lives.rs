@@ -3,11 +3,11 @@
 use serde_json::json;
 use zagros_operator::crd::Progress;
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_created_runs_completes_and_goes() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
@@ -54,7 +54,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
 #[tokio::test(start_paused = true)]
 async fn pods_go_as_the_policy_says() {
     for (policy, pods) in [("All", 0), ("None", 6)] {
-        let world = World::new();
+        let world = ClusterWorld::new();
         let operator = world.operator(None).await;
         world.create(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": policy}));
         world.until_running().await;
@@ -68,7 +68,7 @@ async fn pods_go_as_the_policy_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_job_has_no_pods_and_may_be_edited() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -90,7 +90,7 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
 /// The scale subresource writes `denseWorkers.replicas`.
 #[tokio::test(start_paused = true)]
 async fn an_elastic_job_is_scaled_as_a_whole() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
     world.until_running().await;
@@ -106,7 +106,7 @@ async fn an_elastic_job_is_scaled_as_a_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_leaves_nothing() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -129,7 +129,7 @@ async fn a_deleted_job_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_job_file_of_an_attempt_does_not_change_under_it() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     let config = |seed: i64| {
         let text = format!("[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nseed = {seed}\n");

@@ -13,11 +13,11 @@ use crate::act::{carry_out, release};
 use crate::cluster::Cluster;
 use crate::conditions::{Conditions, READY, RECONCILED, VALID};
 use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus, Phase};
-use crate::decide::News;
+use crate::decide::EventNote;
 use crate::error::Error;
-use crate::observe::Observed;
-use crate::reconcile::{Look, status};
-use crate::removal::Scope;
+use crate::observe::ObservedObjects;
+use crate::reconcile::{Reconciliation, status};
+use crate::removal::RemovalScope;
 use crate::validate::SpecProblem;
 
 /// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
@@ -25,7 +25,11 @@ use crate::validate::SpecProblem;
 pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Writes the status if it changed. Answers the job as it is then. A refusal stays in the message until the work is done.
-pub(crate) async fn record(look: &Look<'_>, job: &HybridJob, mut next: HybridJobStatus) -> Result<HybridJob, Error> {
+pub(crate) async fn record(
+    look: &Reconciliation<'_>,
+    job: &HybridJob,
+    mut next: HybridJobStatus,
+) -> Result<HybridJob, Error> {
     if let Some(refusal) = refusal(&next) {
         next.message = Some(refusal.to_owned());
     }
@@ -45,9 +49,9 @@ pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
 
 /// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
 pub(crate) async fn refuse(
-    look: &Look<'_>,
+    look: &Reconciliation<'_>,
     job: &mut HybridJob,
-    observed: &Observed,
+    observed: &ObservedObjects,
     problems: &[SpecProblem],
 ) -> Result<Action, Error> {
     let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -64,11 +68,11 @@ pub(crate) async fn refuse(
     let number = next.attempt;
     *job = record(look, job, next).await?;
     if observed.coordinator.is_none() {
-        let scope = Scope::Others(number);
+        let scope = RemovalScope::Others(number);
         carry_out(look, job, observed.removal(scope, look.now()), scope).await?;
     }
     if is_news {
-        publish(look, job, number, &News { is_warning: true, reason: "InvalidSpec", note: message }).await;
+        publish(look, job, number, &EventNote { is_warning: true, reason: "InvalidSpec", note: message }).await;
     }
     release(look, job, observed).await?;
     Ok(Action::requeue(USER_INTERVAL))
@@ -90,7 +94,11 @@ pub(crate) async fn unreadable(cluster: &Cluster, name: &str, error: &str) -> Re
 }
 
 /// A person has to act. The status reports the error once. The operator tries again after a pause that grows.
-pub(crate) async fn report_error(look: &Look<'_>, reason: &'static str, error: Error) -> Result<Action, Error> {
+pub(crate) async fn report_error(
+    look: &Reconciliation<'_>,
+    reason: &'static str,
+    error: Error,
+) -> Result<Action, Error> {
     let message = error.to_string();
     let Ok(Some(job)) = look.cluster.current().await else { return Err(error) };
     let mut next = status(&job);
@@ -103,14 +111,14 @@ pub(crate) async fn report_error(look: &Look<'_>, reason: &'static str, error: E
     }
     if is_news {
         warn!(job = job.name_any(), reason, error = message, "a person has to act");
-        publish(look, &job, number, &News { is_warning: true, reason, note: message }).await;
+        publish(look, &job, number, &EventNote { is_warning: true, reason, note: message }).await;
     }
     let again = look.memory(&job, |memory| memory.retry(look.now()));
     Ok(Action::requeue(again.unwrap_or(USER_INTERVAL)))
 }
 
 /// Publishes an Event. A failure is only logged: the status says the same.
-pub(crate) async fn publish(look: &Look<'_>, job: &HybridJob, attempt: i32, news: &News) {
+pub(crate) async fn publish(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, news: &EventNote) {
     const LONGEST: usize = 1000;
     let event = KubeEvent {
         type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
