@@ -24,7 +24,7 @@ use crate::metrics::CoordinatorMetrics;
 /// How old the gauges may be.
 const METRICS_AGE: Duration = Duration::from_secs(1);
 
-/// The coordinator of a run, with no sockets. Leases run out whenever it is called; members' heartbeats do that.
+/// The coordinator of a run, without sockets. Each call lets leases expire; the members' heartbeats are such calls.
 pub struct LocalCoordinator {
     run: RunId,
     started: Instant,
@@ -80,13 +80,13 @@ impl LocalCoordinator {
         self.run
     }
 
-    /// Lets leases run out that should have by now.
+    /// Lets leases expire that are due.
     pub fn tick(&self) {
         self.call(Core::tick);
     }
 
-    /// Drains the run: its workers are told to save and to leave, and it is over after that. `reason` says who was asked
-    /// to end.
+    /// Drains the run: its workers save and leave, and the run is over after that. `reason` says which process was asked to
+    /// end.
     pub fn drain(&self, reason: &str) {
         self.call(|core, now| core.drain(now, reason));
     }
@@ -97,7 +97,7 @@ impl LocalCoordinator {
         self.state.lock().core.drain_waits_for()
     }
 
-    /// Ends the run, unless it has ended: members are told to stop by their next heartbeat.
+    /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
     pub fn end(&self, outcome: RunOutcome) {
         self.call(|core, now| core.end(now, outcome));
     }
@@ -108,7 +108,7 @@ impl LocalCoordinator {
         self.state.lock().core.outcome().cloned()
     }
 
-    /// Whether no member is left to be told something.
+    /// Whether no member is left that hears the coordinator.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.state.lock().core.is_deserted()
@@ -128,7 +128,7 @@ impl LocalCoordinator {
         self.call(Core::status)
     }
 
-    /// One call of the core, then what it had to say besides the answer: outside the lock.
+    /// Makes one call of the core. Logs and counts its events after the lock is released.
     fn call<R>(&self, call: impl FnOnce(&mut Core, Duration) -> R) -> R {
         let mut state = self.state.lock();
         let now = self.started.elapsed();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn any_members_call_lets_the_leases_of_others_run_out() {
+    async fn any_members_call_lets_the_leases_of_others_expire() {
         let (coordinator, request, registry) = coordinator();
         coordinator.join(request.clone()).await.unwrap();
         assert_eq!(coordinator.ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
@@ -276,15 +276,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_from_outside_is_told_to_members_and_stays() {
+    async fn an_end_from_outside_reaches_members_and_stays() {
         let (coordinator, request, _) = coordinator();
         let server = coordinator.join(request).await.unwrap();
         coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned()));
         coordinator.end(RunOutcome::Finished);
         let beat =
             HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
-        let told = coordinator.heartbeat(beat).await.unwrap();
-        assert_eq!((told.stop, told.reason.as_str()), (true, "run interrupted: ctrl-c"));
+        let response = coordinator.heartbeat(beat).await.unwrap();
+        assert_eq!((response.stop, response.reason.as_str()), (true, "run interrupted: ctrl-c"));
         assert_eq!(coordinator.outcome(), Some(RunOutcome::Interrupted("ctrl-c".to_owned())));
         assert!(!coordinator.is_deserted());
     }

@@ -1,4 +1,4 @@
-//! The coordinator as a process: two ports, a timer, and an end that everyone hears of.
+//! The coordinator as a process: two ports, a timer, and an end that reaches every member.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::page::{self, PageAccess, PageToken};
 use crate::service::CoordinatorService;
 use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
 
-/// How late a lease may run out, and how late the end of the run may be noticed.
+/// How late a lease may expire, and how late the end of the run may be noticed.
 const TICK: Duration = Duration::from_millis(100);
-/// How long the workers may take to save and leave, once the coordinator is asked to end: as long as one save may take. A
-/// worker that hangs loses its lease long before; a second signal ends the coordinator at once.
+/// How long the workers may take to save and leave once the coordinator is asked to end: as long as one save may take. A
+/// worker that hangs loses its lease long before. A second signal ends the coordinator at once.
 const DRAIN: Duration = Duration::from_secs(3600);
-/// How often the log says whom a drain waits for.
+/// How often the log names the workers that a drain waits for.
 const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -37,21 +37,21 @@ pub struct CoordinatorConfig {
     pub grpc_listener: TcpListener,
     /// Bound port of the live page, `/healthz`, `/readyz`, `/metrics` and `/status`.
     pub admin_listener: Option<TcpListener>,
-    /// What opens the page. Without one it is open to this machine on a loopback address, and elsewhere one is made at
-    /// random and told in the log.
+    /// The token that opens the page. Without a token, a page on a loopback address is open to this machine. A page on
+    /// another address gets a random token, which the log shows.
     pub page_token: Option<PageToken>,
     /// Where its metrics are registered.
     pub registry: Registry,
 }
 
-/// Serves until the run is over and its members have left (or a lease has passed since), then tells how it ended.
-/// `shutdown` drains the run: it is over once its workers have saved and left.
+/// Serves until the run is over and its members have left, or a lease has passed since. Answers how the run ended.
+/// `shutdown` drains the run: the run is over once its workers have saved and left.
 ///
 /// # Errors
 /// When a port fails.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOutcome, CoordinatorError> {
     let coordinator = LocalCoordinator::new(&config.job, &config.registry);
-    // Its own token: the ports stay open while members are told to stop.
+    // A token of its own: the ports stay open until the members have heard of the end.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(2);
     serve_grpc(&life, config.grpc_listener, &coordinator, failed.clone());
@@ -102,7 +102,7 @@ fn serve_admin(
     });
 }
 
-/// Who may see the page; tells where it is, and its token where nobody else could know it.
+/// Who may see the page. Logs its address, and the token where it is a random one.
 fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
     let is_given = token.is_some();
@@ -129,12 +129,12 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {
     if let Err(error) = served {
-        // Nobody listens any more once the run is over.
+        // Once the run is over nobody receives it.
         let _ = failed.send(error).await;
     }
 }
 
-/// Until the run is over; then for as long as members are there to be told so, but no longer than a lease.
+/// Waits until the run is over, and then until all members have left, but no longer than a lease.
 async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: Duration) -> RunOutcome {
     let outcome = tokio::select! {
         outcome = ended(coordinator) => outcome,
@@ -151,7 +151,7 @@ async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: D
     outcome
 }
 
-/// Until the workers have saved and left. Those that do not in time are named.
+/// Drains the run: waits until the workers have saved and left. Workers that are late are named.
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
     coordinator.drain(REASON);

@@ -98,7 +98,7 @@ impl Caches {
 #[must_use]
 pub fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
-    K: Resource<DynamicType = (), RemovalScope = NamespaceResourceScope>,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),

@@ -91,7 +91,7 @@ impl Cluster {
 
     async fn list<K>(&self) -> Result<Vec<Arc<K>>, Error>
     where
-        K: Resource<DynamicType = (), RemovalScope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         let ours = ListParams::default().labels(&format!("{JOB_LABEL}={}", self.job));
         let listed = self.api::<K>().list(&ours).await;
@@ -188,7 +188,7 @@ impl Cluster {
     /// One object by its name: as the operator may delete collections anyway, this asks for no more rights.
     async fn remove_named<K>(&self, name: &str) -> Result<(), Error>
     where
-        K: Resource<DynamicType = (), RemovalScope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         let ours = format!("{JOB_LABEL}={}", self.job);
         self.remove::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
@@ -196,7 +196,7 @@ impl Cluster {
 
     async fn remove<K>(&self, which: &ListParams) -> Result<(), Error>
     where
-        K: Resource<DynamicType = (), RemovalScope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         let removed = self.api::<K>().delete_collection(&DeleteParams::background(), which).await;
         removed.map(|_| ()).map_err(Error::of(format!("delete {} of {}", K::plural(&()), self.job)))
@@ -269,7 +269,7 @@ impl Cluster {
 
     fn api<K>(&self) -> Api<K>
     where
-        K: Resource<DynamicType = (), RemovalScope = NamespaceResourceScope>,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_run_is_done_when_coordinator_and_workers_are() {
-        let mut seen = ObservedObjects { coordinator: job(complete(0)), workers: job(None), ..Observed::default() };
+        let mut seen =
+            ObservedObjects { coordinator: job(complete(0)), workers: job(None), ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 0), AttemptVerdict::Going);
         seen.workers = job(complete(0));
         assert_eq!(verdict(&seen, 0), AttemptVerdict::Succeeded);
@@ -219,8 +220,12 @@ mod tests {
     fn the_cause_is_blamed_and_not_its_echo() {
         let pods =
             vec![pod("c", Role::Coordinator, 4, 10), pod("w1", Role::Worker, 4, 11), pod("w0", Role::Worker, 3, 12)];
-        let seen =
-            ObservedObjects { coordinator: job(broken(10)), workers: job(broken(12)), pods, ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(broken(10)),
+            workers: job(broken(12)),
+            pods,
+            ..ObservedObjects::default()
+        };
         let (message, retryable) = blamed(verdict(&seen, 13));
         assert_eq!(message, "w0 ended with 3 (data is missing or malformed): why");
         assert!(!retryable);
@@ -231,8 +236,12 @@ mod tests {
         let mut server = pod("s2", Role::Server, 137, 9);
         server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
         let pods = vec![pod("c", Role::Coordinator, 4, 8), server, pod("w0", Role::Worker, 143, 7)];
-        let seen =
-            ObservedObjects { coordinator: job(broken(10)), workers: job(broken(12)), pods, ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(broken(10)),
+            workers: job(broken(12)),
+            pods,
+            ..ObservedObjects::default()
+        };
         let (message, retryable) = blamed(verdict(&seen, 13));
         assert_eq!((message.as_str(), retryable), ("s2 ended with 137 (more memory than its limit): why", true));
     }
@@ -240,7 +249,8 @@ mod tests {
     #[test]
     fn codes_of_others_are_waited_for_but_not_for_long() {
         let pods = vec![pod("c", Role::Coordinator, 4, 10)];
-        let seen = ObservedObjects { coordinator: job(broken(10)), workers: job(None), pods, ..Observed::default() };
+        let seen =
+            ObservedObjects { coordinator: job(broken(10)), workers: job(None), pods, ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 12), AttemptVerdict::Settling(Duration::from_secs(13)));
         assert!(blamed(verdict(&seen, 25)).0.starts_with("c ended with 4"));
     }
@@ -251,13 +261,13 @@ mod tests {
         let seen = ObservedObjects {
             coordinator: job(None),
             pods: vec![pod("s0", Role::Server, 2, 5)],
-            ..Observed::default()
+            ..ObservedObjects::default()
         };
         assert!(!blamed(verdict(&seen, 6)).1);
         let seen = ObservedObjects {
             coordinator: job(None),
             pods: vec![pod("s0", Role::Server, 4, 5)],
-            ..Observed::default()
+            ..ObservedObjects::default()
         };
         assert_eq!(verdict(&seen, 6), AttemptVerdict::Going);
     }
@@ -266,7 +276,7 @@ mod tests {
     fn a_pod_without_a_code_was_lost_with_its_node() {
         let mut gone = pod("w0", Role::Worker, 0, 0);
         gone.departure = Some("n7".to_owned());
-        let mut seen = ObservedObjects { workers: job(broken(10)), pods: vec![gone], ..Observed::default() };
+        let mut seen = ObservedObjects { workers: job(broken(10)), pods: vec![gone], ..ObservedObjects::default() };
         assert_eq!(blamed(verdict(&seen, 40)), ("w0 was lost with n7 or deleted".to_owned(), true));
         seen.pods.clear();
         assert!(blamed(verdict(&seen, 40)).0.contains("BackoffLimitExceeded"));
@@ -276,7 +286,8 @@ mod tests {
     #[test]
     fn a_worker_that_is_replaced_fails_nothing() {
         let pods = vec![pod("w0", Role::Worker, 137, 5)];
-        let mut seen = ObservedObjects { coordinator: job(None), workers: job(None), pods, ..Observed::default() };
+        let mut seen =
+            ObservedObjects { coordinator: job(None), workers: job(None), pods, ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 1000), AttemptVerdict::Going);
         // The run came to its end without it, so the next one cannot join.
         seen.coordinator = job(complete(1000));
@@ -289,7 +300,8 @@ mod tests {
     fn a_run_that_ended_well_without_a_worker_is_done() {
         let pods = vec![pod("w1", Role::Worker, 137, 995)];
         let workers = Some(JobState { first_is_done: true, failed: 1, ..JobState::default() });
-        let mut seen = ObservedObjects { coordinator: job(complete(1000)), workers, pods, ..Observed::default() };
+        let mut seen =
+            ObservedObjects { coordinator: job(complete(1000)), workers, pods, ..ObservedObjects::default() };
         assert_eq!(verdict(&seen, 1001), AttemptVerdict::Succeeded);
         seen.workers.as_mut().unwrap().end = ended("FailedIndexes", 1002);
         assert_eq!(verdict(&seen, 1003), AttemptVerdict::Succeeded);
@@ -302,7 +314,8 @@ mod tests {
         let pods = vec![pod("w0", Role::Worker, 137, 5), pod("w0b", Role::Worker, 4, 101)];
         let coordinator = pod("c", Role::Coordinator, 1, 100);
         let pods = [pods, vec![coordinator]].concat();
-        let seen = ObservedObjects { coordinator: job(broken(100)), workers: job(None), pods, ..Observed::default() };
+        let seen =
+            ObservedObjects { coordinator: job(broken(100)), workers: job(None), pods, ..ObservedObjects::default() };
         assert!(blamed(verdict(&seen, 200)).0.starts_with("w0 ended with 137"));
         assert!(blamed(verdict(&seen.without_replaced(Some(at(60))), 200)).0.starts_with("c ended with 1 "));
     }
@@ -311,7 +324,7 @@ mod tests {
     fn a_worker_that_fails_again_and_again_is_given_up() {
         let pods = vec![pod("w0", Role::Worker, 139, 50), pod("w1", Role::Worker, 143, 52)];
         let workers = job(ended("MaxFailedIndexesExceeded", 51));
-        let mut seen = ObservedObjects { coordinator: job(None), workers, pods, ..Observed::default() };
+        let mut seen = ObservedObjects { coordinator: job(None), workers, pods, ..ObservedObjects::default() };
         let AttemptVerdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
         assert_eq!((cause.pod.as_deref(), cause.exit_code), (Some("w0"), Some(139)));
         // It could not find a coordinator that had died: not its own doing.
@@ -325,7 +338,7 @@ mod tests {
         let seen = ObservedObjects {
             coordinator: job(broken(1)),
             pods: vec![pod("w", Role::Worker, 5, 1)],
-            ..Observed::default()
+            ..ObservedObjects::default()
         };
         let policy = ExitCodes { retryable: vec![5] };
         let AttemptVerdict::Failed { retryable, .. } = judge(1, &seen, &policy, at(60)) else { panic!("failed") };

@@ -15,7 +15,7 @@ use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
-use zagros_plumbing::admin::{self, PodReadiness};
+use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
@@ -154,7 +154,7 @@ async fn hold(candidate: Option<&mut Candidate>, shutdown: &Shutdown) -> Result<
 
 /// A follower is ready: it does all that is asked of it.
 fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc<AtomicBool>) {
-    let readiness: PodReadiness = Arc::new(move || {
+    let readiness: Readiness = Arc::new(move || {
         debug!(follows = waits.load(Ordering::Acquire), "asked for readiness");
         Ok(())
     });

@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn ready_is_when_every_pod_is() {
         let spec = hybrid_job().spec;
-        let seen = ObservedObjects { coordinator: job(1), workers: job(2), servers: Some(3), ..Observed::default() };
+        let seen =
+            ObservedObjects { coordinator: job(1), workers: job(2), servers: Some(3), ..ObservedObjects::default() };
         assert!(assess(&spec, &seen, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
         let fewer = ObservedObjects { servers: Some(2), ..seen };
         assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
@@ -183,7 +184,7 @@ mod tests {
             pod("ctr-1-server-0", Role::Server, Some("ImagePullBackOff")),
             pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
         ];
-        let seen = ObservedObjects { coordinator: job(0), servers: Some(0), pods, ..Observed::default() };
+        let seen = ObservedObjects { coordinator: job(0), servers: Some(0), pods, ..ObservedObjects::default() };
         let readiness = assess(&spec, &seen, BuildStage::Servers, Timestamp::UNIX_EPOCH);
         assert_eq!(readiness.reason, "ImagePullBackOff");
         let expected = "ready: coordinator 0/1, embedding servers 0/3, dense workers 0/2; \
@@ -196,8 +197,12 @@ mod tests {
     fn pods_that_were_never_made_are_reported() {
         let spec = hybrid_job().spec;
         let coordinator = pod("c", Role::Coordinator, None);
-        let seen =
-            ObservedObjects { coordinator: job(1), servers: Some(0), pods: vec![coordinator], ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(1),
+            servers: Some(0),
+            pods: vec![coordinator],
+            ..ObservedObjects::default()
+        };
         let readiness = assess(&spec, &seen, BuildStage::Servers, Timestamp::UNIX_EPOCH);
         assert_eq!(readiness.reason, "PodsMissing");
         assert!(readiness.message.contains("0 of 3 pods of the embedding servers exist"), "{}", readiness.message);

@@ -196,7 +196,7 @@ mod tests {
         ObservedObjects {
             owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
             remaining: Role::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
-            ..Observed::default()
+            ..ObservedObjects::default()
         }
     }
 

@@ -10,7 +10,7 @@ use zagros_protocol::control::{
     StatusResponse, TransformsRequest, TransformsResponse,
 };
 
-/// What a call answers.
+/// The answer to a call.
 pub type ControlAnswer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 
 /// The coordinator's calls, one for one as in `control/v1/coordinator.proto`.
@@ -19,13 +19,13 @@ pub trait ControlPlane: Send + Sync {
     fn name(&self) -> &str;
     /// Enter the run.
     fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse>;
-    /// Renew the lease; tell progress.
+    /// Renew the lease and report progress.
     fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse>;
     /// Leave the run, with the outcome.
     fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse>;
     /// Which server owns which bucket.
     fn placement(&self, request: PlacementRequest) -> ControlAnswer<'_, PlacementResponse>;
-    /// Who the dense workers are, for a run of several; a coordinator of one has no group.
+    /// The process group of a worker. A coordinator of one worker has no group.
     fn group(&self, _: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         let alone = Refusal::invalid("this coordinator forms no group of workers");
         Box::pin(std::future::ready(Err(alone)))
@@ -37,7 +37,7 @@ pub trait ControlPlane: Send + Sync {
         let unknown = Refusal::invalid("this coordinator deals out no data");
         Box::pin(std::future::ready(Err(unknown)))
     }
-    /// What numeric columns are standardised by: tells or asks.
+    /// Report or get the transforms of numeric columns.
     fn transforms(&self, _: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
         let unknown = Refusal::invalid("this coordinator knows no transforms");
         Box::pin(std::future::ready(Err(unknown)))
@@ -50,7 +50,7 @@ pub trait ControlPlane: Send + Sync {
     fn status(&self, request: StatusRequest) -> ControlAnswer<'_, StatusResponse>;
 }
 
-/// What a call answers before the deadline.
+/// The answer to a call, or a refusal once the deadline has passed.
 pub(crate) async fn answer<T>(deadline: Deadline, call: ControlAnswer<'_, T>) -> Result<T, Refusal> {
     deadline.bound(call).await.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
 }

@@ -45,14 +45,14 @@ impl PageToken {
         Self(format!("{:032x}", rand::random::<u128>()))
     }
 
-    /// For the address that is told once.
+    /// The token in plain text, for the address that is logged once.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
     /// Takes as long for a wrong token as for the right one.
-    fn opens(&self, told: &str) -> bool {
-        self.0.as_bytes().ct_eq(told.as_bytes()).into()
+    fn opens(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
 }
 
@@ -111,10 +111,10 @@ impl PageAccess {
             // A port on a loopback address answers nobody else ([`zagros_plumbing::admin::serve`]).
             Self::ThisMachine => Ok(PageEntry::Allowed),
             Self::Token { token, cookie } => {
-                if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|told| token.opens(told)) {
+                if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
                     return Ok(PageEntry::Allowed);
                 }
-                if !asked(uri).is_some_and(|told| token.opens(told)) {
+                if !asked(uri).is_some_and(|given| token.opens(given)) {
                     return Err(NO_TOKEN);
                 }
                 let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.reveal());

@@ -62,7 +62,7 @@ struct Listener {
     _place: OwnedSemaphorePermit,
 }
 
-/// What a listener has been sent.
+/// How much of the lists in a report a listener has been sent.
 #[derive(Debug, Default, PartialEq)]
 struct SentLists {
     /// End of the last point of the history, seconds.
@@ -81,7 +81,8 @@ impl Listener {
         })
     }
 
-    /// `whole` first, then `next` with what is new, and `end` with all of it when the coordinator ends.
+    /// The next event. The first is `whole`, then come `next` events with new points only. The last is `end`, with the whole
+    /// report.
     async fn next(&mut self) -> Result<Event, axum::Error> {
         tokio::select! {
             _ = self.ticks.tick() => {}
@@ -93,7 +94,7 @@ impl Listener {
         let (name, report) = match (self.is_over, is_first) {
             (true, _) => ("end", report),
             (false, true) => ("whole", report),
-            (false, false) => ("next", seen.news(report)),
+            (false, false) => ("next", seen.unsent(report)),
         };
         Event::default().event(name).retry(RETRY).json_data(report)
     }
@@ -108,8 +109,8 @@ impl SentLists {
         }
     }
 
-    /// The report with points that were not sent, and with no evaluations where all were.
-    fn news(&self, mut report: StatusReport) -> StatusReport {
+    /// The report with the points that were not sent. It has no evaluations where all were sent.
+    fn unsent(&self, mut report: StatusReport) -> StatusReport {
         let now = Self::of(&report);
         report.history.retain(|point| point.seconds > self.seconds);
         if (now.evaluations, now.step) == (self.evaluations, self.step) {
@@ -137,9 +138,9 @@ mod tests {
     #[test]
     fn only_what_is_new_is_sent_again() {
         let seen = SentLists::of(&report(&[1.0, 2.0], &[8]));
-        assert_eq!(seen.news(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
-        assert_eq!(seen.news(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
+        assert_eq!(seen.unsent(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
+        assert_eq!(seen.unsent(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
         // Thinned since: the last point stands for the same time as before.
-        assert_eq!(seen.news(report(&[2.0, 4.0], &[8])), report(&[4.0], &[]));
+        assert_eq!(seen.unsent(report(&[2.0, 4.0], &[8])), report(&[4.0], &[]));
     }
 }

@@ -193,7 +193,7 @@ mod tests {
 
     use futures::FutureExt;
     use tokio::time::{Instant, sleep};
-    use zagros_coordinator_client::Barrier;
+    use zagros_coordinator_client::AnnouncedBarrier;
 
     use super::*;
 

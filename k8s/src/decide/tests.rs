@@ -38,7 +38,7 @@ impl DecisionCase {
             coordinator: job(1, None),
             workers: job(2, None),
             servers: Some(3),
-            ..Observed::default()
+            ..ObservedObjects::default()
         };
         assert_eq!(case.step().status.phase, Some(Phase::Running));
         case
@@ -76,7 +76,7 @@ impl DecisionCase {
             coordinator: job(0, failed()),
             workers: job(0, failed()),
             pods: vec![pod],
-            ..Observed::default()
+            ..ObservedObjects::default()
         };
     }
 
@@ -115,7 +115,7 @@ fn an_attempt_is_recorded_before_anything_of_it_is_made() {
 fn workers_come_when_servers_and_coordinator_are_ready() {
     let mut case = DecisionCase::new();
     case.step();
-    case.observed = ObservedObjects { coordinator: job(1, None), servers: Some(2), ..Observed::default() };
+    case.observed = ObservedObjects { coordinator: job(1, None), servers: Some(2), ..ObservedObjects::default() };
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
     case.observed.servers = Some(3);
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Everything));
@@ -163,7 +163,7 @@ fn a_failed_attempt_is_followed_by_another_after_a_pause() {
     assert_eq!(failed.news.as_ref().map(|news| news.reason), Some("AttemptFailed"));
     let last = failed.status.last_failure.unwrap();
     assert_eq!((last.attempt, last.exit_code, last.pod.as_deref()), (1, Some(4), Some("ctr-1-worker-0")));
-    case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Servers, 1)], ..Observed::default() };
+    case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Servers, 1)], ..ObservedObjects::default() };
     let pausing = case.step();
     assert_eq!((pausing.work, pausing.again), (OperatorWork::Clear, Some(Duration::from_secs(10))));
     case.now += 10;
@@ -241,17 +241,17 @@ fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
     let mut case = DecisionCase::running();
     case.template = "t2".to_owned();
     assert_eq!(case.step().status.attempt, 2);
-    case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Workers, 1)], ..Observed::default() };
+    case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Workers, 1)], ..ObservedObjects::default() };
     let draining = case.step();
     assert_eq!((draining.work, draining.status.phase), (OperatorWork::Drain, Some(Phase::Starting)));
     let (name, role) = ("ctr-1-worker-0-x".to_owned(), Role::Worker);
     let mut pod = Remaining { name, role, attempt: Some(1), until: None };
-    case.observed = ObservedObjects { remaining: vec![pod.clone()], ..Observed::default() };
+    case.observed = ObservedObjects { remaining: vec![pod.clone()], ..ObservedObjects::default() };
     let message = case.step().status.message.unwrap();
     assert_eq!(message, "attempt 2 starts once ctr-1-worker-0-x of an earlier attempt has ended");
     // On a node that nobody hears of it never ends.
     pod.until = Some(Timestamp::from_second(case.now - 30).unwrap());
-    case.observed = ObservedObjects { remaining: vec![pod], ..Observed::default() };
+    case.observed = ObservedObjects { remaining: vec![pod], ..ObservedObjects::default() };
     assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
 }
 
