@@ -2,84 +2,33 @@
 //!
 //! Every step may be the last before the operator ends: each is repeated without harm.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
-use kube::runtime::events::Recorder;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::warn;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::act::{DecisionInput, act, farewell, release};
 use crate::build::JOB_KEY;
-use crate::cache::{Caches, JobKey};
+use crate::cache::JobKey;
 use crate::cluster::Cluster;
-use crate::crd::{HybridJob, HybridJobSpec, HybridJobStatus, Phase, Progress};
+use crate::context::{Context, Reconciliation, status};
+use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, Remedy};
-use crate::memory::{JobMemory, Memory};
-use crate::metrics::Metrics;
+use crate::memory::JobMemory;
 use crate::names::Attempt;
 use crate::observe::ObservedObjects;
-use crate::reporting::{refuse, report_error, unreadable};
+use crate::refuse::refuse;
+use crate::reporting::{report_error, unreadable};
 use crate::validate::{SpecProblem, ValidJob, validate};
 
 /// Steps that one look takes at most: a recorded status is followed by the next step at once.
 const MOST_STEPS: usize = 4;
-
-/// Asks the coordinator of an attempt how far it is.
-pub type Asker = Arc<dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
-
-/// Tells the time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// What reconciling needs besides the job.
-#[derive(Clone)]
-pub struct Context {
-    /// To Kubernetes.
-    pub client: Client,
-    /// Of Events.
-    pub recorder: Recorder,
-    /// Of the operator.
-    pub metrics: Metrics,
-    /// To the coordinators.
-    pub asker: Asker,
-    /// The time.
-    pub clock: Clock,
-    /// What is watched.
-    pub caches: Caches,
-    /// What was done at the last looks.
-    pub memory: Arc<Memory>,
-}
-
-/// A look at a job: what it is about, and what it works with.
-pub(crate) struct Reconciliation<'a> {
-    pub(crate) key: JobKey,
-    pub(crate) cluster: Cluster,
-    pub(crate) context: &'a Context,
-}
-
-impl Reconciliation<'_> {
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.context.clock)()
-    }
-
-    /// What is remembered of the job.
-    pub(crate) fn memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
-        self.context.memory.of(&self.key, job.metadata.uid.as_deref(), look)
-    }
-
-    /// What is remembered of whatever has the job's name.
-    fn named<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
-        self.context.memory.of(&self.key, None, look)
-    }
-}
 
 /// Looks at a job, and never fails for what is the user's to mend: that is written into the status.
 ///
@@ -192,10 +141,6 @@ async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> 
         (None, Some(place)) => look.cluster.config(&place.name, &place.key).await,
         (None, None) => Ok(Some(String::new())),
     }
-}
-
-pub(crate) fn status(job: &HybridJob) -> HybridJobStatus {
-    job.status.clone().unwrap_or_default()
 }
 
 /// The attempt that the status tells of, or the first.

@@ -9,16 +9,12 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::{debug, warn};
 
-use crate::act::{carry_out, release};
 use crate::cluster::Cluster;
-use crate::conditions::{Conditions, READY, RECONCILED, VALID};
-use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus, Phase};
+use crate::conditions::{Conditions, RECONCILED};
+use crate::context::{Reconciliation, status};
+use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
 use crate::decide::EventNote;
 use crate::error::Error;
-use crate::observe::ObservedObjects;
-use crate::reconcile::{Reconciliation, status};
-use crate::removal::RemovalScope;
-use crate::validate::SpecProblem;
 
 /// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
 /// event.
@@ -45,37 +41,6 @@ pub(crate) async fn record(
 pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
     let is_refusal = |one: &&crate::crd::Condition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
     status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
-}
-
-/// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
-pub(crate) async fn refuse(
-    look: &Reconciliation<'_>,
-    job: &mut HybridJob,
-    observed: &ObservedObjects,
-    problems: &[SpecProblem],
-) -> Result<Action, Error> {
-    let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let mut next = status(job);
-    let is_news = !next.conditions.iter().any(|one| one.type_ == VALID && one.message == message);
-    next.observed_generation = job.meta().generation;
-    next.message = Some(message.clone());
-    if observed.coordinator.is_none() {
-        next.phase = Some(Phase::Invalid);
-    }
-    Conditions::new(&mut next, job.meta().generation, look.now())
-        .set(VALID, false, "InvalidSpec", message.clone())
-        .set(READY, false, "InvalidSpec", "the spec cannot be carried out");
-    let number = next.attempt;
-    *job = record(look, job, next).await?;
-    if observed.coordinator.is_none() {
-        let scope = RemovalScope::Others(number);
-        carry_out(look, job, observed.removal(scope, look.now()), scope).await?;
-    }
-    if is_news {
-        publish(look, job, number, &EventNote { is_warning: true, reason: "InvalidSpec", note: message }).await;
-    }
-    release(look, job, observed).await?;
-    Ok(Action::requeue(USER_INTERVAL))
 }
 
 /// The object cannot be read: an older definition admitted it, or it was written past the definition.

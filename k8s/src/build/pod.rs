@@ -12,9 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{BuildPlan, JOB_FILE, security, volumes};
+use super::{BuildPlan, security, volumes};
 use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
+use crate::paths::JOB_FILE;
 
 /// What a role may take to end, in seconds, beside what it waits for.
 const GRACE_SECONDS: i64 = 60;

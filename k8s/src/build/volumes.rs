@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{BuildPlan, JOB_FOLDER, JOB_KEY, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
+use super::{BuildPlan, JOB_KEY};
 use crate::crd::{EmptyDir, EphemeralClaim, Medium, MountedVolume};
 use crate::names::Role;
+use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 
 /// Name of the volume that a server keeps rows on.
 pub(super) const STATE: &str = "state";

@@ -217,7 +217,7 @@ fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
     assert_eq!(case.condition("Suspended"), (false, "Resumed".to_owned()));
 }
 
-/// What is waited for is told, and looked at again: the pods of a lost node are waited for only so long.
+/// What is waited for is decision, and looked at again: the pods of a lost node are waited for only so long.
 #[test]
 fn a_suspended_job_tells_which_pod_it_waits_for() {
     let mut case = DecisionCase::running();
@@ -316,13 +316,17 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
     case.observed.workers = Some(JobState { ready: 1, failed: 1, ..JobState::default() });
     let waiting = case.step();
     assert_eq!((waiting.status.attempt, waiting.status.worker_restarts), (1, 1));
-    let told = waiting.news.unwrap();
-    assert_eq!((told.is_warning, told.reason), (true, "WorkerLost"));
-    assert!(told.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it is started again"), "{}", told.note);
+    let decision = waiting.news.unwrap();
+    assert_eq!((decision.is_warning, decision.reason), (true, "WorkerLost"));
+    assert!(
+        decision.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it is started again"),
+        "{}",
+        decision.note
+    );
     let message = waiting.status.message.unwrap();
     assert!(message.contains("dense workers 1/2") && message.contains("ended with 137"), "{message}");
     assert_eq!(case.condition("Ready"), (false, "WorkerLost".to_owned()));
-    assert_eq!(case.step().news, None, "told once");
+    assert_eq!(case.step().news, None, "decision once");
 
     // The Job's count is older than the pod's end.
     case.observed.workers = Some(JobState { ready: 2, failed: 1, ..JobState::default() });
@@ -395,11 +399,11 @@ fn a_job_that_somebody_suspended_is_told_once() {
     let mut case = DecisionCase::running();
     case.observed.workers = Some(JobState { is_suspended: true, ..JobState::default() });
     case.observed.owned = vec![OwnedObject { is_active: false, ..owned(OwnedKind::Workers, 1) }];
-    let told = case.step();
-    assert_eq!(told.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
+    let decision = case.step();
+    assert_eq!(decision.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
     assert_eq!(case.condition("Ready"), (false, "JobSuspended".to_owned()));
-    let message = told.status.message.unwrap();
-    assert!(message.contains("Job ctr-1-Workers was suspended, and not by the operator"), "{message}");
+    let message = decision.status.message.unwrap();
+    assert!(message.contains("Job ctr-1-Workers is suspended, but not by the operator"), "{message}");
     assert_eq!(case.step().news, None);
 }
 
