@@ -4,7 +4,7 @@ BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
 
-.PHONY: help train test build programs setup setup-cuda nccl lint unit manifests monitoring images test-compose bench bench-smoke clean
+.PHONY: help train test build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -44,7 +44,11 @@ lint: setup ## fmt and clippy, warnings denied
 unit: setup ## all tests
 	cargo test --release --workspace --quiet --lib --bins --tests
 
-test: lint bench-smoke manifests unit ## fmt, clippy, the quick benchmarks' smoke run, all tests
+test: lint docs bench-smoke manifests unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
+
+docs: ## build the documentation site into target/docs/site and check its links
+	@sh scripts/fetch_mdbook.sh
+	@python3 scripts/docs_site.py .deps/mdbook/bin/mdbook
 
 manifests: programs ## check every Kubernetes object against Kubernetes' schemas, without a cluster
 	@python3 scripts/check_manifests.py target/release/zagros-operator

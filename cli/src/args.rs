@@ -1,5 +1,8 @@
 //! The command line. Help texts teach: each command says what it does, and shows one call that works.
 
+#[cfg(test)]
+mod reference;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
