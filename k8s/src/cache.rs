@@ -1,7 +1,7 @@
 //! Caches of what the operator watches, by the job that an object belongs to: a look at a job asks Kubernetes for no list.
 //!
 //! A cache may be some milliseconds old. What is done by it can be repeated without harm; what cannot, asks Kubernetes
-//! itself before it acts ([`crate::cluster::Cluster::has_workers`]).
+//! itself before it acts (`Cluster::has_workers`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;

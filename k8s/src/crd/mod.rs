@@ -1,7 +1,7 @@
 //! `HybridJob`, group `zagros.dev`, version `v1alpha1`: the spec that a user writes, and the status of the run.
 //!
 //! These are the raw types: the schema, its defaults and its CEL rules come from them. The rest of the operator works with
-//! [`crate::validate::ValidJob`].
+//! `ValidJob`.
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 

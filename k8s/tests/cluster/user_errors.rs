@@ -82,7 +82,7 @@ async fn a_missing_claim_secret_or_config_is_named() {
         (
             "ContainerCreating",
             "",
-            "a volume is not there yet, or never will be: claim criteo, Secret keys, ConfigMap hosts",
+            "a volume is missing: claim criteo, Secret keys, ConfigMap hosts",
         ),
     ];
     for (reason, words, expected) in cases {
@@ -101,7 +101,7 @@ async fn a_missing_claim_secret_or_config_is_named() {
     }
 }
 
-/// A quota of objects keeps the operator from making one; that of pods is their controllers' to tell.
+/// A quota of objects keeps the operator from making one; the controllers of pods report a quota of pods.
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_is_used_up_is_reported_and_work_goes_on_once_it_is_raised() {
     let world = ClusterWorld::new();
@@ -129,7 +129,7 @@ async fn pods_that_a_quota_keeps_away_are_reported() {
     world.create(|_| ());
     world.until("reported", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
     assert!(
-        message(&world, "Ready").contains("0 of 3 pods of the embedding servers exist: `kubectl describe statefulset`")
+        message(&world, "Ready").contains("0 of 3 pods of the embedding servers exist; if it stays so, `kubectl describe statefulset`")
     );
     operator.stop().await;
 }
