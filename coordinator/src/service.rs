@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
-use zagros_protocol::Refusal;
-use zagros_protocol::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
     StatusResponse, TransformsRequest, TransformsResponse,
 };
+use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
+use zagros_transport::{check_run, status_of};
 
 use crate::LocalCoordinator;
 
@@ -26,8 +26,8 @@ impl CoordinatorService {
     }
 
     /// Refuses what a process of another run sends (invariant MB-2).
-    fn check_run<T>(&self, request: &Request<T>) -> Result<(), Refusal> {
-        self.0.run().check(request.metadata().as_ref(), "this coordinator")
+    fn check_member<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        check_run(self.0.run(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
     }
 }
 
@@ -38,13 +38,13 @@ macro_rules! calls {
         impl Coordinator for CoordinatorService {
             $(async fn $method(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
                 calls!(@check $who, self, request);
-                Ok(Response::new(self.0.$method(request.into_inner()).await?))
+                Ok(Response::new(self.0.$method(request.into_inner()).await.map_err(status_of)?))
             })*
         }
     };
     (@check anyone, $this:ident, $request:ident) => {};
     (@check members, $this:ident, $request:ident) => {
-        $this.check_run(&$request)?;
+        $this.check_member(&$request)?;
     };
 }
 

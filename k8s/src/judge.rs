@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use zagros_plumbing::exit_codes;
 
 use crate::crd::{AttemptFailure, ExitCodes};
 use crate::names::Role;
@@ -141,21 +142,12 @@ fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailu
     AttemptFailure { attempt, pod, exit_code: None, at: None, message }
 }
 
-/// What docs/exit-codes.md says, in a few words.
+/// What an exit code means, in a few words.
 fn exit_words(code: i32, reason: &str) -> String {
     let words = match code {
-        1 => "internal error",
-        2 => "the command line or the job file is wrong",
-        3 => "data is missing or malformed",
-        4 => "another process was gone, late, or of another version",
-        5 => "loss or gradients were not finite",
-        6 => "a disk is full, or a folder cannot be written",
-        130 | 143 => "asked to stop",
         137 if reason == "OOMKilled" => "more memory than its limit",
-        137 => "killed",
         126..=128 => "the container could not run zagros",
-        134 | 139 => "crashed",
-        _ => "unknown code",
+        code => exit_codes::meaning(code).unwrap_or("unknown code"),
     };
     words.to_owned()
 }

@@ -161,8 +161,9 @@ fn the_last_run_goes_on_though_the_clock_was_set_back() {
     std::fs::rename(&earlier, &ahead).expect("it is renamed");
     let last = interrupt(&fixture, &["--fresh"]);
     assert!(last > ahead, "{last:?} is before {ahead:?}");
-    let outcome = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(0);
-    outcome.says(&["going on after step", "small-20990101-000000-2"]);
+    // The interrupted run may be some epochs on where the machine is busy.
+    let short = ["train", "job.toml", "--set", "train.epochs=50", "--set", "train.max_steps=400"];
+    fixture.zagros(short).expect(0).says(&["going on after step", "small-20990101-000000-2"]);
 }
 
 /// A server that stands still delays the checkpoint and the pushes after the cut, and nothing is lost.

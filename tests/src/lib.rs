@@ -7,5 +7,5 @@ mod monitoring;
 
 pub use binary::{FinishedCommand, Program, RunningCommand, signal_process, zagros, zagros_bench, zagros_in};
 pub use data::real_data;
-pub use files::{repository, sources};
+pub use files::{files_that_end_in, repository, sources};
 pub use monitoring::{dashboards, prometheus_tool};

@@ -9,7 +9,6 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
-use zagros_protocol::control::coordinator_client::CoordinatorClient;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
@@ -17,6 +16,8 @@ use zagros_protocol::control::{
     StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
+use zagros_transport::control::coordinator_client::CoordinatorClient;
+use zagros_transport::{refusal_of, stamp_run, status_of};
 
 use crate::control_plane::{ControlAnswer, ControlPlane};
 
@@ -47,7 +48,7 @@ impl GrpcControlPlane {
     fn named_run<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(run) = self.run.get() {
-            run.stamp(request.metadata_mut().as_mut());
+            stamp_run(*run, request.metadata_mut().as_mut());
         }
         request
     }
@@ -59,7 +60,7 @@ impl GrpcControlPlane {
     ) -> ControlAnswer<'a, T> {
         async move {
             let answer = Deadline::after(self.call_timeout).bound(call).await;
-            let answer = answer.map_err(Refusal::no_answer).and_then(|answer| answer.map_err(Refusal::from));
+            let answer = answer.map_err(Refusal::no_answer).and_then(|answer| answer.map_err(refusal_of));
             answer.map(Response::into_inner).map_err(|refusal| self.named(refusal))
         }
         .boxed()
@@ -98,7 +99,7 @@ impl ControlPlane for GrpcControlPlane {
                 let first = run.get().copied().unwrap_or(named);
                 let another =
                     format!("the coordinator was restarted: it belongs to run {named}, this process to run {first}");
-                return Err(Refusal::new(RefusalKind::Fenced, another).into());
+                return Err(status_of(Refusal::new(RefusalKind::Fenced, another)));
             }
             Ok(joined)
         })

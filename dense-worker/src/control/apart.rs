@@ -58,7 +58,7 @@ impl Trainer {
     /// When a server does not serve in time, or libtorch fails.
     pub(crate) async fn pull_weights(&self) -> Result<(), WorkerError> {
         let Some(weights) = self.weights.clone() else { return Ok(()) };
-        let rows = self.client.lookup(&UniqueIds { tables: vec![weights] }, Access::Read).await;
+        let rows = self.client.lookup(&UniqueIds { tables: vec![weights] }.into(), Access::Read).await;
         let rows = rows.map_err(|source| WorkerError::Embedding { batch: self.next_seq, source })?;
         Ok(self.dense.call(move |dense| dense.take_weights(&rows)).await??)
     }

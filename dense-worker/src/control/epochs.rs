@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use zagros_ingest::{Batch, BatchStream, IngestError, Part, StreamOptions, StreamStart, StreamStats};
+use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, StreamStats};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
 
@@ -208,7 +208,7 @@ impl Trainer {
         job.train.seed = peers::seed(job.train.seed, order);
         let bad_rows = self.completer.bad_rows();
         Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
-            let options = StreamOptions { part: Part::Train, epoch, start, bad_rows, cancel };
+            let options = StreamOptions { part: DataPart::Train, epoch, start, bad_rows, cancel };
             Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
         })
     }

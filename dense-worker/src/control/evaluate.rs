@@ -8,7 +8,7 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
 use zagros_eval::Scores;
 use zagros_ingest::{
-    BatchStream, FileInfo, IngestError, Part, StreamOptions, StreamStart, WholeFiles, check_first_rows, files,
+    BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows, files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -80,7 +80,7 @@ impl Evaluate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldOut {
     files: Vec<FileInfo>,
-    part: Part,
+    part: DataPart,
     /// What it is called.
     pub(crate) name: HeldOutPart,
 }
@@ -98,8 +98,8 @@ pub(crate) struct HeldOutParts {
 pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerError> {
     let test = find_test(Arc::clone(&job)).await?;
     let (paths, part) = match &job.data.validation {
-        ValidationPart::Files(paths) => (paths.clone(), Part::All),
-        ValidationPart::Share(_) => (job.data.train.clone(), Part::Validation),
+        ValidationPart::Files(paths) => (paths.clone(), DataPart::All),
+        ValidationPart::Share(_) => (job.data.train.clone(), DataPart::Validation),
         ValidationPart::None => return Ok(HeldOutParts { during: test, at_end: None }),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -110,7 +110,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
 async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     let (paths, part) = match &job.data.test {
         TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
-        TestPart::Fraction(_) => (job.data.train.clone(), Part::Test),
+        TestPart::Fraction(_) => (job.data.train.clone(), DataPart::Test),
         TestPart::None => return Ok(None),
     };
     let files = look_at_files(job, paths, part).await?;
@@ -119,15 +119,15 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
 
 /// All rows of these files.
 async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
-    let files = look_at_files(job, paths, Part::All).await?;
-    Ok(HeldOut { files, part: Part::All, name: HeldOutPart::Test })
+    let files = look_at_files(job, paths, DataPart::All).await?;
+    Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
 }
 
 /// Every file is there, and its first rows are well-formed.
 pub(crate) async fn look_at_files(
     job: Arc<Job>,
     paths: Vec<PathBuf>,
-    part: Part,
+    part: DataPart,
 ) -> Result<Vec<FileInfo>, WorkerError> {
     let look = move || {
         let files = files(&job, &paths)?;

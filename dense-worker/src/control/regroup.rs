@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
-use zagros_collective::{CollectiveError, Place, Rendezvous};
+use zagros_collective::{CollectiveError, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::wait_for_group;
 use zagros_embedding_client::Permit;
 use zagros_job::Mode;
@@ -133,7 +133,7 @@ impl Trainer {
     ) -> Result<Vec<Standing>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.job.cluster.timeout);
-        let place = Place { rank, world, generation, store, timeout };
+        let place = ProcessGroupConfig { rank, world, generation, store, timeout };
         let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
         let generation = Some(generation).filter(|_| self.job.train.mode == Mode::Hybrid);
         self.group_watch = Some(watch_group(met.interrupt(), self.membership.subscribe(), generation));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zagros_ingest::{Batch, Cursor, Rest, SplitTask, StreamStart};
+use zagros_ingest::{Batch, Cursor, SplitTask, StreamRemainder, StreamStart};
 
 use super::splits::Begun;
 use crate::error::WorkerError;
@@ -56,8 +56,8 @@ impl StreamPlace {
     }
 
     /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next epoch.
-    pub(crate) fn rest(&self) -> Option<Rest> {
-        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.rest(&self.dealt()))
+    pub(crate) fn rest(&self) -> Option<StreamRemainder> {
+        self.cursor.as_ref().filter(|_| !self.over).map(|cursor| cursor.remainder(&self.dealt()))
     }
 
     /// Ids of the splits that it was dealt so far.
@@ -85,7 +85,7 @@ impl StreamPlace {
 
     /// What this worker goes on with after its stream was broken off; `None` when nothing is left.
     pub(crate) fn broken_off(&self) -> Option<Begun> {
-        let Rest { splits, start } = self.rest()?;
+        let StreamRemainder { splits, start } = self.rest()?;
         let mut tasks = self.tasks();
         tasks.retain(|task| splits.contains(&task.id));
         Some(Begun { order: self.order, tasks, start })

@@ -9,7 +9,7 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
-use zagros_ingest::{Batch, FileInfo, Part, fingerprints};
+use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
 use zagros_job::{DENSE_TABLE, Job, Wire};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
@@ -152,7 +152,7 @@ impl Worker {
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
-        let files = look_at_files(Arc::clone(&job), job.data.train.clone(), Part::Train).await?;
+        let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         let looked_at = files.clone();
         let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
         let measured = transforms::measured_columns(&self.job);

@@ -12,7 +12,7 @@
 //!
 //! A table that has a [budget](Capacity) or a [time to live](Ttl) marks its rows with their use, and lets those leave
 //! that are used least; one that has neither pays nothing for it. Rows of the cold tier come back when they are asked
-//! for (invariant TI-1: a row has one value, that in memory if it is there). A [`Cut`] reads all rows of one instant
+//! for (invariant TI-1: a row has one value, that in memory if it is there). A [`TableSnapshot`] reads all rows of one instant
 //! while they change.
 //!
 //! Nothing is lock-free here but single numbers: the bytes of the budget, the time, whether there is a snapshot. Each
@@ -23,10 +23,12 @@ mod config;
 mod counts;
 mod error;
 mod index;
+mod key;
 mod machine;
 pub mod optimizer;
 mod request;
 mod row;
+mod row_batch;
 mod schedule;
 mod set;
 mod snapshot;
@@ -34,26 +36,29 @@ mod stripe;
 mod table;
 mod tier;
 
-pub use admission::{Admission, Counter, Sighted};
+pub use admission::counts::FrequencyCounts;
+pub use admission::policy::{AdmissionPolicy, FrequencyCounter};
 pub use config::{DEFAULT_STRIPES, NonFinite, TableConfig};
 pub use counts::TableCounts;
 pub use error::TableError;
 pub use machine::{memory, prefetch, wide};
 pub use optimizer::{Limits, Optimizer};
-pub use request::batch::{Access, LookupReport, PushReport};
 pub use request::group::Scratch;
-pub use request::step::Step;
+pub use request::report::{LookupMode, LookupReport, PushReport};
+pub use request::step::PushStep;
 pub use row::element::Element;
 pub use row::init::{self, Initializer};
+pub use row_batch::RowBatch;
 pub use schedule::Schedule;
-pub use set::{Part, TableSet};
-pub use snapshot::cut::{Cut, CutError};
-pub use snapshot::entry::Entry;
-pub use snapshot::stripe_rows::StripeRows;
-pub use table::{Rows, Table};
+pub use set::{RequestPart, TableSet};
+pub use snapshot::request_guard::RequestGuard;
+pub use snapshot::stripe_reader::StripeReader;
+pub use snapshot::table_snapshot::{TableSnapshot, TableSnapshotError};
+pub use table::Table;
 pub use tier::capacity::Capacity;
 pub use tier::clear::ClearError;
-pub use tier::clock::Moment;
-pub use tier::cold::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView, MemoryColdStore};
+pub use tier::clock::TableTime;
+pub use tier::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+pub use tier::maintenance::MaintenanceReport;
+pub use tier::memory_store::MemoryColdStore;
 pub use tier::retention::{EvictionOrder, EvictionTarget, Retention, Ttl};
-pub use tier::tend::Tended;

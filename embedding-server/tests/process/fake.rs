@@ -22,8 +22,9 @@ use zagros_protocol::control::{
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse,
     ServerEntry, ServerLoad, Writer,
 };
-use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
+use zagros_transport::datapath::embedding_client::EmbeddingClient;
+use zagros_transport::stamp_run;
 
 pub(crate) const BUCKETS: u32 = 64;
 /// The run that the server joins.
@@ -155,7 +156,7 @@ pub(crate) struct NamesRun(Option<RunId>);
 impl tonic::service::Interceptor for NamesRun {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(run) = self.0 {
-            run.stamp(request.metadata_mut().as_mut());
+            stamp_run(run, request.metadata_mut().as_mut());
         }
         Ok(request)
     }

@@ -3,6 +3,7 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use zagros_plumbing::exit_codes::EXIT_CODES;
 
 /// How the run ends, and when it is tried again.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,5 +141,5 @@ fn backoff_limit() -> i32 {
 }
 
 fn retryable() -> Vec<i32> {
-    vec![1, 4, 7, 130, 134, 135, 137, 139, 143]
+    EXIT_CODES.iter().filter(|known| known.is_retryable).map(|known| i32::from(known.code)).collect()
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolero::check;
 use tempfile::TempDir;
-use zagros_ingest::{BatchStream, Part, StreamOptions, StreamStart, WholeFiles, files, validate};
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, validate};
 use zagros_job::{Job, Overrides};
 
 const DELIMITED: &str = r#"
@@ -69,8 +69,13 @@ impl FuzzedSource {
 
 fn stream(job: &Job, path: &Path) -> Result<u64, String> {
     let found = files(job, &[path.to_owned()]).map_err(|error| error.to_string())?;
-    let options =
-        StreamOptions { part: Part::All, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+    let options = StreamOptions {
+        part: DataPart::All,
+        epoch: 0,
+        start: StreamStart::default(),
+        bad_rows: 0,
+        cancel: Arc::default(),
+    };
     let mut stream = BatchStream::open(job, options, Box::new(WholeFiles::new(&found))).map_err(|e| e.to_string())?;
     let mut rows = 0;
     for batch in &mut stream {

@@ -191,7 +191,7 @@ impl Trainer {
             .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
         let (weights, optimizer) = parts.await??;
         let servers = self.client.servers();
-        let cut = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Cut));
+        let cut = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Capture));
         try_join_all(cut).await?;
         let pause = started.elapsed();
         self.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());

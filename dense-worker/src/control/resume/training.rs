@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zagros_ingest::{Rest, StreamStart};
+use zagros_ingest::{StreamRemainder, StreamStart};
 use zagros_protocol::control::{self, Position, Split};
 
 use crate::control::conclude::ChoiceState;
@@ -81,7 +81,7 @@ pub(crate) struct Range {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reader {
     /// What is left of the stream that it was in the middle of.
-    pub(crate) rest: Option<Rest>,
+    pub(crate) rest: Option<StreamRemainder>,
     /// Whose order of rows the stream has: the worker that began it.
     pub(crate) order: u32,
     /// Number of its next batch.
@@ -97,7 +97,7 @@ impl Training {
             Some(Split { id: id(index), file, start, end })
         };
         let rest = |reader: &Reader| {
-            let Rest { splits, start: StreamStart { drop, windows, skip } } = reader.rest.clone()?;
+            let StreamRemainder { splits, start: StreamStart { drop, windows, skip } } = reader.rest.clone()?;
             let splits = splits.into_iter().filter_map(|split_id| split(split_id as u32)).collect();
             Some(control::ResumeCursor { reader: reader.order, splits, drop, windows, skip })
         };
@@ -153,7 +153,7 @@ mod tests {
 
     fn training() -> Training {
         let range = |index: u64| Range { file: 0, start: index * 10, end: index * 10 + 10 };
-        let rest = Rest { splits: vec![(2 << 32) | 1], start: StreamStart { drop: 3, windows: 2, skip: 1 } };
+        let rest = StreamRemainder { splits: vec![(2 << 32) | 1], start: StreamStart { drop: 3, windows: 2, skip: 1 } };
         Training {
             format: FORMAT,
             tracker: Tracker::new(9).state(),

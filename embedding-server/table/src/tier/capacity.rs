@@ -31,12 +31,12 @@ impl Capacity {
 
 /// Bytes in use, beside the most there should be.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     limit: usize,
     used: AtomicUsize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new(limit: Option<usize>) -> Self {
         Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_limit_is_given_out_however_many_ask() {
-        let budget = Budget::new(Some(1000));
+        let budget = MemoryBudget::new(Some(1000));
         let taken = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn it_tells_how_near_the_limit_it_is() {
-        let budget = Budget::new(Some(1000));
+        let budget = MemoryBudget::new(Some(1000));
         let state = || (budget.is_tight(), budget.is_exhausted());
         budget.force(950);
         assert_eq!(state(), (false, false));
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(state(), (true, true));
         budget.release(1251);
         assert!(!budget.reserve(1000, 1) && budget.reserve(1000, 0) && !budget.reserve(1, 0));
-        let endless = Budget::new(None);
+        let endless = MemoryBudget::new(None);
         endless.force(usize::MAX / 2);
         assert_eq!((endless.is_tight(), endless.is_exhausted()), (false, false));
     }

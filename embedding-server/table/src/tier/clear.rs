@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::tier::cold_sweep::ColdSweep;
-use crate::tier::tend::cold_error;
+use crate::tier::maintenance::cold_error;
+use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, Table, TableSet};
 
 /// Longest wait for those who are under way, and the part of a request's timeout that it may take.
@@ -38,11 +38,11 @@ impl TableSet {
     pub fn clear(&self) -> Result<(), ClearError> {
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };
-        self.iter().try_for_each(Table::pay_all).map_err(|error| ClearError::Cold(cold_error(error)))?;
+        self.iter().try_for_each(Table::apply_all_pending).map_err(|error| ClearError::Cold(cold_error(error)))?;
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
         // No row goes to the cold tier between the two, so none is left there that was in memory (invariant TI-1).
-        let _still = self.shared().moves.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
-        if self.iter().any(Table::is_indebted) {
+        let _still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
+        if self.iter().any(Table::has_pending) {
             return Err(busy("a row of the cold tier that a gradient waits for"));
         }
         self.shared().clock.restart_steps();

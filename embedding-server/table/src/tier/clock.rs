@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Steps are those of training and mean the same in every process of a run. Seconds are those since this process
 /// started: what another process says of them is only good for differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct TableTime {
     /// Steps of training.
     pub steps: u64,
     /// Seconds since the tables were made, as a clock counts them that is never set.
@@ -16,14 +16,14 @@ pub struct Moment {
 
 /// A time that moves forwards.
 #[derive(Debug, Default)]
-pub(crate) struct Clock {
+pub(crate) struct TableClock {
     steps: AtomicU64,
     seconds: AtomicU64,
 }
 
-impl Clock {
+impl TableClock {
     /// Moves on to `moment`; what it says of the past is ignored.
-    pub(crate) fn advance(&self, moment: Moment) {
+    pub(crate) fn advance(&self, moment: TableTime) {
         self.steps.fetch_max(moment.steps, Ordering::Relaxed);
         self.seconds.fetch_max(moment.seconds, Ordering::Relaxed);
     }
@@ -33,8 +33,8 @@ impl Clock {
         self.steps.store(0, Ordering::Relaxed);
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        Moment { steps: self.steps.load(Ordering::Relaxed), seconds: self.seconds.load(Ordering::Relaxed) }
+    pub(crate) fn now(&self) -> TableTime {
+        TableTime { steps: self.steps.load(Ordering::Relaxed), seconds: self.seconds.load(Ordering::Relaxed) }
     }
 }
 
@@ -44,18 +44,18 @@ mod tests {
 
     #[test]
     fn steps_start_anew_and_seconds_go_on() {
-        let clock = Clock::default();
-        clock.advance(Moment { steps: 900, seconds: 100 });
+        let clock = TableClock::default();
+        clock.advance(TableTime { steps: 900, seconds: 100 });
         clock.restart_steps();
-        clock.advance(Moment { steps: 7, seconds: 0 });
-        assert_eq!(clock.now(), Moment { steps: 7, seconds: 100 });
+        clock.advance(TableTime { steps: 7, seconds: 0 });
+        assert_eq!(clock.now(), TableTime { steps: 7, seconds: 100 });
     }
 
     #[test]
     fn it_never_goes_back() {
-        let clock = Clock::default();
-        clock.advance(Moment { steps: 5, seconds: 100 });
-        clock.advance(Moment { steps: 9, seconds: 3 });
-        assert_eq!(clock.now(), Moment { steps: 9, seconds: 100 });
+        let clock = TableClock::default();
+        clock.advance(TableTime { steps: 5, seconds: 100 });
+        clock.advance(TableTime { steps: 9, seconds: 3 });
+        assert_eq!(clock.now(), TableTime { steps: 9, seconds: 100 });
     }
 }

@@ -13,7 +13,7 @@ pub struct Retention {
     /// Rows whose weights have a smaller Euclidean norm leave; 0 for none.
     pub small_norm: f32,
     /// Where rows go.
-    pub victims: EvictionTarget,
+    pub target: EvictionTarget,
 }
 
 /// Which rows leave memory first.
@@ -60,7 +60,7 @@ impl Retention {
     /// Whether evicted rows are kept on disk.
     #[must_use]
     pub fn keeps_evicted_rows(&self) -> bool {
-        self.victims == EvictionTarget::Cold
+        self.target == EvictionTarget::Cold
     }
 
     /// The first setting that is out of range.
