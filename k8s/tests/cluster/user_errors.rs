@@ -79,11 +79,7 @@ async fn a_missing_claim_secret_or_config_is_named() {
     let cases = [
         ("Unschedulable", "persistentvolumeclaim \"criteo\" not found", "persistentvolumeclaim \"criteo\" not found"),
         ("CreateContainerConfigError", "secret \"object-store\" not found", "secret \"object-store\" not found"),
-        (
-            "ContainerCreating",
-            "",
-            "a volume is missing: claim criteo, Secret keys, ConfigMap hosts",
-        ),
+        ("ContainerCreating", "", "a volume is missing: claim criteo, Secret keys, ConfigMap hosts"),
     ];
     for (reason, words, expected) in cases {
         let mut world = ClusterWorld::new();
@@ -129,7 +125,8 @@ async fn pods_that_a_quota_keeps_away_are_reported() {
     world.create(|_| ());
     world.until("reported", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
     assert!(
-        message(&world, "Ready").contains("0 of 3 pods of the embedding servers exist; if it stays so, `kubectl describe statefulset`")
+        message(&world, "Ready")
+            .contains("0 of 3 pods of the embedding servers exist; if it stays so, `kubectl describe statefulset`")
     );
     operator.stop().await;
 }
