@@ -193,7 +193,7 @@ mod tests {
 
     use futures::FutureExt;
     use tokio::time::{Instant, sleep};
-    use zagros_coordinator_client::Barrier;
+    use zagros_coordinator_client::AnnouncedBarrier;
 
     use super::*;
 
@@ -216,7 +216,7 @@ mod tests {
         let mut barriers = Barriers::new(view);
         assert!(barriers.due().now_or_never().is_none());
         let started = Instant::now();
-        let call = |number, at| tell.send_modify(|view| view.barrier = Some(Barrier { number, at }));
+        let call = |number, at| tell.send_modify(|view| view.barrier = Some(AnnouncedBarrier { number, at }));
         call(1, started + Duration::from_secs(2));
         barriers.due().await;
         assert_eq!((started.elapsed(), barriers.next()), (Duration::from_secs(2), 1));

@@ -10,16 +10,16 @@ use crate::workers::Roles;
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
 #[test]
-fn workers_apart_learn_what_one_learns_and_the_model_scores_as_told() {
+fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
     let fixture = Fixture::new(20_000);
     let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
     let epochs = ["--set", "train.epochs=2"];
     fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
     let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
     fixture.zagros(TWO.into_iter().chain(epochs).chain(["--set", "train.mode=async"])).expect(0);
-    let apart = auc();
-    println!("test AUC {alone:.4} of one worker, {apart:.4} of two in mode async");
-    assert!((alone - apart).abs() < 0.03, "AUC {alone} of one worker, {apart} of two in mode async");
+    let asynchronous = auc();
+    println!("test AUC {alone:.4} of one worker, {asynchronous:.4} of two in mode async");
+    assert!((alone - asynchronous).abs() < 0.03, "AUC {alone} of one worker, {asynchronous} of two in mode async");
     let summary = fixture.summary();
     assert_eq!(summary["samples"], samples);
     assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
@@ -27,14 +27,14 @@ fn workers_apart_learn_what_one_learns_and_the_model_scores_as_told() {
     let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
     let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
     let scored = scored["auc"].as_f64().expect("an AUC");
-    assert!((scored - apart).abs() < 1e-5, "{scored} scored again, {apart} then");
+    assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
     let shown = fixture.zagros(["inspect", &folder]).expect(0);
     assert!(shown.stdout.contains("(dense)"), "{}", shown.stdout);
 }
 
 #[test]
-fn a_worker_apart_that_is_killed_is_named_by_the_other() {
+fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
     let sets = ["train.epochs=1000", "train.mode=async", "cluster.timeout_seconds=5"];
     let (roles, [mut first, _second]) = Roles::start(&fixture, &sets);
@@ -55,7 +55,7 @@ fn checkpointed_epoch(fixture: &Fixture) -> u64 {
 
 /// Up to the checkpoint each sample was trained on once in each epoch, and after it so is what was left.
 #[test]
-fn a_killed_run_of_workers_apart_goes_on_with_another_number_of_them() {
+fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
     let fixture = Fixture::new(4_000);
     let up = |workers: &'static str, epochs: String, more: &[&str]| {
         let epochs = format!("train.epochs={epochs}");
@@ -84,9 +84,9 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     run.wait_for_line("step ");
     let server = crate::faults::pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
-    let told = run.wait_for_line("is slow");
-    assert!(told.contains("embedding server 1 (127.0.0.1:"), "{told}");
-    assert!(told.contains("of 3 batches are under way"), "{told}");
+    let outcome = run.wait_for_line("is slow");
+    assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");
+    assert!(outcome.contains("of 3 batches are under way"), "{outcome}");
     signal_process(server, Signal::CONT);
     run.wait_for_line("embedding server 1 (127.0.0.1:");
     run.finish().expect(0);
