@@ -39,7 +39,7 @@ mod tests {
 
     use futures::FutureExt;
     use tokio::time::{Instant, sleep};
-    use zagros_coordinator_client::Barrier;
+    use zagros_coordinator_client::AnnouncedBarrier;
     use zagros_worker_core::{BarrierDecision, BarrierLog, BarrierReason, BarrierVote};
 
     use super::*;
@@ -55,7 +55,7 @@ mod tests {
         let (mut calls, mut log) = (BarrierCalls::new(view), BarrierLog::default());
         assert!(calls.due(log.attended()).now_or_never().is_none());
         let started = Instant::now();
-        let call = |number, at| call_to.send_modify(|view| view.barrier = Some(Barrier { number, at }));
+        let call = |number, at| call_to.send_modify(|view| view.barrier = Some(AnnouncedBarrier { number, at }));
         call(1, started + Duration::from_secs(2));
         calls.due(log.attended()).await;
         assert_eq!((started.elapsed(), calls.newest(), log.next()), (Duration::from_secs(2), 1, 1));

@@ -358,7 +358,7 @@ impl Network {
             }
             Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
             Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
-            Model::TorchScript { file, sha256 } => {
+            Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
                 return Ok((Self::TorchScript(module), buffers));
             }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use zagros_job::{DenseOptimizer, DenseUpdates, Schedule};
+use zagros_job::{DenseOptimizer, DenseUpdates};
 use zagros_table::wide::wide;
 
 use super::ModelError;
@@ -80,7 +80,7 @@ impl Updater {
     /// When the gradients' norm is wanted and beyond f32; the weights are then what they were.
     pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)?;
-        let lr = self.lr * factor(self.updates.schedule, step);
+        let lr = self.lr * f64::from(self.updates.schedule.factor(step));
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
@@ -223,17 +223,6 @@ fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError>
         gradients.iter_mut().for_each(|gradient| *gradient *= scale);
     }
     Ok(())
-}
-
-/// The tables' schedules, so that rows and dense network can go at one pace.
-fn factor(schedule: Schedule, step: u64) -> f64 {
-    let schedule = match schedule {
-        Schedule::Constant => zagros_table::Schedule::Constant,
-        Schedule::Linear { warmup, decay, floor } => zagros_table::Schedule::Linear { warmup, decay, floor },
-        Schedule::Cosine { warmup, decay, floor } => zagros_table::Schedule::Cosine { warmup, decay, floor },
-        Schedule::Step { warmup, every, factor } => zagros_table::Schedule::Step { warmup, every, factor },
-    };
-    f64::from(schedule.factor(step))
 }
 
 #[cfg(test)]
