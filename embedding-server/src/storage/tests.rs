@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use sha2::Digest;
-use zagros_job::{Admission, Counter, Job, Order, Ttl};
+use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job};
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
@@ -366,9 +366,9 @@ fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -
 fn sightings_come_back_on_any_number_of_servers() {
     /// `user` counts each id, `item` with a sketch; both make a row at the third sighting.
     fn counting(job: &mut Job) {
-        let count = |counter| Admission::Count { sightings: 3, counter };
-        job.tables[0].admission = count(Counter::Exact);
-        job.tables[1].admission = count(Counter::CountMin { error: 1e-4, failure: 1e-3 });
+        let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
+        job.tables[0].admission = count(FrequencyCounter::Exact);
+        job.tables[1].admission = count(FrequencyCounter::CountMin { error: 1e-4, failure: 1e-3 });
     }
     let saved = changed(2, counting);
     assert_eq!([sight(&saved, &(0..200)), sight(&saved, &(0..100))], [0, 0]);
@@ -382,7 +382,7 @@ fn sightings_come_back_on_any_number_of_servers() {
     // A table that counts otherwise starts anew, a table that counts no more takes every id.
     let services = loaded(folder.path(), &files, 1, |job| {
         job.tables[1].admission =
-            Admission::Count { sightings: 3, counter: Counter::CountMin { error: 1e-3, failure: 1e-3 } };
+            AdmissionPolicy::Count { threshold: 3, counter: FrequencyCounter::CountMin { error: 1e-3, failure: 1e-3 } };
     });
     assert_eq!(sight(&services, &(0..100)), 100);
 }
@@ -390,7 +390,7 @@ fn sightings_come_back_on_any_number_of_servers() {
 #[test]
 fn marks_and_the_time_they_are_told_by_come_back() {
     fn aging(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+        job.tables[0].ttl_steps = 100;
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
@@ -409,7 +409,7 @@ fn marks_and_the_time_they_are_told_by_come_back() {
     // Marks that are told otherwise are skipped: rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
-        job.tables[0].retention.order = Order::Lfu { half_life: 10 };
+        job.tables[0].evict = EvictionOrder::Lfu { half_life: 10 };
     });
     let found = content(&services);
     assert_eq!((found.len(), access(&found)), (200, 100));
@@ -419,10 +419,10 @@ fn marks_and_the_time_they_are_told_by_come_back() {
 #[test]
 fn a_load_that_replaces_gives_rows_the_age_they_had() {
     fn aging_by_steps(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+        job.tables[0].ttl_steps = 100;
     }
     fn aging_by_seconds(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Seconds(1800));
+        job.tables[0].ttl_seconds = 1800;
     }
     for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
         let servers = changed(2, aging);

@@ -44,14 +44,16 @@ pub struct TableConfig {
     pub stripes: usize,
 }
 
-/// What becomes of a gradient that is infinite, not a number, or too large for a row to stay finite.
+/// What happens to a gradient that is infinite, not a number, or too large for a row to stay finite.
+///
+/// A table refuses the whole push, or skips the row and updates the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NonFinite {
-    /// The whole push is refused, and the run stops.
+    /// It is refused, and the run stops.
     #[default]
     Refuse,
-    /// The row is skipped and counted. The other rows of the push are updated.
+    /// It is skipped and counted.
     Skip,
 }
 

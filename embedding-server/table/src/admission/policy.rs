@@ -1,5 +1,7 @@
 //! The settings of admission: which ids get a row.
 
+use super::sketch::CountMinSketch;
+
 /// The largest count of a sketch.
 const LARGEST_COUNT: u32 = u16::MAX as u32;
 
@@ -40,6 +42,18 @@ pub enum FrequencyCounter {
 }
 
 impl AdmissionPolicy {
+    /// Bytes that a table of `stripes` stripes takes for its sketches before it has a row: 2 × 2.72 / error × ln(1 / failure), each
+    /// factor rounded up.
+    #[must_use]
+    pub fn sketch_bytes(&self, stripes: usize) -> u64 {
+        match *self {
+            Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {
+                CountMinSketch::bytes(error, failure, stripes)
+            }
+            _ => 0,
+        }
+    }
+
     /// The first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let open = |name: &str, value: f32| {

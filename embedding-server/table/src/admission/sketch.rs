@@ -34,12 +34,24 @@ pub(crate) struct CountMinSketch {
 impl CountMinSketch {
     /// The sketch of one of `stripes` stripes. Together the sketches keep the bound with ε = `error` and δ = `failure`.
     pub(super) fn new(error: f32, failure: f32, stripes: usize) -> Self {
+        let [width, depth] = Self::shape_for(error, failure, stripes);
+        let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
+        Self { width, depth, words }
+    }
+
+    /// Cells of a row, and rows, of such a sketch.
+    fn shape_for(error: f32, failure: f32, stripes: usize) -> [u32; 2] {
         let width = (1.0_f64.exp() / f64::from(error)).ceil() / stripes as f64;
         let depth = (1.0 / f64::from(failure)).ln().ceil().max(1.0);
         // Even, so that rows are whole words.
         let width = (width.ceil() as u32).next_multiple_of(2).max(2);
-        let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
-        Self { width, depth: depth as u32, words }
+        [width, depth as u32]
+    }
+
+    /// Bytes of the cells of all stripes.
+    pub(super) fn bytes(error: f32, failure: f32, stripes: usize) -> u64 {
+        let [width, depth] = Self::shape_for(error, failure, stripes).map(u64::from);
+        2 * width * depth * stripes as u64
     }
 
     /// Counts a key once more and answers its count.
@@ -184,6 +196,8 @@ mod tests {
         assert_eq!(CountMinSketch::new(0.01, 0.01, 1).shape(), [272, 5]);
         assert_eq!(CountMinSketch::new(0.01, 0.01, 64).shape(), [6, 5]);
         assert_eq!(CountMinSketch::new(0.5, 0.5, 64).shape(), [2, 1]);
+        let stripe = CountMinSketch::new(0.01, 0.01, 64);
+        assert_eq!(CountMinSketch::bytes(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
         let mut sketch = CountMinSketch::new(0.5, 0.5, 1);
         assert_eq!((sketch.words().len(), sketch.merge(&[0; 7])), (3, Err(3)));
     }
