@@ -1,4 +1,4 @@
-//! Generates the wire types. protox is a protobuf compiler in Rust: no `protoc` on the machine.
+//! Generates the messages of the proto files. zagros-transport generates their services. protox is a protobuf compiler in Rust: no `protoc` on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let protos = [
@@ -8,6 +8,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     let descriptors = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure()
+        .build_client(false)
+        .build_server(false)
         // Payloads arrive as slices of the receive buffer instead of copies.
         .bytes(".")
         .compile_fds(descriptors)?;

@@ -1,8 +1,8 @@
-//! What a job needs of a machine's memory, beside what the machine has: told before anything is allocated.
+//! What memory a job needs, compared with what the machine has before anything is allocated.
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, Model, Table};
+use zagros_job::{Job, Table};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
@@ -41,6 +41,8 @@ pub(crate) struct Need {
     pub(crate) dense: u64,
     /// Rows and gradients of all workers' batches between lookup and acknowledgement.
     pub(crate) batches: u64,
+    /// Sketches of the admission filters of all servers.
+    pub(crate) sketches: u64,
     /// What embedding servers may fill; `None` without `cluster.memory`.
     pub(crate) rows: Option<u64>,
     /// Of one row of each table, the mean.
@@ -56,32 +58,36 @@ impl Need {
         Self {
             dense: weights_bytes(job).saturating_mul(workers),
             batches: in_flight_bytes(job).saturating_mul(workers),
+            sketches: sketch_bytes(job).saturating_mul(servers),
             rows: job.cluster.memory.map(|memory| memory.saturating_mul(servers)),
             row: (job.tables.iter().map(|table| row_bytes(table) as u64).sum::<u64>() / tables).max(1),
         }
     }
 
-    /// Without a single row.
+    /// Bytes without a single row.
     fn at_least(&self) -> u64 {
-        self.dense.saturating_add(self.batches)
+        self.dense.saturating_add(self.batches).saturating_add(self.sketches)
     }
 
-    /// Refuses what cannot be.
+    /// Refuses a job that cannot fit.
     ///
     /// # Errors
     /// With the key of what takes most.
     pub(crate) fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
         let Some(limit) = limit.filter(|limit| self.at_least() > limit.bytes) else { return Ok(()) };
         let what = format!(
-            "this job needs {} of memory before its first row ({} for the dense network, {} for batches in flight), and {} \
-             {}",
+            "this job needs {} of memory before its first row ({} for the dense network, {} for batches in flight, {} \
+             for sketches of the admission filter), and {} {}",
             HumanBytes(self.at_least()),
             HumanBytes(self.dense),
             HumanBytes(self.batches),
+            HumanBytes(self.sketches),
             limit.bound,
             HumanBytes(limit.bytes)
         );
-        let help = if self.dense > self.batches {
+        let help = if self.sketches > self.dense.max(self.batches) {
+            "raise `error` in embedding.admission, or give it more memory"
+        } else if self.dense > self.batches {
             "make the layers in [model] narrower, or give it more memory"
         } else {
             "lower train.batch_size or train.staleness, or give it more memory"
@@ -89,7 +95,7 @@ impl Need {
         Err(Failure::with_help(Exit::Usage, what, help))
     }
 
-    /// What a person should know who starts it all the same: nothing where it fits.
+    /// A warning for a job that may not fit; none where it fits.
     pub(crate) fn warning(&self, limit: Option<MemoryLimit>) -> Option<String> {
         let limit = limit?;
         let (rows, usable) = (self.rows?, (limit.bytes as f64 * USABLE) as u64);
@@ -121,10 +127,7 @@ impl Need {
 
 /// Of one dense network; 0 for a module that is not loaded.
 pub(crate) fn weights_bytes(job: &Job) -> u64 {
-    if matches!(job.model, Model::TorchScript { .. }) {
-        return 0;
-    }
-    crate::plan::weights(job).saturating_mul(DENSE_BYTES_PER_WEIGHT)
+    job.dense_parameters().unwrap_or(0).saturating_mul(DENSE_BYTES_PER_WEIGHT)
 }
 
 /// Rows and gradients of one worker's batches between lookup and acknowledgement.
@@ -134,9 +137,15 @@ pub(crate) fn in_flight_bytes(job: &Job) -> u64 {
     batches.saturating_mul(2 * 4 * values as u64)
 }
 
+/// The sketches of the admission filters of one server.
+pub(crate) fn sketch_bytes(job: &Job) -> u64 {
+    let configs = job.tables.iter().map(|table| table.config());
+    configs.map(|config| config.admission.sketch_bytes(config.stripes)).sum()
+}
+
 /// Of one row.
 pub(crate) fn row_bytes(table: &Table) -> usize {
-    4 * zagros_embedding_server::table_config(table).stride() + INDEX_BYTES
+    4 * table.config().stride() + INDEX_BYTES
 }
 
 #[cfg(test)]
@@ -165,11 +174,23 @@ mod tests {
         let batches = need(&["train.batch_size=1000000", "train.staleness=15"], 1);
         assert_eq!(batches.batches, 16 * 1_000_000 * 26 * 16 * 8);
         assert!(batches.check(limit(64 * GIB)).is_ok() && batches.check(None).is_ok());
-        let told = format!("{:?}", batches.check(limit(23 * GIB)).unwrap_err());
-        assert!(told.contains("23.00 GiB") && told.contains("lower train.batch_size"), "{told}");
+        let message = format!("{:?}", batches.check(limit(23 * GIB)).unwrap_err());
+        assert!(message.contains("23.00 GiB") && message.contains("lower train.batch_size"), "{message}");
         let network = need(&["model.top=[40000,40000]"], 1);
-        let told = format!("{:?}", network.check(limit(23 * GIB)).unwrap_err());
-        assert!(told.contains("24.") && told.contains("narrower"), "{told}");
+        let message = format!("{:?}", network.check(limit(23 * GIB)).unwrap_err());
+        assert!(message.contains("24.") && message.contains("narrower"), "{message}");
+    }
+
+    /// 26 tables, each with 2 × 2.72 / error × ln(1 / failure) bytes a server.
+    #[test]
+    fn sketches_of_the_admission_filter_count() {
+        let set = "embedding.admission={kind='count', counter='count_min', error=1e-6, failure=0.01}";
+        let need = need(&[set, "cluster.servers=2"], 1);
+        let formula = 2.0 * 26.0 * 2.0 * 1.0_f64.exp() / 1e-6 * 5.0;
+        assert!((need.sketches as f64 / formula - 1.0).abs() < 1e-3, "{} {formula}", need.sketches);
+        assert!(need.check(limit(64 * GIB)).is_ok());
+        let refused = format!("{:?}", need.check(limit(GIB)).unwrap_err());
+        assert!(refused.contains("raise `error`"), "{refused}");
     }
 
     #[test]
@@ -179,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_beyond_memory_are_warned_of_and_room_is_told() {
+    fn rows_beyond_memory_are_warned_of_and_room_is_shown() {
         let limited = need(&["cluster.memory=20GiB", "cluster.servers=2"], 1);
         assert_eq!(limited.rows, Some(40 * GIB));
-        let told = limited.warning(limit(23 * GIB)).unwrap();
-        assert!(told.contains("40.00 GiB") && told.contains("lower cluster.memory"), "{told}");
+        let message = limited.warning(limit(23 * GIB)).unwrap();
+        assert!(message.contains("40.00 GiB") && message.contains("lower cluster.memory"), "{message}");
         assert_eq!(limited.warning(limit(64 * GIB)), None);
         let open = need(&[], 1);
         assert_eq!(open.warning(limit(GIB)), None);

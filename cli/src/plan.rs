@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
-use zagros_ingest::{FileInfo, IngestError, Part, check_first_rows, files};
+use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Mode, Model, Structure, Table, TestPart, ValidationPart};
 use zagros_plumbing::memory::MemoryLimit;
@@ -50,13 +50,13 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
 /// The training files; those of the test part are looked at like them.
 fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
     if let TestPart::Files(test) = &job.data.test {
-        check_first_rows(job, &files(job, test)?, Part::All)?;
+        check_first_rows(job, &files(job, test)?, DataPart::All)?;
     }
     if let ValidationPart::Files(validation) = &job.data.validation {
-        check_first_rows(job, &files(job, validation)?, Part::All)?;
+        check_first_rows(job, &files(job, validation)?, DataPart::All)?;
     }
     let train = files(job, &job.data.train)?;
-    check_first_rows(job, &train, Part::Train)?;
+    check_first_rows(job, &train, DataPart::Train)?;
     Ok(train)
 }
 
@@ -99,7 +99,7 @@ fn model(job: &Job) -> String {
         // Not loaded: a plan runs nobody's code.
         Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
     };
-    format!("{kind}, {} dense weights", HumanCount(weights(job)))
+    format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
 }
 
 fn training(job: &Job) -> String {
@@ -111,49 +111,6 @@ fn training(job: &Job) -> String {
     };
     let steps = train.max_steps.map_or_else(String::new, |steps| format!(", at most {} steps", HumanCount(steps)));
     format!("{} epoch(s), batch {}, {mode}{steps}, seed {}", train.epochs, train.batch_size, train.seed)
-}
-
-/// Weights and biases of the dense network.
-pub(crate) fn weights(job: &Job) -> u64 {
-    let numeric = job.features.numeric.len() as i64;
-    let dims: Vec<i64> = job.features.categorical.iter().map(|f| job.tables[f.table].dim as i64).collect();
-    match &job.model {
-        Model::Ffnn { hidden, .. } => mlp(numeric + dims.iter().sum::<i64>(), hidden, 1),
-        Model::Dlrm { bottom, top, .. } => {
-            let dim = dims.first().copied().unwrap_or(0);
-            let has_bottom = numeric > 0;
-            let vectors = dims.len() as i64 + i64::from(has_bottom);
-            let interactions = vectors * (vectors - 1) / 2;
-            let (below, width) = if has_bottom { (mlp(numeric, bottom, dim), dim) } else { (0, 0) };
-            below + mlp(width + interactions, top, 1)
-        }
-        Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-            let width = numeric + dims.iter().sum::<i64>();
-            let matrix = rank.map_or(width * width, |rank| 2 * rank as i64 * width);
-            let cross = (*cross_layers as u64) * (matrix + width).unsigned_abs();
-            let output = match (structure, hidden.split_last()) {
-                (Structure::Stacked, Some(_)) => mlp(width, hidden, 1),
-                (Structure::Parallel, Some((last, below))) => mlp(width, below, *last) + mlp(width + last, &[], 1),
-                (_, None) => mlp(width, &[], 1),
-            };
-            cross + output
-        }
-        Model::DeepFm { hidden, .. } => {
-            let factors = dims.first().map_or(0, |dim| dim - 1);
-            let numbers = if numeric > 0 { numeric + 1 + numeric * factors } else { 0 };
-            numbers.unsigned_abs() + mlp((numeric + dims.len() as i64) * factors, hidden, 1)
-        }
-        Model::WideDeep { hidden, .. } => {
-            let wide = if numeric > 0 { numeric + 1 } else { 0 };
-            wide.unsigned_abs() + mlp(numeric + dims.iter().map(|dim| dim - 1).sum::<i64>(), hidden, 1)
-        }
-        Model::TorchScript { .. } => 0,
-    }
-}
-
-fn mlp(input: i64, hidden: &[i64], output: i64) -> u64 {
-    let widths: Vec<i64> = [input].into_iter().chain(hidden.iter().copied()).chain([output]).collect();
-    widths.windows(2).map(|pair| ((pair[0] + 1) * pair[1]).unsigned_abs()).sum()
 }
 
 /// Tables that cost the same a row, counted.
@@ -178,12 +135,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_mlp_counts_weights_and_biases() {
-        assert_eq!(mlp(13, &[512, 256], 16), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
-        assert_eq!(mlp(4, &[], 1), 5);
-    }
-
-    #[test]
     fn every_network_has_as_many_weights_as_are_counted() {
         let networks = [
             "kind = 'dlrm'\nbottom = [8]\ntop = [6]",
@@ -202,7 +153,7 @@ mod tests {
             let saved = DenseModel::new(&job).unwrap().to_safetensors().unwrap();
             // Eight bytes with the length of the header, the header, the weights in f32.
             let header = u64::from_le_bytes(saved[..8].try_into().unwrap());
-            assert_eq!(weights(&job), (saved.len() as u64 - 8 - header) / 4, "{}", model(&job));
+            assert_eq!(job.dense_parameters(), Some((saved.len() as u64 - 8 - header) / 4), "{}", model(&job));
         }
     }
 }

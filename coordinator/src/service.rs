@@ -5,29 +5,29 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
-use zagros_protocol::Refusal;
-use zagros_protocol::control::coordinator_server::{Coordinator, CoordinatorServer};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
     PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusRequest,
     StatusResponse, TransformsRequest, TransformsResponse,
 };
+use zagros_transport::control::coordinator_server::{Coordinator, CoordinatorServer};
+use zagros_transport::{check_run, status_of};
 
 use crate::LocalCoordinator;
 
-/// Epochs each call on.
-pub(crate) struct Service(Arc<LocalCoordinator>);
+/// Hands each call on.
+pub(crate) struct CoordinatorService(Arc<LocalCoordinator>);
 
-impl Service {
+impl CoordinatorService {
     pub(crate) fn serving(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
         let server = CoordinatorServer::new(Self(coordinator));
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
     }
 
     /// Refuses what a process of another run sends (invariant MB-2).
-    fn check_run<T>(&self, request: &Request<T>) -> Result<(), Refusal> {
-        self.0.run().check(request.metadata().as_ref(), "this coordinator")
+    fn check_member<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        check_run(self.0.run(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
     }
 }
 
@@ -35,16 +35,16 @@ impl Service {
 macro_rules! calls {
     ($($who:ident: $method:ident($request:ident) -> $response:ident),* $(,)?) => {
         #[tonic::async_trait]
-        impl Coordinator for Service {
+        impl Coordinator for CoordinatorService {
             $(async fn $method(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
                 calls!(@check $who, self, request);
-                Ok(Response::new(self.0.$method(request.into_inner()).await?))
+                Ok(Response::new(self.0.$method(request.into_inner()).await.map_err(status_of)?))
             })*
         }
     };
     (@check anyone, $this:ident, $request:ident) => {};
     (@check members, $this:ident, $request:ident) => {
-        $this.check_run(&$request)?;
+        $this.check_member(&$request)?;
     };
 }
 

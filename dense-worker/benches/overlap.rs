@@ -1,7 +1,7 @@
 //! Gradients summed while the step goes back, beside one sum after it: two workers over loopback, and over a network
 //! that is slower.
 //!
-//! `cargo bench -p zagros-dense-worker --bench overlap -- [--samples N] [--passes N] [--quick]`
+//! `cargo bench -p zagros-dense-worker --bench overlap -- [--samples N] [--rounds N] [--quick]`
 //!
 //! Each worker is a thread with one thread of libtorch and a connection of its own. A step is forward, backward, the sum,
 //! the rows' gradients, the optimiser: all but lookups and pushes, on batches of samples with 13 numbers and 26
@@ -15,7 +15,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_collective::{Backend, Collective, CollectiveError, Pending, Place, Rendezvous, StoreRendezvous};
+use zagros_collective::{
+    Backend, Collective, CollectiveError, PendingSum, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+};
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, Buckets};
 use zagros_dense_worker::datapath::kernels::{Columns, Positions, scatter_add};
@@ -41,13 +43,13 @@ const WIRES: [(&str, Duration, f64); 3] = [
 ];
 
 fn main() -> Outcome<()> {
-    let (passes, samples) = plan(std::env::args().skip(1))?;
-    println!("{WORKERS} workers of one thread, {samples} samples a batch each, least of {passes} steps\n");
+    let (rounds, samples) = plan(std::env::args().skip(1))?;
+    println!("{WORKERS} workers of one thread, {samples} samples a batch each, least of {rounds} steps\n");
     println!("network  wire               one sum after   buckets of 1 MiB   ratio (4 MiB)");
     for (name, text) in NETWORKS {
         for (wire, latency, rate) in WIRES {
             let sizes = [usize::MAX, BUCKET, 4 * BUCKET];
-            let [after, while_back, larger] = compare(text, samples, passes, sizes, (latency, rate))?;
+            let [after, while_back, larger] = compare(text, samples, rounds, sizes, (latency, rate))?;
             let ms = |time: Duration| 1e3 * time.as_secs_f64();
             let ratio = |time: Duration| time.as_secs_f64() / after.as_secs_f64();
             println!(
@@ -66,7 +68,7 @@ fn main() -> Outcome<()> {
 fn compare<const N: usize>(
     network: &str,
     samples: usize,
-    passes: usize,
+    rounds: usize,
     sizes: [usize; N],
     wire: (Duration, f64),
 ) -> Outcome<[Duration; N]> {
@@ -77,7 +79,7 @@ fn compare<const N: usize>(
         StoreRendezvous::new(listener, address, Backend::Gloo)
     });
     let play = |rank: usize, rendezvous: StoreRendezvous| -> Outcome<Vec<Vec<Duration>>> {
-        let place = Place { rank, world: WORKERS, generation: 1, store: store.clone(), timeout: TIMEOUT };
+        let place = ProcessGroupConfig { rank, world: WORKERS, generation: 1, store: store.clone(), timeout: TIMEOUT };
         let group = Wire { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {
@@ -85,13 +87,13 @@ fn compare<const N: usize>(
         }
         let mut group = group;
         let mut times = vec![Vec::new(); N];
-        for pass in 0..passes + 2 {
+        for round in 0..rounds + 2 {
             for (worker, times) in workers.iter_mut().zip(&mut times) {
                 group.barrier()?;
                 let started = Instant::now();
                 worker.step(&mut group)?;
                 // The first ones only warm up.
-                times.extend((pass > 1).then(|| started.elapsed()));
+                times.extend((round > 1).then(|| started.elapsed()));
             }
         }
         let weights = workers.iter().map(|worker| worker.model.to_safetensors()).collect::<Result<Vec<_>, _>>()?;
@@ -198,7 +200,7 @@ impl Collective for Wire {
         self.group.world()
     }
 
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         let now = Instant::now();
         let begins = self.arrivals.back().map_or(now, |before| now.max(*before));
         let sent = Duration::from_secs_f64((values.len() * size_of::<f32>()) as f64 / self.rate);
@@ -207,7 +209,7 @@ impl Collective for Wire {
     }
 
     /// In the order of the starts.
-    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         let sums = self.group.wait(pending)?;
         if let Some(arrival) = self.arrivals.pop_front() {
             thread::sleep(arrival.saturating_duration_since(Instant::now()));
@@ -254,15 +256,15 @@ fn mixed(value: u64) -> u64 {
 
 /// Passes and samples of a batch.
 fn plan(arguments: impl Iterator<Item = String>) -> Outcome<(usize, usize)> {
-    let (mut passes, mut samples) = (40, 4096);
+    let (mut rounds, mut samples) = (40, 4096);
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--quick" => (passes, samples) = (2, 256),
-            "--passes" => passes = arguments.next().ok_or("a number is missing")?.parse()?,
+            "--quick" => (rounds, samples) = (2, 256),
+            "--rounds" => rounds = arguments.next().ok_or("a number is missing")?.parse()?,
             "--samples" => samples = arguments.next().ok_or("a number is missing")?.parse()?,
             unknown => return Err(format!("unknown argument {unknown}").into()),
         }
     }
-    Ok((passes, samples))
+    Ok((rounds, samples))
 }

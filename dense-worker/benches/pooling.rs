@@ -1,8 +1,8 @@
 //! Bags summed by the worker beside bags summed by the embedding servers: bytes and CPU over loopback, in one run.
 //!
-//! `cargo bench -p zagros-dense-worker --bench pooling -- [--servers N] [--bags N] [--passes N] [--quick]`
+//! `cargo bench -p zagros-dense-worker --bench pooling -- [--servers N] [--bags N] [--rounds N] [--quick]`
 //!
-//! A pass looks up one batch of bags of a table, pools it, and pushes its gradients back; ids follow Zipf's law over a
+//! A round looks up one batch of bags of a table, pools it, and pushes its gradients back; ids follow Zipf's law over a
 //! million rows. CPU is that of client and servers together, which share the process; bytes are those of all payloads.
 //! Both ways must give the same vectors up to rounding.
 
@@ -46,7 +46,7 @@ const LOG_ROWS: f64 = 13.8;
 struct Plan {
     servers: u32,
     bags: usize,
-    passes: usize,
+    rounds: usize,
 }
 
 /// One batch of bags of equal length.
@@ -67,7 +67,7 @@ struct Side {
 /// What one way costs a batch.
 struct Cost {
     bytes: u64,
-    /// The least of the passes.
+    /// The least of the rounds.
     cpu: Duration,
 }
 
@@ -80,15 +80,15 @@ fn main() -> Outcome<()> {
 async fn measure(plan: &Plan) -> Outcome<()> {
     let mut side = start(plan.servers).await?;
     println!(
-        "{} bags a batch, dim {DIM}, f32, {} server(s), least CPU of {} passes\n",
-        plan.bags, plan.servers, plan.passes
+        "{} bags a batch, dim {DIM}, f32, {} server(s), least CPU of {} rounds\n",
+        plan.bags, plan.servers, plan.rounds
     );
     println!("             bytes a batch                      CPU ms a batch");
     println!("length rows      at worker   at server   ratio   at worker   at server   ratio   auto");
     for length in [1, 4, 16, 64] {
         let batch = batch(plan.bags, length);
         let (rows, _) = side.dedup(&batch);
-        let (worker, server) = compare(&mut side, &batch, plan.passes).await?;
+        let (worker, server) = compare(&mut side, &batch, plan.rounds).await?;
         let chosen = bag_bytes(&batch.offsets, DIM * 4, plan.servers) < (rows * DIM * 4) as u64;
         let ratio = server.bytes as f64 / worker.bytes as f64;
         let ms = |cost: &Cost| 1e3 * cost.cpu.as_secs_f64();
@@ -107,14 +107,14 @@ async fn measure(plan: &Plan) -> Outcome<()> {
 }
 
 /// Both ways in turn, so that what else runs on the machine meets both.
-async fn compare(side: &mut Side, batch: &Batch, passes: usize) -> Outcome<(Cost, Cost)> {
+async fn compare(side: &mut Side, batch: &Batch, rounds: usize) -> Outcome<(Cost, Cost)> {
     let (at_worker, at_server) = (side.look(batch, false).await?, side.look(batch, true).await?);
     assert_eq!(at_worker.len(), at_server.len());
     for (expected, found) in at_worker.iter().zip(&at_server) {
         assert!((expected - found).abs() < 1e-5, "{expected} at the worker, {found} at the servers");
     }
     let mut costs = [false, true].map(|_| Cost { bytes: 0, cpu: Duration::MAX });
-    for _ in 0..passes {
+    for _ in 0..rounds {
         for (at_server, cost) in [false, true].into_iter().zip(&mut costs) {
             let (bytes, cpu) = (side.bytes.load(Ordering::Acquire), cpu());
             side.step(batch, at_server).await?;
@@ -157,7 +157,7 @@ impl Side {
         batch: &Batch,
         at_server: bool,
         access: Access,
-    ) -> Outcome<(Vec<f32>, zagros_embedding_client::UniqueIds, Vec<u32>)> {
+    ) -> Outcome<(Vec<f32>, zagros_embedding_client::RoutedIds, Vec<u32>)> {
         let (mut unique, mut inverse) = self.unique(batch);
         let inverse = inverse.remove(0);
         if at_server {
@@ -165,6 +165,7 @@ impl Side {
             bags.extend(&inverse, &batch.offsets);
             unique.tables[0].bags = Some(bags);
         }
+        let unique = zagros_embedding_client::RoutedIds::from(unique);
         let rows = self.client.lookup(&unique, access).await?;
         let mut vectors = vec![0.0; (batch.offsets.len() - 1) * DIM];
         gather(&column(), DIM, positions(batch, &inverse, at_server), &rows.tables[0], &mut vectors);
@@ -272,15 +273,15 @@ fn cpu() -> Duration {
 }
 
 fn plan(arguments: impl Iterator<Item = String>) -> Outcome<Plan> {
-    let mut plan = Plan { servers: 1, bags: 4096, passes: 30 };
+    let mut plan = Plan { servers: 1, bags: 4096, rounds: 30 };
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         let mut number = || -> Outcome<usize> { Ok(arguments.next().ok_or("a number is missing")?.parse()?) };
         match argument.as_str() {
-            "--quick" => (plan.bags, plan.passes) = (256, 2),
+            "--quick" => (plan.bags, plan.rounds) = (256, 2),
             "--servers" => plan.servers = number()?.try_into()?,
             "--bags" => plan.bags = number()?,
-            "--passes" => plan.passes = number()?,
+            "--rounds" => plan.rounds = number()?,
             unknown => return Err(format!("unknown argument {unknown}").into()),
         }
     }

@@ -1,4 +1,4 @@
-//! Compiles the shim over libtorch's c10d, and tells this crate's tests where libtorch lies.
+//! Compiles the shim over libtorch's c10d, and gives this crate's tests the path of libtorch.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
 
-/// How a call tells that it failed.
+/// How a call reports that it failed.
 const CALLS: &str = "../shim/include";
 
 /// What the library of NCCL groups needs of others. In full: the linker then finds a name that none of them has.

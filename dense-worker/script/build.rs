@@ -1,11 +1,11 @@
-//! Compiles the shim over libtorch's TorchScript, and tells this crate's tests where libtorch lies.
+//! Compiles the shim over libtorch's TorchScript, and gives this crate's tests the path of libtorch.
 
 use std::env;
 use std::path::Path;
 
 /// As in `dense-worker/build.rs`: from `target/release/deps/*` of a checkout.
 const IN_CHECKOUT: &str = "$ORIGIN/../../../.deps/libtorch/lib";
-/// How a call tells that it failed.
+/// How a call reports that it failed.
 const CALLS: &str = "../shim/include";
 
 fn main() {

@@ -8,9 +8,9 @@ use std::time::Duration;
 pub(crate) use shard::FakeShard;
 use zagros_ingest::{Batch, Ids, IngestError, StreamStats};
 use zagros_job::{
-    Admission, Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Element, Eval, Features, Format,
-    Init, Job, Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise,
-    Table, TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
+    Categorical, Checkpoint, Cluster, Data, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
+    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart,
+    Train, ValidationPart, Values, Wire,
 };
 
 use crate::datapath::read::Batches;
@@ -61,7 +61,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 /// every sort.
 pub(crate) fn normed_net() -> Model {
     let sha256 = "fad0055dc1ad884cc1045166de2d5b4a84703f5ec835764d95dafaa1df1beea4".to_owned();
-    Model::TorchScript { file: fixture("normed_net.pt"), sha256 }
+    Model::TorchScript { file: fixture("normed_net.pt"), sha256, trust: true }
 }
 
 /// Makes feature `index` multi-valued, pooled by the worker.
@@ -138,18 +138,9 @@ fn features(numeric: usize, categorical: usize) -> Features {
 }
 
 fn table(index: usize, dim: usize) -> Table {
-    Table {
-        name: format!("t{index}"),
-        dim,
-        init: Init::Uniform { bound: 0.1 },
-        optimizer: TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 },
-        limits: TableLimits::default(),
-        non_finite: NonFinite::default(),
-        element: Element::default(),
-        schedule: Schedule::default(),
-        admission: Admission::default(),
-        retention: Retention::default(),
-    }
+    let init = Initializer::Uniform { bound: 0.1 };
+    let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
+    Table { name: format!("t{index}"), settings: TableSettings { dim, init, optimizer, ..TableSettings::default() } }
 }
 
 fn cluster() -> Cluster {

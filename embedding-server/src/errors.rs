@@ -37,8 +37,8 @@ pub enum ServerError {
         source: StoreError,
     },
     /// The system gives no thread.
-    #[error("embedding server {index} cannot start the thread that tends its tables")]
-    Tending {
+    #[error("embedding server {index} cannot start the thread that maintains its tables")]
+    Maintenance {
         /// Position among the servers.
         index: u32,
         /// What the system says.

@@ -13,23 +13,24 @@ use tonic::server::NamedService;
 use tower_service::Service;
 use zagros_embedding_client::Shard;
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
-use zagros_plumbing::grpc::unary::{self, Outgoing};
-use zagros_protocol::control::storage_server::{Storage, StorageServer};
+use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
 };
-use zagros_protocol::datapath::embedding_server::SERVICE_NAME;
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::payloads::{LOOKUP, PUSH};
+use zagros_transport::control::storage_server::{Storage, StorageServer};
+use zagros_transport::datapath::embedding_server::SERVICE_NAME;
+use zagros_transport::paths::{LOOKUP, PUSH};
+use zagros_transport::status_of;
 
-use crate::control::{RunGuard, StorageRoots};
+use crate::control::{RunCheck, StorageFolders};
 
 /// A shard behind both services.
 #[derive(Clone)]
 pub(crate) struct Adapter {
     shard: Arc<dyn Shard>,
-    guard: Arc<RunGuard>,
-    roots: Arc<StorageRoots>,
+    guard: Arc<RunCheck>,
+    roots: Arc<StorageFolders>,
 }
 
 /// The data path: as a generated service, without the copies that one makes.
@@ -38,7 +39,7 @@ pub(crate) struct Embedding(Adapter);
 
 impl Adapter {
     /// Lets those that `guard` lets pass call the shard, and have it write and read in `roots`.
-    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunGuard>, roots: StorageRoots) -> Self {
+    pub(crate) fn new(shard: Arc<dyn Shard>, guard: Arc<RunCheck>, roots: StorageFolders) -> Self {
         Self { shard, guard, roots: Arc::new(roots) }
     }
 
@@ -52,7 +53,7 @@ impl Adapter {
     }
 
     fn admitted<T>(&self, request: tonic::Request<T>) -> Result<T, Status> {
-        self.guard.check(request.metadata().as_ref())?;
+        self.guard.check(request.metadata().as_ref()).map_err(status_of)?;
         Ok(request.into_inner())
     }
 }
@@ -74,7 +75,7 @@ impl Service<Request<Body>> for Embedding {
         let Adapter { shard, guard, .. } = self.0.clone();
         let answered = async move {
             if let Err(refusal) = guard.check(request.headers()) {
-                return Status::from(refusal).into_http();
+                return status_of(refusal).into_http();
             }
             match request.uri().path() {
                 LOOKUP => unary::answer(request, |message| lookup(shard, message)).await,
@@ -86,14 +87,14 @@ impl Service<Request<Body>> for Embedding {
     }
 }
 
-async fn lookup(shard: Arc<dyn Shard>, request: LookupRequest) -> Result<Outgoing<LookupResponse>, Status> {
-    let mut answer = shard.lookup(request).await?;
+async fn lookup(shard: Arc<dyn Shard>, request: LookupRequest) -> Result<OutgoingMessage<LookupResponse>, Status> {
+    let mut answer = shard.lookup(request).await.map_err(status_of)?;
     let payloads = answer.take_payloads();
-    Ok(Outgoing::new(answer, payloads))
+    Ok(OutgoingMessage::new(answer, payloads))
 }
 
-async fn push(shard: Arc<dyn Shard>, request: PushRequest) -> Result<Outgoing<PushResponse>, Status> {
-    Ok(Outgoing::new(shard.push(request).await?, []))
+async fn push(shard: Arc<dyn Shard>, request: PushRequest) -> Result<OutgoingMessage<PushResponse>, Status> {
+    Ok(OutgoingMessage::new(shard.push(request).await.map_err(status_of)?, []))
 }
 
 #[tonic::async_trait]
@@ -102,18 +103,18 @@ impl Storage for Adapter {
         &self,
         request: tonic::Request<DescribeRequest>,
     ) -> Result<tonic::Response<DescribeResponse>, Status> {
-        Ok(tonic::Response::new(self.shard.describe(self.admitted(request)?).await?))
+        Ok(tonic::Response::new(self.shard.describe(self.admitted(request)?).await.map_err(status_of)?))
     }
 
     async fn save(&self, request: tonic::Request<SaveRequest>) -> Result<tonic::Response<SaveResponse>, Status> {
         let request = self.admitted(request)?;
-        self.roots.check(&request.folder)?;
-        Ok(tonic::Response::new(self.shard.save(request).await?))
+        self.roots.check(&request.folder).map_err(status_of)?;
+        Ok(tonic::Response::new(self.shard.save(request).await.map_err(status_of)?))
     }
 
     async fn load(&self, request: tonic::Request<LoadRequest>) -> Result<tonic::Response<LoadResponse>, Status> {
         let request = self.admitted(request)?;
-        self.roots.check(&request.folder)?;
-        Ok(tonic::Response::new(self.shard.load(request).await?))
+        self.roots.check(&request.folder).map_err(status_of)?;
+        Ok(tonic::Response::new(self.shard.load(request).await.map_err(status_of)?))
     }
 }

@@ -28,4 +28,3 @@ pub use errors::ServerError;
 pub use local::LocalShard;
 pub use server::{ServerConfig, run};
 pub use service::EmbeddingService;
-pub use tables::table_config;

@@ -81,9 +81,9 @@ impl Shard for LocalShard {
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         match request.stage() {
-            SaveStage::Whole => storage::Cuts::whole(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Cut => storage::Cuts::make(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Files => async move { storage::Cuts::files(&self.service, &request).await }.boxed(),
+            SaveStage::Whole => storage::SnapshotCaptures::whole(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Capture => storage::SnapshotCaptures::capture(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Files => async move { storage::SnapshotCaptures::files(&self.service, &request).await }.boxed(),
         }
     }
 

@@ -12,7 +12,7 @@ use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
 pub(crate) use cold::ColdMetrics;
-pub(crate) use recent::Recent;
+pub(crate) use recent::RecentLookups;
 use tables::TableCollector;
 
 /// Metric children of one server.
@@ -56,7 +56,7 @@ pub(crate) struct CallMetrics {
 
 impl ServerMetrics {
     pub(crate) fn new(registry: &Registry, index: ServerIndex, tables: &Arc<TableSet>, names: &Arc<[String]>) -> Self {
-        let of = Labelled::new(registry, index);
+        let of = ServerLabel::new(registry, index);
         let requests = of.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = of.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
         let seconds = of.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
@@ -69,7 +69,10 @@ impl ServerMetrics {
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
             // All from the start: a series that appears with its first count has no rate.
-            refusals: RefusalKind::all().map(|kind| (kind, refusals.with_label_values(&[name, kind.name()]))).collect(),
+            refusals: RefusalKind::ALL
+                .into_iter()
+                .map(|kind| (kind, refusals.with_label_values(&[name, kind.name()])))
+                .collect(),
         };
         let bags =
             of.counters("bags_total", "Bags of rows summed at lookups, and whose gradients pushes brought.", &["call"]);
@@ -127,12 +130,12 @@ fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
 }
 
 /// Makes metrics that carry the server's number, so that servers of one process can share a registry.
-struct Labelled<'a> {
+struct ServerLabel<'a> {
     registry: &'a Registry,
     server: String,
 }
 
-impl<'a> Labelled<'a> {
+impl<'a> ServerLabel<'a> {
     fn new(registry: &'a Registry, index: ServerIndex) -> Self {
         Self { registry, server: index.to_string() }
     }

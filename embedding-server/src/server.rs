@@ -15,7 +15,7 @@ use zagros_plumbing::{Lifecycle, Shutdown, admin, grpc};
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::Outcome;
 
-use crate::control::{Ended, RunGuard, StorageRoots, follow, join};
+use crate::control::{RunCheck, StopReason, StorageFolders, join, take_part_in_run};
 use crate::grpc::Adapter;
 use crate::tier::keep_little;
 use crate::{EmbeddingService, LocalShard, ServerError};
@@ -53,15 +53,15 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
     if config.job.cluster.memory.is_some() {
         keep_little();
     }
-    let roots = StorageRoots::new(&config.job, &config.storage_folders);
+    let roots = StorageFolders::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
     // A token of its own: a server that is told to stop does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
     let grace = GRACE.min(config.job.cluster.timeout);
-    let guard = Arc::new(RunGuard::new(config.index));
-    let member = Member {
+    let guard = Arc::new(RunCheck::new(config.index));
+    let member = RunMember {
         service: Arc::clone(&service),
         guard: Arc::clone(&guard),
         job: config.job,
@@ -128,16 +128,16 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
 }
 
 /// The server's part in the run, from joining to leaving.
-struct Member {
+struct RunMember {
     service: Arc<EmbeddingService>,
-    guard: Arc<RunGuard>,
+    guard: Arc<RunCheck>,
     job: Arc<Job>,
     control: Arc<dyn ControlPlane>,
     advertised: String,
     shutdown: Shutdown,
 }
 
-impl Member {
+impl RunMember {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
         let (control, instance) = (Arc::clone(&self.control), rand::random());
@@ -151,13 +151,13 @@ impl Member {
         self.guard.joined(run, instance);
         info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
         let timeout = self.job.cluster.timeout;
-        let ended = follow(&self.service, self.control.as_ref(), &membership, timeout, &self.shutdown).await;
+        let ended = take_part_in_run(&self.service, self.control.as_ref(), &membership, timeout, &self.shutdown).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
-            Ended::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
-            Ended::Told(reason) => self.leave(&membership, Outcome::Finished, &reason).await,
-            Ended::Fenced(reason) => return Err(ServerError::Fenced { index: index.0, reason }),
-            Ended::Abandoned { silence, idle } => {
+            StopReason::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
+            StopReason::RunOver(reason) => self.leave(&membership, Outcome::Finished, &reason).await,
+            StopReason::Fenced(reason) => return Err(ServerError::Fenced { index: index.0, reason }),
+            StopReason::Abandoned { silence, idle } => {
                 return Err(ServerError::Abandoned { index: index.0, silence, idle });
             }
         }

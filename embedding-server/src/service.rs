@@ -17,11 +17,11 @@ use zagros_table::{Scratch, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
 
 use crate::ServerError;
-use crate::datapath::{Owned, Windows, Writers};
+use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::metrics::ServerMetrics;
-use crate::storage::{Cuts, Turns};
+use crate::storage::{SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
-use crate::tier::{self, Memory, Tending, Tier};
+use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
 /// One embedding server's rows and everything needed to serve them.
 pub struct EmbeddingService {
@@ -33,26 +33,26 @@ pub struct EmbeddingService {
     pub(crate) names: Arc<[String]>,
     /// What each table was made from, in their order.
     pub(crate) configs: Box<[TableConfig]>,
-    pub(crate) storage: Turns,
+    pub(crate) storage: StorageLock,
     /// Bytes of rows that a save sorts and writes together.
     pub(crate) run_bytes: usize,
     /// How long a request to an object store may take.
     pub(crate) timeout: Duration,
-    pub(crate) cuts: Cuts,
-    pub(crate) windows: Windows,
-    pub(crate) writers: Writers,
+    pub(crate) captures: SnapshotCaptures,
+    pub(crate) windows: SequenceWindows,
+    pub(crate) writers: KnownWriters,
     pub(crate) metrics: ServerMetrics,
     /// Memory for rows and gradients.
     pub(crate) buffers: Arc<Buffers>,
-    placement: ArcSwapOption<Owned>,
+    placement: ArcSwapOption<OwnedBuckets>,
     /// Working memory that earlier requests left behind.
     scratches: Mutex<Vec<Scratch>>,
     /// Where rows are that memory has no room for.
-    tier: Option<Tier>,
+    tier: Option<ColdTier>,
     /// Its folder, where there is a tier.
     cold_folder: Option<PathBuf>,
     /// Ends with the service.
-    _tending: Option<Tending>,
+    _maintenance: Option<TableMaintenance>,
 }
 
 impl EmbeddingService {
@@ -68,26 +68,28 @@ impl EmbeddingService {
         let tables = Arc::new(make_tables(job, &configs, tier.clone())?);
         let names: Arc<[String]> = job.server_tables().into_iter().map(|table| table.name).collect();
         let metrics = ServerMetrics::new(registry, index, &tables, &names);
-        let tending = Tending::start_if_needed(job, index, &configs, &tables)?;
+        let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables)?;
         Ok(Arc::new(Self {
             index,
             servers: job.cluster.servers,
             tables,
             names,
             configs: configs.into(),
-            storage: Turns::default(),
-            run_bytes: Memory::of(job).map_or(RUN_BYTES, |memory| memory.run()),
+            storage: StorageLock::default(),
+            run_bytes: MemoryBudget::of(job).map_or(RUN_BYTES, |memory| memory.run()),
             timeout: job.cluster.timeout,
-            cuts: Cuts::default(),
-            windows: Windows::default(),
-            writers: Writers::default(),
+            captures: SnapshotCaptures::default(),
+            windows: SequenceWindows::default(),
+            writers: KnownWriters::default(),
             metrics,
-            buffers: Arc::new(Memory::of(job).map_or_else(Buffers::default, |memory| Buffers::keeping(memory.kept))),
+            buffers: Arc::new(
+                MemoryBudget::of(job).map_or_else(Buffers::default, |memory| Buffers::keeping(memory.kept)),
+            ),
             placement: ArcSwapOption::empty(),
             scratches: Mutex::default(),
             cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
             tier,
-            _tending: tending,
+            _maintenance: maintenance,
         }))
     }
 
@@ -96,7 +98,7 @@ impl EmbeddingService {
     /// A request that was admitted before ends under the map it was admitted with: no bucket changes hands with rows
     /// in it.
     pub fn set_placement(&self, map: Arc<BucketMap>) {
-        self.placement.store(Some(Arc::new(Owned::new(map, self.index))));
+        self.placement.store(Some(Arc::new(OwnedBuckets::new(map, self.index))));
     }
 
     /// Position among the servers.
@@ -145,7 +147,7 @@ impl EmbeddingService {
         self.cold_folder.as_deref().and_then(|folder| Space::at(folder).ok())
     }
 
-    pub(crate) fn placement(&self) -> Result<Arc<Owned>, Refusal> {
+    pub(crate) fn placement(&self) -> Result<Arc<OwnedBuckets>, Refusal> {
         self.placement.load_full().ok_or_else(|| {
             let message = format!("embedding server {} has no placement yet; it waits for the coordinator", self.index);
             Refusal::new(RefusalKind::Unavailable, message)

@@ -1,40 +1,21 @@
 //! From the job's tables to the tables of a server.
 
-mod rows;
-
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
-use zagros_job::{Init, Job, Table, TableLimits, TableOptimizer};
-use zagros_table::{Capacity, ColdStore, DEFAULT_STRIPES, Initializer, Limits, Optimizer, TableConfig, TableSet};
+use zagros_job::Job;
+use zagros_table::{Capacity, ColdStore, DEFAULT_STRIPES, TableConfig, TableSet};
 
 use crate::ServerError;
-use crate::tier::{Memory, Tier};
+use crate::tier::{ColdTier, MemoryBudget};
 
 /// Of the memory for rows, at most one part in this many is for those that stripes hold whatever the budget says.
 const FLOOR_SHARE: usize = 4;
 
-/// What a server makes a table of the job from.
-#[must_use]
-pub fn table_config(table: &Table) -> TableConfig {
-    TableConfig {
-        dim: table.dim,
-        init: initializer(table.init),
-        optimizer: optimizer(table.optimizer),
-        limits: limits(table.limits),
-        non_finite: rows::non_finite(table.non_finite),
-        element: rows::element(table.element),
-        schedule: rows::schedule(table.schedule),
-        admission: rows::admission(table.admission),
-        retention: rows::retention(table.retention),
-        ..TableConfig::default()
-    }
-}
-
 /// What a server makes its tables from, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
-    let mut configs: Vec<TableConfig> = job.server_tables().iter().map(table_config).collect();
-    if let Some(memory) = Memory::of(job) {
+    let mut configs: Vec<TableConfig> = job.server_tables().iter().map(|table| table.config()).collect();
+    if let Some(memory) = MemoryBudget::of(job) {
         let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
         configs.iter_mut().for_each(|config| config.stripes = stripes);
     }
@@ -50,9 +31,9 @@ fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
 }
 
 /// Empty tables, within the memory that the job gives a server.
-pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<Tier>) -> Result<TableSet, ServerError> {
+pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
     let capacity = Capacity {
-        budget: Memory::of(job).map(|memory| memory.rows),
+        budget: MemoryBudget::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
         timeout: Some(job.cluster.timeout),
@@ -69,67 +50,18 @@ fn nanos() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-fn initializer(init: Init) -> Initializer {
-    match init {
-        Init::Zero => Initializer::Zero,
-        Init::Uniform { bound } => Initializer::Uniform { bound },
-        Init::Normal { deviation } => Initializer::Normal { deviation },
-        Init::TruncatedNormal { deviation } => Initializer::TruncatedNormal { deviation },
-        Init::Xavier { rows } => Initializer::Xavier { rows },
-        Init::Constant { value } => Initializer::Constant { value },
-    }
-}
-
-fn optimizer(optimizer: TableOptimizer) -> Optimizer {
-    match optimizer {
-        TableOptimizer::Sgd { lr, momentum: 0.0, l2 } => Optimizer::Sgd { lr, l2 },
-        TableOptimizer::Sgd { lr, momentum, l2 } => Optimizer::Momentum { lr, momentum, l2 },
-        TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2 } => {
-            Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 }
-        }
-        TableOptimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
-            Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 }
-        }
-        TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2 } => {
-            Optimizer::Adam { lr, beta1, beta2, epsilon, l2, weight_decay: 0.0 }
-        }
-        TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
-            Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.0, weight_decay }
-        }
-        TableOptimizer::Ftrl { lr, beta, l1, l2 } => Optimizer::Ftrl { lr, beta, l1, l2 },
-    }
-}
-
-fn limits(limits: TableLimits) -> Limits {
-    let or_none = |limit: Option<f32>| limit.unwrap_or(f32::INFINITY);
-    Limits {
-        clip_value: or_none(limits.clip_value),
-        clip_norm: or_none(limits.clip_norm),
-        weight_bound: or_none(limits.weight_bound),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+    use zagros_table::{
+        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, NonFinite, Optimizer, Retention,
+        Schedule, Ttl,
+    };
+
     use super::*;
     use crate::testing::job;
-
-    #[test]
-    fn momentum_needs_state_only_where_there_is_some() {
-        let sgd = |momentum| optimizer(TableOptimizer::Sgd { lr: 0.5, momentum, l2: 0.25 });
-        assert_eq!(sgd(0.0), Optimizer::Sgd { lr: 0.5, l2: 0.25 });
-        assert_eq!(sgd(0.5), Optimizer::Momentum { lr: 0.5, momentum: 0.5, l2: 0.25 });
-    }
-
-    #[test]
-    fn both_kinds_of_adam_share_their_rows() {
-        let (lr, beta1, beta2, epsilon) = (0.1, 0.9, 0.99, 1e-8);
-        let adam = optimizer(TableOptimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.5 });
-        let decoupled = optimizer(TableOptimizer::AdamW { lr, beta1, beta2, epsilon, weight_decay: 0.5 });
-        assert_eq!(adam, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.5, weight_decay: 0.0 });
-        assert_eq!(decoupled, Optimizer::Adam { lr, beta1, beta2, epsilon, l2: 0.0, weight_decay: 0.5 });
-        assert_eq!(adam.layout(), decoupled.layout());
-    }
 
     #[test]
     fn in_mode_async_the_dense_network_has_the_last_table() {
@@ -158,12 +90,41 @@ mod tests {
         }
     }
 
+    /// The table of a job with these keys in `[embedding]`, as its server checks it.
+    fn config(keys: &str) -> TableConfig {
+        let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\n{keys}\n");
+        let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let config = job.tables[0].config();
+        zagros_table::Table::new(1, 0, &config).unwrap();
+        config
+    }
+
     #[test]
-    fn limits_reach_the_table() {
-        let mut table = job(1).tables.remove(0);
-        assert_eq!(table_config(&table).limits, Limits::default());
-        table.limits = TableLimits { clip_value: Some(1.0), clip_norm: Some(2.0), weight_bound: Some(3.0) };
-        let expected = Limits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 };
-        assert_eq!(table_config(&table).limits, expected);
+    fn what_the_job_says_of_rows_reaches_the_table() {
+        let config = config(
+            "element = 'bf16'\nnon_finite = 'skip'\nadmission = { kind = 'probability', share = 0.25 }\n\
+             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
+             evict = { kind = 'lfu', half_life = 3 }\nsmall_norm = 0.125\nvictims = 'drop'",
+        );
+        assert_eq!((config.element, config.non_finite), (Element::Bf16, NonFinite::Skip));
+        assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
+        assert_eq!(config.schedule, Schedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
+        let (order, ttl) = (EvictionOrder::Lfu { half_life: 3 }, Some(Ttl::Steps(9)));
+        assert_eq!(config.retention, Retention { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
+    }
+
+    /// The widest ranges of the job file are within those of the table.
+    #[test]
+    fn what_the_job_file_allows_the_table_takes() {
+        for counter in ["exact", "count_min"] {
+            let config = config(&format!(
+                "admission = {{ kind = 'count', sightings = 65535, counter = '{counter}', error = 0.5, failure = 1e-9 }}"
+            ));
+            assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
+        }
+        config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
+        config(
+            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_seconds = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
+        );
     }
 }

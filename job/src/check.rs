@@ -6,7 +6,7 @@ use crate::error::{Place, Problem};
 use crate::shape::{Choice, Field, Shape, TAG, Variant};
 use crate::suggest;
 
-/// All problems of a document. What is free of them deserialises into [`crate::raw::Job`]: a tagged table without
+/// All problems of a document. What is free of them deserialises into [`crate::file::JobFile`]: a tagged table without
 /// its tag is given the default one.
 pub(crate) fn check(root: &mut Node, shape: &Shape) -> Vec<Problem> {
     let mut checker = Checker { problems: Vec::new() };

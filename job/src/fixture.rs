@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::document::Node;
 use crate::error::{Problem, Source};
-use crate::spec::Job;
+use crate::settings::Job;
 use crate::{Overrides, check, shape};
 
 /// Columns `y`, `a`, `b`, `c` and `n`; features come from the caller.

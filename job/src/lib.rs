@@ -1,13 +1,14 @@
 //! The job file: read, checked whole, explained.
 //!
-//! Two stages. `raw` mirrors the TOML, every key optional or defaulted, each documented with unit,
-//! default and range: the reference page and the did-you-mean come from it. [`spec`] holds the
-//! validated types, which only [`Job::load`] makes: what the rest of the code sees is right.
+//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation: the check, the reference page and the
+//! did-you-mean come from it. [`Job::load`] checks a file against them and then the rules between keys; it is the only way to a
+//! whole [`Job`], so what the rest of the code sees is right.
 
 mod changes;
 mod check;
 mod document;
 mod error;
+mod file;
 #[cfg(test)]
 mod fixture;
 mod load;
@@ -16,19 +17,19 @@ mod overrides;
 #[cfg(test)]
 mod properties;
 mod quoting;
-mod raw;
 pub mod reference;
+mod renamed;
 mod resolve;
 mod resolved;
+pub mod settings;
 mod shape;
-pub mod spec;
 mod suggest;
 pub mod threads;
 
 pub use changes::{Change, Effect};
 pub use error::{JobErrors, Problem};
-pub use load::is_given;
+pub use load::{is_given, renamed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
+pub use settings::*;
 pub use shape::schema_json;
-pub use spec::*;
 pub use suggest::nearest;

@@ -3,15 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
-
 use crate::document::Node;
 use crate::error::{JobErrors, Problem, Source};
 use crate::overrides::Overrides;
 use crate::resolve::{self, Context};
-use crate::spec::Job;
+use crate::settings::Job;
 use crate::threads::Machine;
-use crate::{check, document, raw, shape};
+use crate::{check, document, renamed, shape};
 
 /// Far above any job file; a data file given by mistake is refused, not read into memory.
 const MAX_BYTES: u64 = 4 << 20;
@@ -53,21 +51,37 @@ impl Job {
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
     let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return false };
-    overrides.apply(&mut document).is_ok() && document.find(&document::Path::from(key)).is_some()
+    let applied = overrides.apply(&mut document).is_ok();
+    renamed::apply(&mut document);
+    applied && document.find(&document::Path::from(key)).is_some()
 }
 
-/// Parse → override → check against the schema → deserialise → check across keys. Each step needs the one before.
+/// For each key of a job file, or set over it, that has another name now: a sentence that gives both names. A file that cannot be
+/// read has none.
+#[must_use]
+pub fn renamed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
+    let Ok(text) = read(path) else { return Vec::new() };
+    let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return Vec::new() };
+    if overrides.apply(&mut document).is_err() {
+        return Vec::new();
+    }
+    renamed::apply(&mut document)
+}
+
+/// Parse → override → take renamed keys → check against the schema → deserialise → check across keys. Each step needs the one
+/// before.
 fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
     let source = Source::file(&path.display().to_string(), text);
     let mut document =
         Node::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
+    renamed::apply(&mut document);
     let problems = check::check(&mut document, &shape::job());
     if !problems.is_empty() {
         return Err(problems);
     }
-    let raw = raw::Job::deserialize(document.to_json()).map_err(|error| vec![Problem::new(error.to_string())])?;
-    resolve::resolve(raw, &Context { document: &document, file: path, threads: machine.plan() })
+    let context = Context { document: &document, file: path, threads: machine.plan() };
+    resolve::resolve(&context)
 }
 
 /// Whether text that is not TOML looks like rows of data: no line of it could be one of a job.
@@ -177,6 +191,34 @@ mod tests {
             let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain();
             assert!(!errors.contains("not a job"), "{errors}");
         }
+    }
+
+    /// Checkpoints and saved models hold the job as it was written then.
+    #[test]
+    fn a_file_with_a_key_of_an_earlier_name_loads() {
+        let parse = |text: &str, sets: &[&str]| {
+            Job::parse(&format!("{CRITEO}{text}"), Path::new("job.toml"), &Overrides::sets(sets.iter().copied()))
+        };
+        let (old, new) = ("[cluster]\npatience_seconds = 7\n", "[cluster]\ntimeout_seconds = 7\n");
+        assert_eq!(parse(old, &[]).unwrap(), parse(new, &[]).unwrap());
+        assert_eq!(parse(old, &[]).unwrap().cluster.timeout, std::time::Duration::from_secs(7));
+        assert_eq!(parse("", &["cluster.patience_seconds=7"]).unwrap(), parse(new, &[]).unwrap());
+        let wrong = parse("[cluster]\npatience_seconds = 0\n", &[]).unwrap_err().plain();
+        assert!(wrong.contains("`cluster.timeout_seconds` is out of range"), "{wrong}");
+        let both = parse(&format!("{new}patience_seconds = 7\n"), &[]).unwrap_err().plain();
+        assert!(both.contains("unknown key `cluster.patience_seconds`"), "{both}");
+    }
+
+    #[test]
+    fn an_earlier_name_is_reported_with_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ads.toml");
+        fs::write(&path, format!("{CRITEO}[cluster]\npatience_seconds = 7\n")).unwrap();
+        let notes = renamed_keys(&path, &Overrides::none());
+        assert_eq!(notes, ["`cluster.patience_seconds` is now `cluster.timeout_seconds`"]);
+        assert!(is_given(&path, &Overrides::none(), "cluster.timeout_seconds"));
+        fs::write(&path, CRITEO).unwrap();
+        assert_eq!(renamed_keys(&path, &Overrides::none()), [""; 0]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! From the file's form to the validated job: defaults that depend on other keys, references between sections,
-//! rules that no single key can break. Goes on after a problem; a job with problems never leaves this module.
+//! From the job file to the job: defaults that depend on other keys, references between sections, rules that no single key can
+//! break. It continues after a problem; a job with problems never leaves this module.
 
 mod cluster;
 mod data;
@@ -10,12 +10,14 @@ mod modes;
 mod rows;
 mod tables;
 
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
+
+use serde::Deserialize;
 
 use crate::document::{Node, Path};
 use crate::error::Problem;
-use crate::raw;
-use crate::spec::{Job, Output};
+use crate::file::JobFile;
+use crate::settings::{Features, Job, Output};
 use crate::threads::ThreadPlan;
 
 /// What resolving depends on besides the file's values.
@@ -24,17 +26,20 @@ pub(crate) struct Context<'a> {
     pub(crate) document: &'a Node,
     /// The job file.
     pub(crate) file: &'a FilePath,
-    /// For the keys that leave them to the machine.
+    /// Threads of the machine, for the keys that leave them to it.
     pub(crate) threads: ThreadPlan,
 }
 
-/// Makes the job.
+/// Makes the job of a document that has passed the check against the schema.
 ///
 /// # Errors
 /// Every rule that is broken.
-pub(crate) fn resolve(raw: raw::Job, context: &Context<'_>) -> Result<Job, Vec<Problem>> {
+pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
     let mut resolver = Resolver { context, problems: Vec::new() };
-    let job = resolver.job(raw);
+    let mut keys = context.document.to_json();
+    resolver.memory(&mut keys);
+    let file = JobFile::deserialize(keys).map_err(|error| vec![Problem::new(error.to_string())])?;
+    let job = resolver.job(file);
     if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
 }
 
@@ -44,42 +49,45 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn job(&mut self, raw: raw::Job) -> Job {
-        self.early_stop_fits(&raw);
-        let columns = data::columns(&raw.data);
-        let features = self.features(raw.data.format, raw.features, columns.as_deref());
-        let (tables, categorical) = self.tables(&features.categorical, &raw.embedding, &raw.tables);
-        self.names_are_free(raw.train.mode, &tables);
-        self.retention_fits(&tables, &raw.tables, &raw.cluster);
-        self.sync_fits(raw.cluster.workers, raw.train.mode, &tables);
-        self.collective_fits(&raw.cluster, raw.train.mode);
-        let features = features::assemble(features, categorical);
-        self.model(&raw.model, &features, &tables);
-        let module = self.module_file(&raw.model);
+    fn job(&mut self, file: JobFile) -> Job {
+        self.early_stop_fits(&file);
+        let columns = data::columns(&file.data);
+        let features = self.features(file.data.format, file.features, columns.as_deref());
+        let (tables, categorical) = self.tables(&features.categorical, &file.embedding, &file.tables);
+        self.names_are_free(file.train.mode, &tables);
+        self.retention_fits(&tables, &file.tables, &file.cluster);
+        self.sync_fits(file.cluster.workers, file.train.mode, &tables);
+        self.collective_fits(&file.cluster, file.train.mode);
+        let features = Features { label: features.label, numeric: features.numeric, categorical };
+        let stops_early = file.train.early_stop.is_some();
         Job {
-            name: self.name(raw.name),
-            data: self.data(&raw.data, &features),
+            model: self.model(file.model, &features, &tables),
+            name: self.name(file.name),
+            data: self.data(&file.data, &features),
             tables,
-            model: model::network(raw.model, module),
-            dense_optimizer: model::optimizer(raw.optimizer),
-            train: self.train(&raw.train),
-            eval: self.eval(raw.eval, &features.label, columns.as_deref()),
-            checkpoint: self.checkpoint(&raw.checkpoint),
+            dense_optimizer: file.optimizer,
+            eval: self.eval(file.eval, &features.label, columns.as_deref()),
+            checkpoint: self.checkpoint(file.checkpoint),
             cluster: {
-                self.min_workers_fit(&raw.cluster, raw.train.mode);
-                self.mode_fits(raw.cluster.workers, &raw.train, &raw.optimizer);
-                self.cluster(raw.cluster)
+                self.min_workers_fit(&file.cluster, file.train.mode);
+                self.mode_fits(file.cluster.workers, &file.train, &file.optimizer);
+                self.cluster(file.cluster)
             },
-            output: self.output(raw.output, raw.train.early_stop.is_some()),
+            train: self.train(file.train),
+            output: self.output(file.output, stops_early),
             features,
         }
     }
 
-    fn output(&mut self, raw: raw::Output, chooses: bool) -> Output {
-        let raw::Output { folder, save_model, model_folder, tensorboard, keep_best } = raw;
-        self.names_a_folder("output.model_folder", model_folder.as_deref());
-        let keep_best = keep_best.unwrap_or(u32::from(chooses));
-        Output { folder: PathBuf::from(folder), save_model, model_folder, tensorboard, keep_best }
+    fn output(&mut self, output: Output, stops_early: bool) -> Output {
+        self.names_a_folder("output.model_folder", output.model_folder.as_deref());
+        let keep_best = if self.is_given("output.keep_best") { output.keep_best } else { u32::from(stops_early) };
+        Output { keep_best, ..output }
+    }
+
+    /// Whether a key is written, and not left to its default.
+    fn is_given(&self, key: &str) -> bool {
+        self.context.document.find(&Path::from(key)).is_some()
     }
 
     fn name(&mut self, given: Option<String>) -> String {

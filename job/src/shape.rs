@@ -1,15 +1,14 @@
 //! The schema of the job file in the form that the checks and the reference page read: which keys a
 //! table has, what each may hold.
 //!
-//! Made from the JSON schema that `schemars` derives from [`crate::raw`], of which it understands the part that
+//! It is made from the JSON schema that `schemars` derives from [`crate::file::JobFile`], of which it understands the part that
 //! derive produces. What it does not understand becomes [`Shape::Anything`], which a test rules out.
 
 use std::fmt;
 
-use schemars::schema_for;
 use serde_json::{Map, Value as Json};
 
-use crate::raw;
+use crate::file;
 
 /// What a value may be.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +42,7 @@ pub(crate) enum Shape {
         variants: Vec<Variant>,
         default: Option<String>,
     },
-    /// One of several, told apart by their TOML type.
+    /// One of several, which differ in their TOML type.
     Either(Vec<Shape>),
     /// A part of the schema that this module cannot read.
     Anything,
@@ -91,25 +90,25 @@ pub(crate) struct Field {
     pub(crate) doc: String,
     /// Whether it must be given.
     pub(crate) required: bool,
-    /// What it is when not given, unless the words of `doc` tell.
+    /// Its value when it is not given, unless `doc` says so in words.
     pub(crate) default: Option<Json>,
     /// What it may be.
     pub(crate) shape: Shape,
 }
 
-/// The key that tells the variants of a tagged table apart.
+/// The key that says which variant a tagged table is.
 pub(crate) const TAG: &str = "kind";
 
 /// Shape of the whole job file.
 pub(crate) fn job() -> Shape {
-    let schema = schema_for!(raw::Job).to_value();
+    let schema = file::schema();
     Reader { definitions: schema.get("$defs").and_then(Json::as_object) }.shape(&schema)
 }
 
 /// The JSON schema of the job file, pretty-printed, for editors that check TOML against one.
 #[must_use]
 pub fn schema_json() -> String {
-    format!("{:#}\n", schema_for!(raw::Job).to_value())
+    format!("{:#}\n", file::schema())
 }
 
 impl Bounds {

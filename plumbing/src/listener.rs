@@ -116,18 +116,18 @@ struct OpenConnections {
     limit: usize,
     /// What times are counted from.
     started: Instant,
-    by_number: Mutex<Numbered>,
+    by_number: Mutex<NumberedConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Numbered {
+struct NumberedConnections {
     next: u64,
-    open: HashMap<u64, Arc<Activity>>,
+    open: HashMap<u64, Arc<ConnectionActivity>>,
 }
 
 /// When a connection was last heard, and how it is told to close.
 #[derive(Debug, Default)]
-struct Activity {
+struct ConnectionActivity {
     /// Milliseconds since the port was opened.
     heard: AtomicU64,
     close: CancellationToken,
@@ -142,7 +142,8 @@ impl OpenConnections {
         if this.count() >= this.limit {
             this.close_most_silent();
         }
-        let activity = Arc::new(Activity { heard: AtomicU64::new(this.now()), ..Activity::default() });
+        let activity =
+            Arc::new(ConnectionActivity { heard: AtomicU64::new(this.now()), ..ConnectionActivity::default() });
         let mut numbered = this.by_number.lock().unwrap_or_else(PoisonError::into_inner);
         let number = numbered.next;
         numbered.next += 1;
@@ -191,7 +192,7 @@ pub struct Connection {
     /// Until they are here.
     greeting: Option<Pin<Box<Sleep>>>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
     number: u64,
     port: Arc<OpenConnections>,
 }

@@ -1,4 +1,4 @@
-//! Identities: which table, which row, which server, which placement.
+//! Identities: which table, which row, which server, which placement, which run.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ pub struct RowKey {
     pub id: u64,
 }
 
-/// Counts up with every change of the bucket map. Carried in each request and checked by
-/// the receiver, so that a sender with an old map is told so instead of served (invariant PL-2).
+/// Counts the changes of the bucket map. Each request carries it and the receiver checks it: a sender with an old map is
+/// refused (invariant PL-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(pub u64);
 
@@ -33,6 +33,16 @@ impl Generation {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+/// A run, by a number that its coordinator chose at random. Every request between processes names it (invariant MB-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RunId(pub u64);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
     }
 }
 

@@ -5,25 +5,23 @@ pub mod id;
 pub mod packed;
 pub mod payloads;
 pub mod refusal;
-pub mod run;
 
-/// Generated from `proto/zagros/datapath/v1`.
+/// Generated from the messages of `proto/zagros/datapath/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod datapath {
-    tonic::include_proto!("zagros.datapath.v1");
+    include!(concat!(env!("OUT_DIR"), "/zagros.datapath.v1.rs"));
 }
 
-/// Generated from `proto/zagros/control/v1`.
+/// Generated from the messages of `proto/zagros/control/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 pub mod control {
-    tonic::include_proto!("zagros.control.v1");
+    include!(concat!(env!("OUT_DIR"), "/zagros.control.v1.rs"));
 }
 
 pub use bucket::{BucketMap, bucket_of};
-pub use id::{Generation, RowKey, ServerIndex, TableId};
+pub use id::{Generation, RowKey, RunId, ServerIndex, TableId};
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
-pub use run::RunId;
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a
 /// connection must be equal; the coordinator checks it at join.

@@ -4,11 +4,6 @@ use bytes::Bytes;
 
 use crate::datapath::{LookupRequest, LookupResponse, PushRequest};
 
-/// Path of `Embedding.Lookup`.
-pub const LOOKUP: &str = "/zagros.datapath.v1.Embedding/Lookup";
-/// Path of `Embedding.Push`.
-pub const PUSH: &str = "/zagros.datapath.v1.Embedding/Push";
-
 impl LookupRequest {
     /// Takes ids and bags out of the message.
     pub fn take_payloads(&mut self) -> [(u32, Bytes); 2] {
@@ -36,7 +31,6 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::datapath::embedding_server::SERVICE_NAME;
 
     /// Head and payloads one after the other, as the wire has them.
     fn joined(head: &impl Message, payloads: &[(u32, Bytes)]) -> Vec<u8> {
@@ -69,10 +63,5 @@ mod tests {
         let payloads = head.take_payloads();
         assert!(head.rows.is_empty());
         assert_eq!(LookupResponse::decode(&joined(&head, &payloads)[..]).unwrap(), answer);
-    }
-
-    #[test]
-    fn paths_are_those_of_the_service() {
-        assert_eq!((LOOKUP, PUSH), (&format!("/{SERVICE_NAME}/Lookup")[..], &format!("/{SERVICE_NAME}/Push")[..]));
     }
 }

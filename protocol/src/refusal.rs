@@ -3,12 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tonic::{Code, Status};
-
 use crate::PackError;
-
-/// Header that carries the kind across gRPC; codes alone are too coarse.
-const HEADER: &str = "zagros-refusal";
 
 /// What class of refusal, and so what the caller should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,15 +27,16 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    const ALL: [(Self, Code, &'static str); 8] = [
-        (Self::Moved, Code::FailedPrecondition, "moved"),
-        (Self::Invalid, Code::InvalidArgument, "invalid"),
-        (Self::Fenced, Code::Aborted, "fenced"),
-        (Self::Mismatch, Code::FailedPrecondition, "mismatch"),
-        (Self::Unavailable, Code::Unavailable, "unavailable"),
-        (Self::Deadline, Code::DeadlineExceeded, "deadline"),
-        (Self::Storage, Code::ResourceExhausted, "storage"),
-        (Self::Internal, Code::Internal, "internal"),
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::Moved,
+        Self::Invalid,
+        Self::Fenced,
+        Self::Mismatch,
+        Self::Unavailable,
+        Self::Deadline,
+        Self::Storage,
+        Self::Internal,
     ];
 
     /// Whether the same request may succeed later.
@@ -49,19 +45,19 @@ impl RefusalKind {
         matches!(self, Self::Unavailable | Self::Deadline)
     }
 
-    /// Every kind there is.
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().map(|entry| entry.0)
-    }
-
-    /// The kind in one word, as the wire and the metrics have it.
+    /// The kind in one word, as a header and the metrics have it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        self.entry().2
-    }
-
-    fn entry(self) -> (Self, Code, &'static str) {
-        *Self::ALL.iter().find(|entry| entry.0 == self).unwrap_or(&Self::ALL[7])
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Moved => "moved",
+            Self::Invalid => "invalid",
+            Self::Fenced => "fenced",
+            Self::Mismatch => "mismatch",
+            Self::Unavailable => "unavailable",
+            Self::Deadline => "deadline",
+            Self::Storage => "storage",
+            Self::Internal => "internal",
+        }
     }
 }
 
@@ -96,53 +92,5 @@ impl Refusal {
 impl From<PackError> for Refusal {
     fn from(error: PackError) -> Self {
         Self::invalid(error)
-    }
-}
-
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        let (_, code, name) = refusal.kind.entry();
-        let mut status = Self::new(code, refusal.message);
-        status.metadata_mut().insert(HEADER, tonic::metadata::MetadataValue::from_static(name));
-        status
-    }
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        let named = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
-        let by_name = RefusalKind::ALL.iter().find(|entry| Some(entry.2) == named);
-        let kind = by_name.map_or_else(|| kind_of_foreign(status.code()), |entry| entry.0);
-        Self::new(kind, status.message())
-    }
-}
-
-/// Statuses that the transport made itself carry no header of ours.
-fn kind_of_foreign(code: Code) -> RefusalKind {
-    match code {
-        Code::Unavailable | Code::Cancelled | Code::Unknown => RefusalKind::Unavailable,
-        Code::DeadlineExceeded => RefusalKind::Deadline,
-        Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => RefusalKind::Invalid,
-        Code::Unimplemented => RefusalKind::Mismatch,
-        _ => RefusalKind::Internal,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_survives_the_wire() {
-        for (kind, ..) in RefusalKind::ALL {
-            let refusal = Refusal::new(kind, "table 3 has dim 16, not 8");
-            assert_eq!(Refusal::from(Status::from(refusal.clone())), refusal);
-        }
-    }
-
-    #[test]
-    fn a_broken_connection_is_retryable_and_an_old_peer_is_not() {
-        assert!(Refusal::from(Status::unavailable("connection refused")).kind.is_retryable());
-        assert!(!Refusal::from(Status::unimplemented("no such method")).kind.is_retryable());
     }
 }

@@ -9,6 +9,15 @@ pub fn repository() -> PathBuf {
 
 /// Rust files below a folder of the checkout, with their text; built and downloaded folders skipped.
 pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    files_in(folder, ".rs")
+}
+
+/// Files of the checkout whose name ends so, with their text; built and downloaded folders skipped.
+pub fn files_that_end_in(ending: &str) -> Vec<(PathBuf, String)> {
+    files_in(".", ending)
+}
+
+fn files_in(folder: &str, ending: &str) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let root = repository();
     let mut folders = vec![if folder == "." { root } else { root.join(folder) }];
@@ -18,12 +27,12 @@ pub fn sources(folder: &str) -> Vec<(PathBuf, String)> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() && !name.starts_with('.') && !["target", "data", "runs"].contains(&name.as_str()) {
                 folders.push(path);
-            } else if name.ends_with(".rs") {
+            } else if name.ends_with(ending) {
                 let text = std::fs::read_to_string(&path).expect("a source file is UTF-8");
                 found.push((path, text));
             }
         }
     }
-    assert!(!found.is_empty(), "no Rust files below {folder}");
+    assert!(!found.is_empty(), "no file {ending} below {folder}");
     found
 }

@@ -1,7 +1,9 @@
 //! Arrows point downwards only: the member list of the workspace is the order of the layers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
+use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
 use zagros_tests::repository;
 
@@ -43,17 +45,99 @@ fn a_crate_depends_only_on_crates_above_it() {
     }
 }
 
+/// A state machine or a measure: event in, value out. Whatever a pure crate stands on is pure too.
+const PURE: &[&str] = &[
+    "zagros-zip",
+    "zagros-protocol",
+    "zagros-table",
+    "zagros-snapshot",
+    "zagros-coordinator-core",
+    "zagros-worker-core",
+    "zagros-collective",
+    "zagros-eval",
+];
+
+/// Runtimes, sockets, databases, tensors, metrics, logs, and chance from the operating system.
+const IMPURE: &[&str] = &[
+    "tokio",
+    "futures",
+    "tonic",
+    "tower",
+    "axum",
+    "http",
+    "hyper",
+    "h2",
+    "reqwest",
+    "socket2",
+    "mio",
+    "rocksdb",
+    "tch",
+    "prometheus",
+    "tracing",
+    "rand",
+    "getrandom",
+];
+
 #[test]
-fn pure_cores_have_no_io_in_their_manifest() {
-    let impure = ["tokio", "tonic", "axum", "rocksdb", "tracing", "prometheus", "rand"];
-    for member in members() {
-        let pure = ["embedding-server/table", "coordinator/core", "dense-worker/collective", "dense-worker/eval"];
-        if pure.contains(&member.folder.as_str()) {
-            for dependency in impure {
-                assert!(!member.dependencies.contains(dependency), "{} must stay pure: {dependency}", member.name);
-            }
+fn pure_crates_stand_on_pure_crates_alone() {
+    let graph = Graph::of_workspace();
+    for name in PURE {
+        let closure = graph.closure(name);
+        for dependency in IMPURE {
+            assert!(!closure.contains(*dependency), "{name} must stay pure: `cargo tree -p {name} -i {dependency}`");
         }
     }
+    let impure = graph.closure("zagros-transport");
+    assert!(impure.contains("tonic") && impure.contains("tokio"), "the check finds what is there: {impure:?}");
+}
+
+/// What each package is linked with: without build scripts and tests.
+struct Graph {
+    /// By package id, its name.
+    names: BTreeMap<String, String>,
+    /// By package id, the ids of its dependencies.
+    dependencies: BTreeMap<String, Vec<String>>,
+}
+
+impl Graph {
+    fn of_workspace() -> Self {
+        let metadata = metadata();
+        let text = |value: &Value| value.as_str().expect("cargo writes text").to_owned();
+        let list = |value: &Value| value.as_array().expect("cargo writes a list").clone();
+        let names = list(&metadata["packages"]).iter().map(|of| (text(&of["id"]), text(&of["name"]))).collect();
+        let is_linked = |dependency: &Value| list(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
+        let linked = |node: &Value| {
+            let dependencies = list(&node["deps"]);
+            dependencies.iter().filter(|of| is_linked(of)).map(|of| text(&of["pkg"])).collect()
+        };
+        let nodes = list(&metadata["resolve"]["nodes"]);
+        Self { names, dependencies: nodes.iter().map(|node| (text(&node["id"]), linked(node))).collect() }
+    }
+
+    /// Names of a crate and of all that it is linked with.
+    fn closure(&self, name: &str) -> BTreeSet<String> {
+        let root = self.names.iter().find(|(_, of)| *of == name).expect(name).0;
+        let (mut found, mut open) = (BTreeSet::new(), vec![root]);
+        while let Some(id) = open.pop() {
+            if found.insert(self.names[id].clone()) {
+                open.extend(&self.dependencies[id]);
+            }
+        }
+        found
+    }
+}
+
+/// `cargo metadata` for this platform.
+fn metadata() -> Value {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let ended = Command::new(cargo)
+        .args(["metadata", "--offline", "--locked", "--format-version", "1", "--filter-platform", &platform])
+        .current_dir(repository())
+        .output()
+        .expect("cargo runs");
+    assert!(ended.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&ended.stderr));
+    serde_json::from_slice(&ended.stdout).expect("cargo writes JSON")
 }
 
 #[test]

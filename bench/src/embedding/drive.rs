@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use zagros_coordinator_client::Membership;
-use zagros_embedding_client::{ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, Rows, UniqueIds};
+use zagros_embedding_client::{
+    ClientConfig, ClientError, Deduplicator, EmbeddingClient, FeatureIds, RoutedIds, Rows, UniqueIds,
+};
 use zagros_ingest::Batch;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, Role};
@@ -66,7 +68,7 @@ struct BenchClient {
     deduplicator: Deduplicator,
     seq: u64,
     /// The last batches trained and their rows, which serve as gradients.
-    kept: Vec<(UniqueIds, Rows)>,
+    kept: Vec<(RoutedIds, Rows)>,
     tally: ClientTally,
 }
 
@@ -214,6 +216,7 @@ impl BenchClient {
 
     async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
         let (unique, _inverse) = self.deduplicator.dedup(&features(batch, self.dim));
+        let unique = RoutedIds::from(unique);
         let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
         timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
         self.seq += 1;
@@ -228,7 +231,9 @@ impl BenchClient {
 
     async fn look_up(&mut self, calls: usize) -> Result<(), Failure> {
         for (unique, _) in self.kept.iter().cycle().take(calls) {
-            timed(self.client.lookup(unique, Access::Train), &mut self.tally.lookups).await?;
+            // Ids of a batch that was never looked up have no route yet.
+            let unique = RoutedIds::from(UniqueIds::clone(unique));
+            timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
             self.tally.batches += 1;
             self.tally.rows += unique.rows();
         }

@@ -281,7 +281,7 @@ mod tests {
         assert!(help(Some(ExitStatus::from_raw(9))).contains("memory"));
         let data = describe(Some(ExitStatus::from_raw(3 << 8)));
         assert!(!help(Some(ExitStatus::from_raw(3 << 8))).contains("memory"));
-        assert_eq!(data, ("ended with exit code 3 (wrong or missing data)".to_owned(), Exit::Data));
+        assert_eq!(data, ("ended with exit code 3 (data is missing or malformed)".to_owned(), Exit::Data));
     }
 
     #[test]

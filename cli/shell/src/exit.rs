@@ -6,11 +6,12 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use miette::{MietteHandlerOpts, Report, ReportHandler};
+use zagros_plumbing::exit_codes;
 
 use crate::err;
 use crate::print::{Notes, notes};
 
-/// How a command ended. Scripts and the operator rely on these numbers (docs/exit-codes.md).
+/// How a command ended. Scripts and the operator rely on the numbers ([`exit_codes`], docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done.
@@ -27,7 +28,7 @@ pub enum Exit {
     Diverged,
     /// A disk is full, or a folder or file cannot be written or read.
     Storage,
-    /// This process was silent for too long: its place in the run was given to another.
+    /// This process was silent for too long: its member slot was given to another.
     Fenced,
     /// Ended by SIGINT or SIGTERM after finishing the step.
     Signal(u8),
@@ -37,33 +38,21 @@ impl Exit {
     /// The process's exit code.
     pub fn code(self) -> u8 {
         match self {
-            Self::Success => 0,
-            Self::Internal => 1,
-            Self::Usage => 2,
-            Self::Data => 3,
-            Self::Cluster => 4,
-            Self::Diverged => 5,
-            Self::Storage => 6,
-            Self::Fenced => 7,
+            Self::Success => exit_codes::SUCCESS,
+            Self::Internal => exit_codes::INTERNAL,
+            Self::Usage => exit_codes::USAGE,
+            Self::Data => exit_codes::DATA,
+            Self::Cluster => exit_codes::CLUSTER,
+            Self::Diverged => exit_codes::DIVERGED,
+            Self::Storage => exit_codes::STORAGE,
+            Self::Fenced => exit_codes::FENCED,
             Self::Signal(code) => code,
         }
     }
 
     /// What the code of another zagros process means.
     pub fn meaning(code: i32) -> &'static str {
-        match code {
-            0 => "finished",
-            1 => "internal error",
-            2 => "wrong command line or job file",
-            3 => "wrong or missing data",
-            4 => "another process was gone or late",
-            5 => "training diverged",
-            6 => "a disk is full, or a folder cannot be written",
-            7 => "fenced: it was silent for longer than its lease",
-            130 => "interrupted",
-            143 => "terminated",
-            _ => "unknown exit code",
-        }
+        exit_codes::meaning(code).unwrap_or("unknown exit code")
     }
 }
 
@@ -81,7 +70,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error that tells everything itself.
+    /// An error that says everything itself.
     pub fn new(exit: Exit, report: impl Into<Report>) -> Self {
         Self { exit, report: report.into() }
     }
@@ -91,13 +80,13 @@ impl Failure {
         Self::new(exit, miette::miette!(help = help.to_string(), "{what}"))
     }
 
-    /// An error of a library, with those of its causes that it does not tell itself.
+    /// An error of a library, with those of its causes that its message does not contain.
     pub fn from_error(exit: Exit, error: impl Error) -> Self {
         let mut chain = vec![error.to_string()];
         let mut cause = error.source();
         while let Some(error) = cause {
             let text = error.to_string();
-            if !chain.iter().any(|told| told.contains(&text)) {
+            if !chain.iter().any(|shown| shown.contains(&text)) {
                 chain.push(text);
             }
             cause = error.source();
@@ -115,9 +104,9 @@ impl Failure {
     /// The same with more about what to do.
     #[must_use]
     pub fn advise(self, more: impl fmt::Display) -> Self {
-        let told: Vec<String> = self.report.chain().map(ToString::to_string).collect();
+        let messages: Vec<String> = self.report.chain().map(ToString::to_string).collect();
         let help = self.report.help().map_or_else(|| more.to_string(), |help| format!("{help}; {more}"));
-        Self::with_help(self.exit, told.join(": "), help)
+        Self::with_help(self.exit, messages.join(": "), help)
     }
 
     /// Logs the error, which ends nothing.
@@ -136,9 +125,9 @@ impl Failure {
 
     /// As one line for a program.
     fn log(&self) {
-        let told: Vec<String> = self.report.chain().map(ToString::to_string).collect();
+        let messages: Vec<String> = self.report.chain().map(ToString::to_string).collect();
         let help = self.report.help().map(|help| help.to_string());
-        tracing::error!(exit_code = self.exit.code(), help = help.as_deref(), "{}", told.join(": "));
+        tracing::error!(exit_code = self.exit.code(), help = help.as_deref(), "{}", messages.join(": "));
     }
 }
 
@@ -193,14 +182,14 @@ mod tests {
     struct Outermost(#[source] Outer);
 
     #[test]
-    fn a_cause_that_was_told_is_not_told_again() {
+    fn a_cause_that_was_shown_is_not_shown_again() {
         let failure = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner }));
-        let told: Vec<String> = failure.report.chain().map(ToString::to_string).collect();
-        assert_eq!(told, ["the run failed", "cannot save: the disk is full"]);
+        let messages: Vec<String> = failure.report.chain().map(ToString::to_string).collect();
+        assert_eq!(messages, ["the run failed", "cannot save: the disk is full"]);
     }
 
     #[test]
-    fn advice_is_added_to_what_was_told() {
+    fn advice_is_added_to_the_help() {
         let failure =
             Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?").advise("start it again");
         let help = failure.report.help().map(|help| help.to_string());

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
 /// That whoever scores trusts the module that the model's own job names: the job is as foreign as the model is, and says
 /// nothing for either.
 fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failure> {
-    let Model::TorchScript { file, sha256 } = &job.model else { return Ok(()) };
+    let Model::TorchScript { file, sha256, .. } = &job.model else { return Ok(()) };
     if trusted.is_some_and(|trusted| trusted.eq_ignore_ascii_case(sha256)) {
         return Ok(());
     }

@@ -9,7 +9,6 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
-use zagros_protocol::control::coordinator_client::CoordinatorClient;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest, PlacementResponse,
@@ -17,8 +16,10 @@ use zagros_protocol::control::{
     StatusResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
+use zagros_transport::control::coordinator_client::CoordinatorClient;
+use zagros_transport::{refusal_of, stamp_run, status_of};
 
-use crate::control_plane::{Answer, ControlPlane};
+use crate::control_plane::{ControlAnswer, ControlPlane};
 
 /// A coordinator in another process.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ impl GrpcControlPlane {
     fn named_run<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(run) = self.run.get() {
-            run.stamp(request.metadata_mut().as_mut());
+            stamp_run(*run, request.metadata_mut().as_mut());
         }
         request
     }
@@ -56,10 +57,10 @@ impl GrpcControlPlane {
     fn bounded<'a, T: 'a>(
         &'a self,
         call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> ControlAnswer<'a, T> {
         async move {
             let answer = Deadline::after(self.call_timeout).bound(call).await;
-            let answer = answer.map_err(Refusal::no_answer).and_then(|answer| answer.map_err(Refusal::from));
+            let answer = answer.map_err(Refusal::no_answer).and_then(|answer| answer.map_err(refusal_of));
             answer.map(Response::into_inner).map_err(|refusal| self.named(refusal))
         }
         .boxed()
@@ -76,7 +77,7 @@ impl GrpcControlPlane {
 /// One method of the trait per call of the generated client: same name, same messages.
 macro_rules! calls {
     ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
-        fn $method(&self, request: $request) -> Answer<'_, $response> {
+        fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
             // A clone shares the connection; the generated methods want `&mut self`.
             let (mut client, request) = (self.client.clone(), self.named_run(request));
             self.bounded(async move { client.$method(request).await })
@@ -89,7 +90,7 @@ impl ControlPlane for GrpcControlPlane {
         &self.name
     }
 
-    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+    fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse> {
         let (mut client, run) = (self.client.clone(), Arc::clone(&self.run));
         self.bounded(async move {
             let joined = client.join(request).await?;
@@ -98,7 +99,7 @@ impl ControlPlane for GrpcControlPlane {
                 let first = run.get().copied().unwrap_or(named);
                 let another =
                     format!("the coordinator was restarted: it belongs to run {named}, this process to run {first}");
-                return Err(Refusal::new(RefusalKind::Fenced, another).into());
+                return Err(status_of(Refusal::new(RefusalKind::Fenced, another)));
             }
             Ok(joined)
         })

@@ -1,6 +1,6 @@
 //! A world of one: every call is done at once.
 
-use crate::{Collective, CollectiveError, Pending, Sum};
+use crate::{Collective, CollectiveError, PendingSum, Sum};
 
 /// The only rank. Costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,12 +19,12 @@ impl Collective for Alone {
         Ok(())
     }
 
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
-        Ok(Pending(Sum::Done(values)))
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
+        Ok(PendingSum(Sum::Done(values)))
     }
 
-    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
-        let Pending(Sum::Done(values)) = pending else { return Err(CollectiveError::foreign()) };
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
+        let PendingSum(Sum::Done(values)) = pending else { return Err(CollectiveError::foreign()) };
         Ok(values)
     }
 

@@ -1,13 +1,8 @@
 //! What moves the values between processes.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::CollectiveError;
-use crate::roll::Roll;
-use crate::sys::Group;
-#[cfg(feature = "nccl")]
-use crate::sys::nccl::Nccl;
 
 /// What moves the values between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,109 +37,5 @@ impl fmt::Display for Backend {
             Self::Gloo => "gloo",
             Self::Nccl => "nccl",
         })
-    }
-}
-
-/// A backend that is ready on this machine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Connector {
-    Gloo,
-    #[cfg(feature = "nccl")]
-    Nccl(Nccl),
-}
-
-impl Connector {
-    pub(crate) fn open(backend: Backend) -> Result<Self, CollectiveError> {
-        backend.is_built()?;
-        match backend {
-            Backend::Gloo => Ok(Self::Gloo),
-            #[cfg(feature = "nccl")]
-            Backend::Nccl => open_nccl(crate::CUDA_HALF).map(Self::Nccl),
-            #[cfg(not(feature = "nccl"))]
-            Backend::Nccl => unreachable!("it is not built"),
-        }
-    }
-
-    pub(crate) fn backend(self) -> Backend {
-        match self {
-            Self::Gloo => Backend::Gloo,
-            #[cfg(feature = "nccl")]
-            Self::Nccl(_) => Backend::Nccl,
-        }
-    }
-
-    /// Connects to all other ranks of the roll; Gloo over the network of `host`.
-    pub(crate) fn form(self, roll: &Roll, host: &str, timeout: Duration) -> Result<Group, String> {
-        let place = (roll.rank, roll.world);
-        match self {
-            Self::Gloo => Group::form(&roll.store, &roll.prefix, place, host, timeout),
-            #[cfg(feature = "nccl")]
-            Self::Nccl(nccl) => nccl.form(&roll.store, &roll.prefix, place, timeout),
-        }
-    }
-}
-
-/// Everything that NCCL groups need, or what of it is missing.
-#[cfg(feature = "nccl")]
-fn open_nccl(cuda_half: &str) -> Result<Nccl, CollectiveError> {
-    const PATH: &str = "put the `lib` folders of the same libtorch release for CUDA, and of CUDA and NCCL, on \
-                        LD_LIBRARY_PATH (docs/nccl.md)";
-    const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it \
-                          (docs/nccl.md)";
-    let missing = |what: &'static str, next| {
-        move |reason| CollectiveError::Backend { backend: Backend::Nccl, reason: format!("{what}: {reason}"), next }
-    };
-    crate::open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
-    let nccl = Nccl::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
-    nccl.devices().map_err(missing("CUDA shows no device to this program", DEVICE))?;
-    Ok(nccl)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gloo_is_in_every_program() {
-        Backend::Gloo.is_built().unwrap();
-        assert_eq!(Connector::open(Backend::default()).unwrap().backend(), Backend::Gloo);
-    }
-
-    #[cfg(not(feature = "nccl"))]
-    #[test]
-    fn a_program_without_nccl_says_how_one_with_it_is_built() {
-        let error = Connector::open(Backend::Nccl).unwrap_err().to_string();
-        let expected = "cluster.collective = \"nccl\": this program was built without NCCL; build it with";
-        assert!(error.starts_with(expected) && error.contains("--features nccl"), "{error}");
-        assert!(error.ends_with("or use cluster.collective = \"gloo\""), "{error}");
-    }
-
-    #[cfg(feature = "nccl")]
-    #[test]
-    fn a_machine_without_cuda_is_told_what_to_put_where() {
-        let error = open_nccl("libno_such_library.so").unwrap_err().to_string();
-        let expected = "cluster.collective = \"nccl\": libtorch's CUDA half cannot be opened: libno_such_library.so";
-        assert!(error.starts_with(expected) && error.contains("LD_LIBRARY_PATH"), "{error}");
-    }
-
-    /// The whole of it where there are devices; the refusal where there are none.
-    #[cfg(feature = "nccl")]
-    #[test]
-    fn nccl_sums_on_devices_and_refuses_a_machine_without() {
-        use crate::{Rendezvous, testing};
-
-        match Connector::open(Backend::Nccl) {
-            Ok(Connector::Nccl(nccl)) => {
-                let devices = nccl.devices().unwrap();
-                let rendezvous = || |_| Box::new(testing::end(Backend::Nccl)) as Box<dyn Rendezvous>;
-                testing::check_against_plain_sums(rendezvous, devices);
-            }
-            Ok(Connector::Gloo) => panic!("it is another backend"),
-            Err(error) => {
-                let error = error.to_string();
-                assert!(error.contains("cannot be opened: libtorch_cuda.so") || error.contains("no device"), "{error}");
-                assert!(error.ends_with("or use cluster.collective = \"gloo\""), "{error}");
-            }
-        }
     }
 }

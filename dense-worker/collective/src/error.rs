@@ -109,8 +109,8 @@ mod tests {
             waited: Duration::from_secs(2),
             reason: "connection closed".to_owned(),
         };
-        let told = missing(&[1]).to_string();
-        assert_eq!(told, "rank 1 did not take part in an all-reduce for 2.0s: connection closed");
+        let message = missing(&[1]).to_string();
+        assert_eq!(message, "rank 1 did not take part in an all-reduce for 2.0s: connection closed");
         let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
         assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
         assert_eq!(later.missing(), [1, 3]);

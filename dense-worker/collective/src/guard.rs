@@ -6,13 +6,13 @@ use std::time::Duration;
 /// Runs `work` on a thread of its own; `None` when it has not ended in time (invariant WT-1). The thread is left
 /// behind then, and ends with whatever it waits for: `work` must own all that it touches.
 pub(crate) fn within<T: Send + 'static>(time: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (tell, told) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     let run = move || {
         // Nobody listens any more when it took too long.
-        let _ = tell.send(work());
+        let _ = sender.send(work());
     };
     std::thread::Builder::new().name("rendezvous".to_owned()).spawn(run).ok()?;
-    told.recv_timeout(time).ok()
+    receiver.recv_timeout(time).ok()
 }
 
 #[cfg(test)]

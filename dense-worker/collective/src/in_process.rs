@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Collective, CollectiveError, Interrupt, Pending, Place, Rendezvous, Sum};
+use crate::{Collective, CollectiveError, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum};
 
 /// How long one wait lasts, after which is looked whether the call was interrupted.
 const SLICE: Duration = Duration::from_millis(50);
@@ -14,7 +14,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Where the workers of one process meet. Clones are the same place.
 #[derive(Clone, Debug, Default)]
 pub struct InProcess {
-    groups: Arc<Mutex<BTreeMap<u64, Arc<Table>>>>,
+    groups: Arc<Mutex<BTreeMap<u64, Arc<ExchangeTable>>>>,
 }
 
 impl Rendezvous for InProcess {
@@ -22,39 +22,39 @@ impl Rendezvous for InProcess {
         "in-process:0"
     }
 
-    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
         let table = Arc::clone(self.groups.lock().entry(place.generation).or_default());
         let (rank, world, timeout) = (place.rank, place.world, place.timeout);
-        let mut seat = Seat { table, rank, world, timeout, calls: 0, interrupt: Interrupt::default() };
-        seat.exchange("forming the group", Vec::new())?;
-        Ok(Box::new(seat))
+        let mut rank_end = InProcessRank { table, rank, world, timeout, calls: 0, interrupt: Interrupt::default() };
+        rank_end.exchange("forming the group", Vec::new())?;
+        Ok(Box::new(rank_end))
     }
 }
 
 /// What the ranks of a group share.
 #[derive(Debug, Default)]
-struct Table {
-    state: Mutex<State>,
+struct ExchangeTable {
+    state: Mutex<ExchangeState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ExchangeState {
     /// By call: what each rank brought, and how many have taken it all.
-    calls: BTreeMap<u64, Call>,
+    calls: BTreeMap<u64, ExchangeCall>,
     /// Ranks that are here no more.
     left: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Call {
+struct ExchangeCall {
     brought: BTreeMap<usize, Arc<Vec<u8>>>,
     taken: usize,
 }
 
 /// One rank's end.
-struct Seat {
-    table: Arc<Table>,
+struct InProcessRank {
+    table: Arc<ExchangeTable>,
     rank: usize,
     world: usize,
     timeout: Duration,
@@ -62,7 +62,7 @@ struct Seat {
     interrupt: Interrupt,
 }
 
-impl Seat {
+impl InProcessRank {
     /// Brings `mine` to this rank's next call and waits for what the others bring, in the order of the ranks.
     fn exchange(&mut self, call: &'static str, mine: Vec<u8>) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
         let number = self.bring(mine);
@@ -107,7 +107,7 @@ impl Seat {
     }
 
     /// The last to take clears the table.
-    fn take(&self, state: &mut State, number: u64) -> Vec<Arc<Vec<u8>>> {
+    fn take(&self, state: &mut ExchangeState, number: u64) -> Vec<Arc<Vec<u8>>> {
         let Some(call) = state.calls.get_mut(&number) else { return Vec::new() };
         call.taken += 1;
         let all = call.brought.values().cloned().collect();
@@ -118,14 +118,14 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for InProcessRank {
     fn drop(&mut self) {
         self.table.state.lock().left.push(self.rank);
         self.table.changed.notify_all();
     }
 }
 
-impl Collective for Seat {
+impl Collective for InProcessRank {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -138,12 +138,12 @@ impl Collective for Seat {
         self.interrupt.clone()
     }
 
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
-        Ok(Pending(Sum::Call(self.bring(bytemuck::cast_slice(&values).to_vec()), values.len())))
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
+        Ok(PendingSum(Sum::Call(self.bring(bytemuck::cast_slice(&values).to_vec()), values.len())))
     }
 
-    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
-        let Pending(Sum::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
+        let PendingSum(Sum::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
         let mut values = vec![0.0; length];
         for brought in self.all("an all-reduce", number)? {
             for (value, word) in values.iter_mut().zip(brought.as_chunks::<4>().0) {
@@ -204,7 +204,7 @@ mod tests {
                 assert_eq!(error.missing(), [1]);
                 assert!(error.to_string().contains("left the group"), "{error}");
             }
-            let next = Place { generation: 2, ..place(rank, 2, "") };
+            let next = ProcessGroupConfig { generation: 2, ..place(rank, 2, "") };
             rendezvous.meet(&next).unwrap().all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(ranks, [[[0], [1]], [[0], [1]]]);

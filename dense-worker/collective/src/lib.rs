@@ -6,6 +6,7 @@
 
 mod alone;
 mod backend;
+mod connector;
 mod cuda;
 mod error;
 mod guard;
@@ -58,13 +59,13 @@ pub trait Collective: Send {
     ///
     /// # Errors
     /// When the group is of no more use.
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError>;
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError>;
 
     /// Waits for a sum of this group that was started, and gives it.
     ///
     /// # Errors
     /// When a rank does not take part.
-    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError>;
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError>;
 
     /// Replaces the values by those of rank `root`.
     ///
@@ -91,7 +92,7 @@ pub trait Collective: Send {
 /// other ranks still get theirs.
 #[derive(Debug)]
 #[must_use = "a sum is to be waited for"]
-pub struct Pending(Sum);
+pub struct PendingSum(Sum);
 
 #[derive(Debug)]
 enum Sum {
@@ -99,7 +100,7 @@ enum Sum {
     Done(Vec<f32>),
     /// The number of the call among threads, and how many values it has.
     Call(u64, usize),
-    Work(sys::Work),
+    NativeWork(sys::NativeWork),
 }
 
 /// One worker's end of how workers meet.
@@ -111,12 +112,12 @@ pub trait Rendezvous: Send + Sync {
     ///
     /// # Errors
     /// [`CollectiveError::Missing`] names the ranks that did not come within the timeout.
-    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError>;
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError>;
 }
 
 /// Which group is formed, and who this worker is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ProcessGroupConfig {
     /// This worker: 0 .. world − 1.
     pub rank: usize,
     /// How many ranks there are.

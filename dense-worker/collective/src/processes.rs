@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::guard::within;
-use crate::roll::{ROLL_CALL, Roll};
-use crate::sys::Group;
-use crate::{Backend, Collective, CollectiveError, Interrupt, Pending, Sum};
+use crate::roll::{ROLL_CALL, RankRoll};
+use crate::sys::NativeGroup;
+use crate::{Backend, Collective, CollectiveError, Interrupt, PendingSum, Sum};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
@@ -13,16 +13,16 @@ const SUM: &str = "an all-reduce";
 /// One rank of a group of processes.
 pub(crate) struct Processes {
     /// None once a call has failed.
-    group: Option<Group>,
+    group: Option<NativeGroup>,
     /// Whether the others can keep its end waiting.
     ends_late: bool,
-    roll: Roll,
+    roll: RankRoll,
     interrupt: Interrupt,
     first: Option<CollectiveError>,
 }
 
 impl Processes {
-    pub(crate) fn new(group: Group, roll: Roll, backend: Backend) -> Self {
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: Backend) -> Self {
         Self {
             group: Some(group),
             ends_late: backend == Backend::Nccl,
@@ -35,7 +35,7 @@ impl Processes {
     fn run<T>(
         &mut self,
         call: &'static str,
-        work: impl FnOnce(&mut Group) -> Result<T, String>,
+        work: impl FnOnce(&mut NativeGroup) -> Result<T, String>,
     ) -> Result<T, CollectiveError> {
         let started = Instant::now();
         let Some(group) = &mut self.group else { return Err(self.failed_before()) };
@@ -56,7 +56,7 @@ impl Processes {
         let Some(mut group) = self.group.take() else { return };
         let end = move || {
             if failed {
-                // The first failure is what is told.
+                // The first failure is reported.
                 let _ = group.give_up();
             }
             drop(group);
@@ -104,17 +104,17 @@ impl Collective for Processes {
         self.interrupt.clone()
     }
 
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         if values.is_empty() {
-            return Ok(Pending(Sum::Done(values)));
+            return Ok(PendingSum(Sum::Done(values)));
         }
-        Ok(Pending(Sum::Work(self.run(SUM, |group| group.start_all_reduce(values))?)))
+        Ok(PendingSum(Sum::NativeWork(self.run(SUM, |group| group.start_all_reduce(values))?)))
     }
 
-    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         match pending.0 {
             Sum::Done(values) => Ok(values),
-            Sum::Work(work) => {
+            Sum::NativeWork(work) => {
                 let interrupt = self.interrupt.clone();
                 self.run(SUM, |_| work.wait(&interrupt))
             }
@@ -152,7 +152,7 @@ impl Drop for Processes {
 mod tests {
     use super::*;
     use crate::testing::{self, end, place};
-    use crate::{Place, Rendezvous};
+    use crate::{ProcessGroupConfig, Rendezvous};
 
     #[test]
     fn it_equals_a_plain_sum_for_all_worlds_and_lengths() {
@@ -164,7 +164,7 @@ mod tests {
         let ends = [end(Backend::Gloo), end(Backend::Gloo), end(Backend::Gloo)];
         let store = ends[0].address().to_owned();
         let after = testing::ranks(3, |rank| {
-            let short = Place { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
+            let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
             let mut group = ends[rank].meet(&short).unwrap();
             if rank != 2 {
                 let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
@@ -173,7 +173,7 @@ mod tests {
                 assert!(again.to_string().contains("has failed before") && again.missing() == [2], "{again}");
             }
             // Rank 2 still holds its end of the first group.
-            let mut next = ends[rank].meet(&Place { generation: 2, ..place(rank, 3, &store) }).unwrap();
+            let mut next = ends[rank].meet(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
             next.all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(after, vec![vec![vec![0], vec![1], vec![2]]; 3]);
@@ -185,7 +185,7 @@ mod tests {
         let store = ends[0].address().to_owned();
         let (tell_end, ended) = std::sync::mpsc::channel::<()>();
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
-        let patient = |rank| Place { timeout: Duration::from_secs(3600), ..place(rank, 2, &store) };
+        let patient = |rank| ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(rank, 2, &store) };
         testing::ranks(2, |rank| {
             let mut group = ends[rank].meet(&patient(rank)).unwrap();
             if rank == 1 {
@@ -209,7 +209,7 @@ mod tests {
         let ends = [end(Backend::Gloo), end(Backend::Gloo)];
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
-            let short = Place { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };
+            let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };
             let mut group = ends[rank].meet(&short).unwrap();
             if rank == 1 {
                 group.barrier().unwrap();

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::backend::Connector;
+use crate::connector::Connector;
 use crate::guard::within;
 use crate::processes::Processes;
-use crate::roll::{ROLL_CALL, Roll};
+use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::Store;
-use crate::{Alone, Backend, Collective, CollectiveError, Place, Rendezvous};
+use crate::{Alone, Backend, Collective, CollectiveError, ProcessGroupConfig, Rendezvous};
 
 /// How a worker of its own process meets the others.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl StoreRendezvous {
         Ok(Self { host, address, connector, listener: Mutex::new(Some(listener)), served: Mutex::new(None) })
     }
 
-    fn open(&self, place: &Place, left: Duration) -> Result<Arc<Store>, CollectiveError> {
+    fn open(&self, place: &ProcessGroupConfig, left: Duration) -> Result<Arc<Store>, CollectiveError> {
         if place.rank != 0 {
             return Self::connect(place, left);
         }
@@ -55,7 +55,7 @@ impl StoreRendezvous {
         Ok(Arc::clone(served.insert(Arc::new(store))))
     }
 
-    fn connect(place: &Place, left: Duration) -> Result<Arc<Store>, CollectiveError> {
+    fn connect(place: &ProcessGroupConfig, left: Duration) -> Result<Arc<Store>, CollectiveError> {
         let started = Instant::now();
         let (host, port) = split(&place.store)?;
         let opened = within(left, move || Store::open(&host, port, None, left));
@@ -74,7 +74,7 @@ impl Rendezvous for StoreRendezvous {
         &self.address
     }
 
-    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
         const CALL: &str = "forming the group";
         if place.world <= 1 {
             return Ok(Box::new(Alone));
@@ -84,7 +84,7 @@ impl Rendezvous for StoreRendezvous {
         let store = self.open(place, left())?;
         // Ranks of another backend are not taken for ranks of this group.
         let prefix = format!("{} group {}/", self.connector.backend(), place.generation);
-        let roll = Roll { store, prefix, rank: place.rank, world: place.world };
+        let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
         let absent = roll.call("here", left());
         if !absent.is_empty() {
             let (waited, reason) = (started.elapsed(), "not here in time".to_owned());
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn who_never_comes_is_named_after_the_timeout() {
         let rank = end(Backend::Gloo);
-        let place = Place { timeout: Duration::from_millis(300), ..place(0, 3, rank.address()) };
+        let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(0, 3, rank.address()) };
         let error = rank.meet(&place).err().unwrap();
         assert_eq!(error.missing(), [1, 2]);
         assert!(error.to_string().contains("forming the group"), "{error}");
@@ -133,7 +133,7 @@ mod tests {
         // Accepts connections into its backlog and never answers.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let store = listener.local_addr().unwrap().to_string();
-        let place = Place { timeout: Duration::from_millis(300), ..place(1, 2, &store) };
+        let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(1, 2, &store) };
         let error = end(Backend::Gloo).meet(&place).err().unwrap();
         assert_eq!(error.missing(), [0]);
         assert!(error.to_string().contains(&store), "{error}");

@@ -17,14 +17,14 @@ pub(crate) const ROLL_CALL: Duration = Duration::from_secs(2);
 
 /// Who is there, by the keys in the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Roll {
+pub(crate) struct RankRoll {
     pub(crate) store: Arc<Store>,
     pub(crate) prefix: String,
     pub(crate) rank: usize,
     pub(crate) world: usize,
 }
 
-impl Roll {
+impl RankRoll {
     /// Says that this rank is there and waits for the others to do so; those who did not in time, ascending. When
     /// the store itself does not answer, that is rank 0, which serves it.
     pub(crate) fn call(&self, word: &'static str, time: Duration) -> Vec<usize> {

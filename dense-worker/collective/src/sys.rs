@@ -104,10 +104,10 @@ unsafe impl Sync for Store {}
 
 /// A connected process group. Dropping it closes its connections; one over NCCL first finishes what is under way.
 #[derive(Debug)]
-pub(crate) struct Group(NonNull<RawGroup>);
+pub(crate) struct NativeGroup(NonNull<RawGroup>);
 
 // SAFETY: a process group is bound to no thread; only one at a time calls it, which `&mut self` sees to.
-unsafe impl Send for Group {}
+unsafe impl Send for NativeGroup {}
 
 impl Store {
     /// Connects, serving the store itself on `listener` where there is one. Blocks for longer than `timeout` when
@@ -152,7 +152,7 @@ impl Drop for Store {
     }
 }
 
-impl Group {
+impl NativeGroup {
     /// Connects to all other ranks through `store`, over the network of `host`, with Gloo.
     pub(crate) fn form(
         store: &Store,
@@ -175,14 +175,14 @@ impl Group {
     }
 
     /// Starts a sum, which owns the values until it is waited for. Works are done in the order of their starts.
-    pub(crate) fn start_all_reduce(&mut self, values: Vec<f32>) -> Result<Work, String> {
+    pub(crate) fn start_all_reduce(&mut self, values: Vec<f32>) -> Result<NativeWork, String> {
         let mut values = ManuallyDrop::new(values);
         let (group, start, length, capacity) = (self.0.as_ptr(), values.as_mut_ptr(), values.len(), values.capacity());
         let mut out = ptr::null_mut();
-        // SAFETY: the values stay where they are until the work is done, as Work sees to; a work that did not start
+        // SAFETY: the values stay where they are until the work is done, as NativeWork sees to; a work that did not start
         // touches none, and then they are never freed.
         call(|why, room| unsafe { zagros_group_start_all_reduce(group, start, length, &raw mut out, why, room) })?;
-        Work::started(out, Some((start, length, capacity)))
+        NativeWork::started(out, Some((start, length, capacity)))
     }
 
     pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
@@ -190,7 +190,7 @@ impl Group {
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on a copy; the values are ours for the wait below, and only that writes to them.
         call(|why, room| unsafe { zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room) })?;
-        Work::started(out, None)?.finish(interrupt)
+        NativeWork::started(out, None)?.finish(interrupt)
     }
 
     /// Parts of one length, of every rank; `all` is a whole number of `mine`'s length.
@@ -201,7 +201,7 @@ impl Group {
         // SAFETY: libtorch works on copies; both slices are ours for the wait below, and only that writes to `all`, which
         // has room for world × length bytes, as the caller sees to.
         call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
-        Work::started(out, None)?.finish(interrupt)
+        NativeWork::started(out, None)?.finish(interrupt)
     }
 
     /// Before the end of a group that has failed: it ends without waiting for what is under way.
@@ -211,7 +211,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for NativeGroup {
     fn drop(&mut self) {
         // SAFETY: made by the shim, and left once.
         unsafe { zagros_group_leave(self.0.as_ptr()) }
@@ -221,7 +221,7 @@ impl Drop for Group {
 /// A sum under way, with the values that libtorch reads and writes until it is done. One that is dropped before leaves
 /// them to it: they are never freed.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct NativeWork {
     raw: NonNull<RawWork>,
     /// Start, length and capacity of a vector. None where there is none, and once it was taken back.
     values: Option<(*mut f32, usize, usize)>,
@@ -231,9 +231,9 @@ pub(crate) struct Work {
 const SLICE: Duration = Duration::from_millis(100);
 
 // SAFETY: a work is bound to no thread, and the values are reached only through it.
-unsafe impl Send for Work {}
+unsafe impl Send for NativeWork {}
 
-impl Work {
+impl NativeWork {
     fn started(raw: *mut RawWork, values: Option<(*mut f32, usize, usize)>) -> Result<Self, String> {
         let raw = NonNull::new(raw).ok_or_else(|| "no work was started".to_owned())?;
         Ok(Self { raw, values })
@@ -270,7 +270,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for NativeWork {
     fn drop(&mut self) {
         drop(self.take_back());
         // SAFETY: made by the shim, and freed once; libtorch keeps a work of its own until it is done.
@@ -286,8 +286,8 @@ fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
 /// The first line of a message, without the place in the source that gloo puts before it.
 fn plain(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
-    let told = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, told)| told);
-    told.trim().to_owned()
+    let reason = line.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(line, |(_, reason)| reason);
+    reason.trim().to_owned()
 }
 
 fn int(number: usize) -> Result<c_int, String> {
@@ -304,8 +304,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_its_first_line_without_the_place_in_the_source() {
-        let told = "[/src/gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4\nframe #0: x";
-        assert_eq!(plain(told), "Connection closed by peer [127.0.0.1]:4");
+        let reason = "[/src/gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4\nframe #0: x";
+        assert_eq!(plain(reason), "Connection closed by peer [127.0.0.1]:4");
         assert_eq!(plain("no bracket"), "no bracket");
         assert_eq!(plain(""), "");
     }

@@ -4,14 +4,14 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Backend, Collective, Place, Rendezvous, StoreRendezvous};
+use crate::{Backend, Collective, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine; only a test that fails waits for it.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
 /// A rank's place in a group of the first generation.
-pub(crate) fn place(rank: usize, world: usize, store: &str) -> Place {
-    Place { rank, world, generation: 1, store: store.to_owned(), timeout: LATE }
+pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
+    ProcessGroupConfig { rank, world, generation: 1, store: store.to_owned(), timeout: LATE }
 }
 
 /// A worker's end on loopback.
@@ -75,9 +75,9 @@ fn check(group: &mut dyn Collective, length: usize) {
         assert_eq!(group.wait(pending).unwrap(), plain[..length / part], "rank {rank} of {world}, {length} / {part}");
     }
 
-    let mut told = values(rank, length);
-    group.broadcast(world - 1, &mut told).unwrap();
-    assert_eq!(told, values(world - 1, length));
+    let mut broadcast = values(rank, length);
+    group.broadcast(world - 1, &mut broadcast).unwrap();
+    assert_eq!(broadcast, values(world - 1, length));
 
     let bytes = |rank: usize| vec![rank as u8; rank * length % 1013];
     assert_eq!(group.all_gather(&bytes(rank)).unwrap(), (0..world).map(bytes).collect::<Vec<_>>());

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use zagros_collective::{Backend, Collective, CollectiveError, Place, Rendezvous, StoreRendezvous};
+use zagros_collective::{Backend, Collective, CollectiveError, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Only a test that fails waits so long.
 const LATE: Duration = Duration::from_secs(60);
@@ -82,7 +82,7 @@ fn sum(ranks: &mut [Rank]) {
     }
 }
 
-/// A process that is one rank, told what to do line by line.
+/// A process that is one rank, which is given one command a line.
 struct Rank {
     process: Child,
     orders: ChildStdin,
@@ -146,7 +146,7 @@ fn play(rank: usize) {
         let answer = match words.as_slice() {
             ["meet", world, generation, timeout, store] => {
                 let number = |text: &str| text.parse::<u64>().expect("a number");
-                let place = Place {
+                let place = ProcessGroupConfig {
                     rank,
                     world: number(world) as usize,
                     generation: number(generation),

@@ -89,12 +89,12 @@ mod tests {
         fn what_comes_back_has_the_same_measures(
             samples in prop::collection::vec((0_u64..9, any::<bool>(), -9_f32..9.0), 0..40),
             grouped: bool,
-            cut in 1_usize..200,
+            removed in 1_usize..200,
         ) {
             let bytes = scores(&samples, grouped).to_bytes();
             let mut back = Scores::from_bytes(&bytes).unwrap();
             prop_assert_eq!(back.report(), scores(&samples, grouped).report());
-            prop_assert!(Scores::from_bytes(&bytes[..bytes.len() - cut.min(bytes.len())]).is_none());
+            prop_assert!(Scores::from_bytes(&bytes[..bytes.len() - removed.min(bytes.len())]).is_none());
             prop_assert!(Scores::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
         }
 

@@ -11,9 +11,9 @@ use crate::measure;
 /// Scores with the group of each sample, in bounded memory.
 ///
 /// At most `capacity` samples are kept, 16 bytes each. Up to that many the result is exact. When more come, half of all
-/// groups is skipped, again and again until the rest fits: whole groups, chosen by a hash of the group alone, so what is
+/// groups is skipped, again and again until the others fit: whole groups, chosen by a hash of the group alone, so what is
 /// kept depends neither on the order of samples nor on how parts were merged. What share of the groups was kept is
-/// told with the result ([`Gauc::share`]).
+/// reported with the result ([`Gauc::share`]).
 #[derive(Clone, Debug)]
 pub struct Grouped {
     pub(crate) capacity: usize,
@@ -234,12 +234,12 @@ mod tests {
 
         /// With room for all and with room for few.
         #[test]
-        fn order_and_merges_change_nothing(samples in samples(), capacity in 1_usize..150, cut in 0_usize..120, seed: u64) {
+        fn order_and_merges_change_nothing(samples in samples(), capacity in 1_usize..150, middle in 0_usize..120, seed: u64) {
             let whole = grouped(&samples, capacity).gauc();
             let mut shuffled = samples.clone();
             shuffled.sort_by_key(|(group, label, logit)| mixed(group ^ seed ^ u64::from(logit.to_bits()) ^ u64::from(*label)));
             prop_assert_eq!(grouped(&shuffled, capacity).gauc(), whole);
-            let (left, right) = samples.split_at(cut.min(samples.len()));
+            let (left, right) = samples.split_at(middle.min(samples.len()));
             let mut merged = grouped(right, capacity);
             merged.merge(grouped(left, capacity));
             prop_assert_eq!(merged.gauc(), whole);

@@ -1,4 +1,4 @@
-//! Rows cut into batches, optionally shuffled within windows.
+//! Rows assembled into batches, optionally shuffled within windows.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::Batch;
 
 /// Cuts rows into batches of one size, across the borders of blocks and splits.
 #[derive(Debug)]
-pub(crate) struct BatchCutter {
+pub(crate) struct BatchAssembler {
     size: usize,
     /// Being filled.
     current: Batch,
@@ -19,7 +19,7 @@ pub(crate) struct BatchCutter {
     skip: u64,
 }
 
-impl BatchCutter {
+impl BatchAssembler {
     /// Batches of `size` samples (at least 1) of the features of `empty`.
     pub(crate) fn new(size: usize, empty: Batch) -> Self {
         Self { size: size.max(1), current: empty, full: VecDeque::new(), skip: 0 }
@@ -40,7 +40,7 @@ impl BatchCutter {
         self.feed_by(rows, |batch, range| batch.append_picked(rows, &order[range]));
     }
 
-    /// Adds rows by `append`, which is told the batch and the positions of the rows that go to it.
+    /// Adds rows by `append`, which gets the batch and the positions of the rows that go to it.
     fn feed_by(&mut self, rows: &Batch, append: impl Fn(&mut Batch, Range<usize>)) {
         let mut start = self.skip.min(rows.size as u64) as usize;
         self.skip -= start as u64;
@@ -73,7 +73,7 @@ impl BatchCutter {
 
     /// A full batch that nothing will be added to. The newest is held back: a split may turn out
     /// to end with it.
-    pub(crate) fn take_settled(&mut self) -> Option<Batch> {
+    pub(crate) fn take_final(&mut self) -> Option<Batch> {
         if self.full.len() > 1 { self.full.pop_front() } else { None }
     }
 
@@ -97,13 +97,13 @@ impl BatchCutter {
 /// Permutes rows within windows of one size.
 #[derive(Debug)]
 pub(crate) struct Shuffler {
-    windows: BatchCutter,
-    order: Order,
+    windows: BatchAssembler,
+    order: ShuffleOrder,
 }
 
 /// What the order of shuffled rows depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct ShuffleOrder {
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
     /// Windows before the first.
@@ -114,12 +114,12 @@ pub(crate) struct Order {
 
 impl Shuffler {
     /// Windows of `rows` samples.
-    pub(crate) fn new(rows: usize, order: Order, empty: Batch) -> Self {
-        Self { windows: BatchCutter::new(rows, empty).skipping(order.skip), order }
+    pub(crate) fn new(rows: usize, order: ShuffleOrder, empty: Batch) -> Self {
+        Self { windows: BatchAssembler::new(rows, empty).skipping(order.skip), order }
     }
 
     /// Adds rows; full windows go to `out`.
-    pub(crate) fn feed(&mut self, rows: &Batch, out: &mut BatchCutter) {
+    pub(crate) fn feed(&mut self, rows: &Batch, out: &mut BatchAssembler) {
         self.windows.feed(rows);
         while let Some(window) = self.windows.take_full() {
             self.order.windows += 1;
@@ -129,12 +129,12 @@ impl Shuffler {
 
     /// Whether so many rows are held, here or behind the windows in `out`, that one may be delivered: reading is a window
     /// ahead of delivery, not a window behind it each time that one is used up.
-    pub(crate) fn is_ahead(&self, out: &BatchCutter) -> bool {
+    pub(crate) fn is_ahead(&self, out: &BatchAssembler) -> bool {
         self.windows.rows() + out.rows() >= self.windows.size
     }
 
     /// The last window.
-    pub(crate) fn finish(mut self, out: &mut BatchCutter) {
+    pub(crate) fn finish(mut self, out: &mut BatchAssembler) {
         self.order.windows += 1;
         for window in self.windows.finish() {
             out.feed_permuted(&window, &self.order.permutation(window.size));
@@ -142,7 +142,7 @@ impl Shuffler {
     }
 }
 
-impl Order {
+impl ShuffleOrder {
     /// Fisher–Yates by a PCG whose state is the seed and whose stream is (epoch, window).
     fn permutation(self, length: usize) -> Vec<usize> {
         let mut random = Pcg64::new(u128::from(self.seed), (u128::from(self.epoch) << 64) | u128::from(self.windows));
@@ -183,44 +183,44 @@ mod tests {
     }
 
     fn permutation(length: usize, seed: u64, epoch: u32, windows: u64) -> Vec<usize> {
-        Order { seed, epoch, windows, skip: 0 }.permutation(length)
+        ShuffleOrder { seed, epoch, windows, skip: 0 }.permutation(length)
     }
 
     fn ids(batches: &[Batch]) -> Vec<u64> {
         batches.iter().flat_map(|batch| batch.categorical[0].ids.clone()).collect()
     }
 
-    /// Blocks of these sizes, each the end of a split of its own, through a cutter as a stream drives it.
-    fn cut(blocks: &[usize], size: usize, shuffle: Option<usize>) -> Vec<Batch> {
+    /// Blocks of these sizes, each the end of a split of its own, through a assembler as a stream drives it.
+    fn assemble(blocks: &[usize], size: usize, shuffle: Option<usize>) -> Vec<Batch> {
         let empty = Batch::empty([false]);
-        let (mut cutter, mut batches, mut start) = (BatchCutter::new(size, empty.clone()), Vec::new(), 0);
-        let order = Order { seed: 7, epoch: 0, windows: 0, skip: 0 };
+        let (mut assembler, mut batches, mut start) = (BatchAssembler::new(size, empty.clone()), Vec::new(), 0);
+        let order = ShuffleOrder { seed: 7, epoch: 0, windows: 0, skip: 0 };
         let mut shuffler = shuffle.map(|window| Shuffler::new(window, order, empty));
         for (number, rows_here) in blocks.iter().enumerate() {
             let block = rows(start, *rows_here, 100, vec![number as u64]);
             start += rows_here;
             match &mut shuffler {
-                Some(shuffler) => shuffler.feed(&block, &mut cutter),
-                None => cutter.feed(&block),
+                Some(shuffler) => shuffler.feed(&block, &mut assembler),
+                None => assembler.feed(&block),
             }
-            batches.extend(std::iter::from_fn(|| cutter.take_settled()));
+            batches.extend(std::iter::from_fn(|| assembler.take_final()));
         }
         if let Some(shuffler) = shuffler {
-            shuffler.finish(&mut cutter);
+            shuffler.finish(&mut assembler);
         }
-        batches.extend(cutter.finish());
+        batches.extend(assembler.finish());
         batches
     }
 
     #[test]
     fn a_split_that_ends_with_a_full_batch_completes_with_it() {
-        let batches = cut(&[4, 4, 0], 4, None);
+        let batches = assemble(&[4, 4, 0], 4, None);
         assert_eq!(batches.iter().map(completed).collect::<Vec<_>>(), [vec![0], vec![1, 2]]);
     }
 
     #[test]
     fn splits_without_rows_come_in_a_batch_without_samples() {
-        let batches = cut(&[0, 0], 4, None);
+        let batches = assemble(&[0, 0], 4, None);
         assert_eq!((batches.len(), batches[0].size, completed(&batches[0])), (1, 0, vec![0, 1]));
     }
 
@@ -248,7 +248,7 @@ mod tests {
     proptest! {
         #[test]
         fn rows_keep_their_order_and_batches_their_size(blocks in blocks(), size in 1_usize..20) {
-            let batches = cut(&blocks, size, None);
+            let batches = assemble(&blocks, size, None);
             let total: usize = blocks.iter().sum();
             prop_assert_eq!(ids(&batches), (0..total as u64).collect::<Vec<_>>());
             let full = batches.iter().take_while(|batch| batch.size == size).count();
@@ -261,7 +261,7 @@ mod tests {
             size in 1_usize..20,
             window in prop::option::of(1_usize..40),
         ) {
-            let batches = cut(&blocks, size, window);
+            let batches = assemble(&blocks, size, window);
             let mut delivered = std::collections::HashSet::<u64>::new();
             let mut completed = Vec::new();
             for batch in &batches {
@@ -278,13 +278,13 @@ mod tests {
 
         #[test]
         fn no_byte_is_lost(blocks in blocks(), size in 1_usize..20, window in prop::option::of(1_usize..40)) {
-            let total: u64 = cut(&blocks, size, window).iter().map(|batch| batch.bytes).sum();
+            let total: u64 = assemble(&blocks, size, window).iter().map(|batch| batch.bytes).sum();
             prop_assert_eq!(total, 100 * blocks.len() as u64);
         }
 
         #[test]
         fn shuffling_moves_rows_within_their_window_only(blocks in blocks(), window in 1_usize..40) {
-            let shuffled = ids(&cut(&blocks, 5, Some(window)));
+            let shuffled = ids(&assemble(&blocks, 5, Some(window)));
             prop_assert_eq!(shuffled.len(), blocks.iter().sum::<usize>());
             for (number, part) in shuffled.chunks(window).enumerate() {
                 let mut sorted = part.to_vec();

@@ -210,9 +210,9 @@ mod tests {
         }
 
         #[test]
-        fn pieces_put_together_are_the_whole(cuts in prop::collection::vec(0_usize..40, 0..6)) {
+        fn pieces_put_together_are_the_whole(ends_of_pieces in prop::collection::vec(0_usize..40, 0..6)) {
             let whole = numbered(0..40);
-            let mut ends = [cuts, vec![40]].concat();
+            let mut ends = [ends_of_pieces, vec![40]].concat();
             ends.sort_unstable();
             let (mut joined, mut start) = (whole.empty_like(), 0);
             for end in ends {

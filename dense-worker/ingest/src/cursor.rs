@@ -1,7 +1,7 @@
 //! Where a stream is, so that another one can go on from there.
 //!
 //! A stream reads splits in the order in which they were dealt out; its rows pass through windows that are shuffled,
-//! and are then cut into batches. So what has been delivered is a count of rows behind the windows. It leads back to a
+//! and are then assembled into batches. So what has been delivered is a count of rows behind the windows. It leads back to a
 //! row of a split, the first of the window that delivery is in: reading again starts with that split.
 
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,10 @@ pub struct StreamStart {
 
 /// The part of a stream that was not delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rest {
+pub struct StreamRemainder {
     /// Splits that were dealt to the stream and are still needed, in their order.
     pub splits: Vec<u64>,
-    /// Where in them the rest starts.
+    /// Where in them the remainder starts.
     pub start: StreamStart,
 }
 
@@ -54,7 +54,7 @@ impl Cursor {
 
     /// What is left of a stream that was dealt these splits: what comes after the delivered batches, be it read before or not.
     #[must_use]
-    pub fn rest(&self, dealt: &[u64]) -> Rest {
+    pub fn remainder(&self, dealt: &[u64]) -> StreamRemainder {
         let behind_windows = self.start.skip + self.delivered;
         let window = self.window.unwrap_or(1);
         let (windows, skip) = (behind_windows / window, behind_windows % window);
@@ -65,7 +65,7 @@ impl Cursor {
         let (over, before) = over.fold((0, 0), |(count, _), end| (count + 1, end.rows));
         let windows = if self.window.is_some() { self.start.windows + windows } else { 0 };
         let start = StreamStart { drop: first_row - before, windows, skip };
-        Rest { splits: dealt[over..].to_vec(), start }
+        StreamRemainder { splits: dealt[over..].to_vec(), start }
     }
 }
 
@@ -79,10 +79,10 @@ mod tests {
 
     use super::*;
     use crate::fixture::{self, Dealt};
-    use crate::{BatchStream, Part, SplitTask, StreamOptions};
+    use crate::{BatchStream, DataPart, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
-        let options = StreamOptions { part: Part::Train, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
+        let options = StreamOptions { part: DataPart::Train, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
         BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
@@ -113,12 +113,15 @@ mod tests {
                 .collect(),
             ..Batch::default()
         };
-        assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![4, 5, 6], start: StreamStart::default() });
+        assert_eq!(
+            cursor.remainder(&[4, 5, 6]),
+            StreamRemainder { splits: vec![4, 5, 6], start: StreamStart::default() }
+        );
         cursor.deliver(&batch(8, &[(4, 7)]));
         let start = StreamStart { drop: 1, windows: 0, skip: 0 };
-        assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![5, 6], start });
+        assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![5, 6], start });
         cursor.deliver(&batch(8, &[(5, 16)]));
-        assert_eq!(cursor.rest(&[4, 5, 6]), Rest { splits: vec![6], start: StreamStart::default() });
+        assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![6], start: StreamStart::default() });
     }
 
     proptest! {
@@ -141,16 +144,16 @@ mod tests {
             borders.dedup();
             let tasks = split(&path, &borders);
             let expected = samples(&stream(&job, StreamStart::default(), tasks.clone()));
-            let mut rest = Rest { splits: tasks.iter().map(|task| task.id).collect(), start: StreamStart::default() };
+            let mut remainder = StreamRemainder { splits: tasks.iter().map(|task| task.id).collect(), start: StreamStart::default() };
             let mut found = Vec::new();
             for batches in leave.into_iter().chain([usize::MAX]) {
-                let needed = rest.splits.iter().map(|split| tasks[*split as usize].clone()).collect();
-                let read = stream(&job, rest.start, needed);
+                let needed = remainder.splits.iter().map(|split| tasks[*split as usize].clone()).collect();
+                let read = stream(&job, remainder.start, needed);
                 let delivered = &read[..batches.min(read.len())];
-                let mut cursor = Cursor::new(rest.start, shuffle_rows);
+                let mut cursor = Cursor::new(remainder.start, shuffle_rows);
                 delivered.iter().for_each(|batch| cursor.deliver(batch));
                 found.extend(samples(delivered));
-                rest = cursor.rest(&rest.splits);
+                remainder = cursor.remainder(&remainder.splits);
             }
             prop_assert_eq!(found, expected);
         }

@@ -266,10 +266,10 @@ mod tests {
     }
 
     #[test]
-    fn files_without_rows_are_told_from_files_whose_rows_are_elsewhere() {
-        let told = |rows| IngestError::NoRows { files: "a.txt".into(), rows, part: "train" }.to_string();
-        assert!(told(0).starts_with("a.txt: no rows, at most empty lines"), "{}", told(0));
-        assert!(told(7).starts_with("a.txt: 7 rows read, none in the train part; check"), "{}", told(7));
+    fn files_without_rows_differ_from_files_whose_rows_belong_to_another_part() {
+        let message = |rows| IngestError::NoRows { files: "a.txt".into(), rows, part: "train" }.to_string();
+        assert!(message(0).starts_with("a.txt: no rows, at most empty lines"), "{}", message(0));
+        assert!(message(7).starts_with("a.txt: 7 rows read, none in the train part; check"), "{}", message(7));
     }
 
     #[test]

@@ -9,23 +9,12 @@ use zagros_job::Job;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::row::RowParser;
 use crate::parse::sink::Nowhere;
-use crate::read::layout::Layout;
-use crate::read::reader::{Block, Reader};
-use crate::{IngestError, Part, WholeFiles};
+use crate::read::layout::FileLayout;
+use crate::read::reader::{Block, BlockReader};
+use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
 const FIRST_BYTES: usize = 64 << 10;
-
-/// A data file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileInfo {
-    /// Where it is.
-    pub path: PathBuf,
-    /// Size on disk, bytes.
-    pub bytes: u64,
-    /// Whether reading can start in the middle: not in gzip.
-    pub splittable: bool,
-}
 
 /// Looks at every file: it is there, is a file, is not empty, can be read, and has the job's columns.
 ///
@@ -36,17 +25,17 @@ pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError>
 }
 
 /// Parses the first rows of every file, so that a wrong label, separator or number of fields in any of them, the
-/// test files too, is told before the first step and not after the last.
+/// test files too, is reported before the first step and not after the last.
 ///
 /// # Errors
 /// When more of those of `part` are malformed than the job tolerates.
-pub fn check_first_rows(job: &Job, files: &[FileInfo], part: Part) -> Result<(), IngestError> {
+pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result<(), IngestError> {
     let job = Arc::new(job.clone());
     let mut parser = RowParser::new(&job, part);
     let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
     for file in files {
         let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
-        let mut reader = Reader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
+        let mut reader = BlockReader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
         let Some(Block { layout, text, place, .. }) = reader.next_block(Vec::new())? else { continue };
         let outcome = parser.parse(&text, &layout.positions, &mut Nowhere);
         bad.add(&outcome.bad, &layout, place)?;
@@ -62,7 +51,7 @@ fn look_at(job: &Job, path: &Path) -> Result<FileInfo, IngestError> {
     if metadata.len() == 0 {
         return Err(IngestError::EmptyFile { path: path.into() });
     }
-    let layout = Layout::read(job, path, &Arc::default())?;
+    let layout = FileLayout::read(job, path, &Arc::default())?;
     Ok(FileInfo { path: path.into(), bytes: layout.bytes, splittable: !layout.is_compressed })
 }
 
@@ -107,11 +96,11 @@ mod tests {
         fs::write(&bad, "click,age,city,tags\n1,2,x,y\n5,2,x,y\n").unwrap();
         let mut job = fixture::delimited(|_| ());
         let infos = files(&job, &[good, bad]).unwrap();
-        let error = check_first_rows(&job, &infos, Part::All).unwrap_err().to_string();
+        let error = check_first_rows(&job, &infos, DataPart::All).unwrap_err().to_string();
         assert!(error.contains("bad.csv:3:1: expected"), "{error}");
-        check_first_rows(&job, &infos[..1], Part::All).unwrap();
+        check_first_rows(&job, &infos[..1], DataPart::All).unwrap();
         job.data.max_bad_rows = 1;
-        check_first_rows(&job, &infos, Part::All).unwrap();
+        check_first_rows(&job, &infos, DataPart::All).unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Mean and deviation of numeric columns, measured by a pass over the training rows.
+//! Mean and deviation of numeric columns, measured by reading the training rows once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,9 +10,9 @@ use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::transform::symmetric_log;
-use crate::{IngestError, Part, WholeFiles, files};
+use crate::{DataPart, IngestError, WholeFiles, files};
 
-/// What the pass saw; zeros when no column asked for it and no pass was made.
+/// What was read; zeros when no column asks for it and nothing was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FitReport {
     /// Training rows.
@@ -55,14 +55,14 @@ fn measure(job: &Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<(Fit
     numbers_only.features.categorical.clear();
     let mut bad = BadBudget::new(job.data.max_bad_rows, LISTED);
     let mut total = FitSink::new(job);
-    let (part, cancel) = (Part::Train, Arc::clone(cancel));
+    let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(numbers_only), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
-    while let Some(parcel) = pipeline.next()? {
-        bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
-        total.merge(&parcel.sink);
-        read.fetch_add(parcel.bytes, Ordering::Relaxed);
-        pipeline.recycle(parcel.sink);
+    while let Some(parsed) = pipeline.next()? {
+        bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        total.merge(&parsed.sink);
+        read.fetch_add(parsed.bytes, Ordering::Relaxed);
+        pipeline.recycle(parsed.sink);
     }
     Ok((total, bad.count()))
 }

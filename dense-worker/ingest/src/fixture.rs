@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_job::{
-    Admission, Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Element, Eval, Features, Format,
-    Init, Job, Label, Mode, Model, NonFinite, Numeric, Output, PoolAt, Pooling, Retention, Schedule, Standardise,
-    Table, TableLimits, TableOptimizer, TestPart, Train, ValidationPart, Values, Wire,
+    Categorical, Cluster, Data, Delimited, DenseOptimizer, DenseUpdates, Eval, Features, Format, Initializer, Job,
+    Label, Mode, Model, Numeric, Output, PoolAt, Pooling, Standardise, Table, TableOptimizer, TableSettings, TestPart,
+    Train, ValidationPart, Values, Wire,
 };
 
 use crate::SplitTask;
@@ -93,19 +93,8 @@ fn label(column: &str) -> Label {
 
 fn job(format: Format, features: Features) -> Job {
     let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
-    let limits = TableLimits::default();
-    let table = |n| Table {
-        name: format!("table{n}"),
-        dim: 4,
-        init: Init::Zero,
-        optimizer,
-        limits,
-        non_finite: NonFinite::default(),
-        element: Element::default(),
-        schedule: Schedule::default(),
-        admission: Admission::default(),
-        retention: Retention::default(),
-    };
+    let settings = TableSettings { dim: 4, init: Initializer::Zero, optimizer, ..TableSettings::default() };
+    let table = |n| Table { name: format!("table{n}"), settings };
     let data = Data {
         format,
         train: Vec::new(),

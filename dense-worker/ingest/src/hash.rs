@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::Part;
+use crate::DataPart;
 
 /// Pinned: it decides which rows are held out. Changing it makes results of two releases incomparable.
 const SPLIT_SEED: u64 = 0x5a61_6772_6f73_0002;
@@ -39,12 +39,12 @@ impl HashSplit {
 
     /// The line's part: one of train, test and validation.
     #[inline]
-    pub(crate) fn part(self, line: &[u8]) -> Part {
+    pub(crate) fn part(self, line: &[u8]) -> DataPart {
         let hash = u128::from(xxh3_64_with_seed(line, SPLIT_SEED));
         match hash {
-            _ if hash < self.test => Part::Test,
-            _ if hash >= self.validation => Part::Validation,
-            _ => Part::Train,
+            _ if hash < self.test => DataPart::Test,
+            _ if hash >= self.validation => DataPart::Validation,
+            _ => DataPart::Train,
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     fn a_fraction_holds_out_about_its_share() {
         let split = HashSplit::new(0.1, 0.2);
         let count = |part| (0..20_000).filter(|line: &u32| split.part(line.to_string().as_bytes()) == part).count();
-        let (test, validation, train) = (count(Part::Test), count(Part::Validation), count(Part::Train));
+        let (test, validation, train) = (count(DataPart::Test), count(DataPart::Validation), count(DataPart::Train));
         assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
         assert_eq!(test + validation + train, 20_000);
     }
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn the_ends_hold_out_none_and_all() {
         let line = b"any line";
-        assert_eq!(HashSplit::new(0.0, 0.0).part(line), Part::Train);
-        assert_eq!(HashSplit::new(1.0, 0.0).part(line), Part::Test);
-        assert_eq!(HashSplit::new(0.0, 1.0).part(line), Part::Validation);
+        assert_eq!(HashSplit::new(0.0, 0.0).part(line), DataPart::Train);
+        assert_eq!(HashSplit::new(1.0, 0.0).part(line), DataPart::Test);
+        assert_eq!(HashSplit::new(0.0, 1.0).part(line), DataPart::Validation);
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
         let (small, large) = (HashSplit::new(0.2, 0.1), HashSplit::new(0.3, 0.4));
         for line in 0..2_000_u32 {
             let (before, after) = (small.part(&line.to_le_bytes()), large.part(&line.to_le_bytes()));
-            assert!(before == after || before == Part::Train, "{before:?} {after:?}");
+            assert!(before == after || before == DataPart::Train, "{before:?} {after:?}");
         }
     }
 }

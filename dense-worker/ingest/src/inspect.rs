@@ -11,7 +11,7 @@ use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;
-use crate::{BadRow, IngestError, Part, WholeFiles, files, hash_value};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, files, hash_value};
 
 /// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,16 +78,16 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<Inspection, IngestError>
     let left = Arc::new(AtomicU64::new(limit.unwrap_or(u64::MAX)));
     let mut total = InspectSink::new(&job, Arc::clone(&left));
     let mut bad = BadBudget::new(u64::MAX, LISTED);
-    let (part, cancel) = (Part::All, Arc::default());
+    let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
     // By what was taken: the parser may be done with rows that are still on their way.
     while total.rows < limit.unwrap_or(u64::MAX)
-        && let Some(parcel) = pipeline.next()?
+        && let Some(parsed) = pipeline.next()?
     {
-        bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
-        total.merge(&parcel.sink);
-        pipeline.recycle(parcel.sink);
+        bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        total.merge(&parsed.sink);
+        pipeline.recycle(parsed.sink);
     }
     total.summary(&job, &bad)
 }

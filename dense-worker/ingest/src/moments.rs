@@ -1,4 +1,4 @@
-//! Count, mean and deviation of a stream of numbers, in one pass, mergeable.
+//! Count, mean and deviation of a stream of numbers, read once, mergeable.
 
 /// Sums around a shift (the first value), so that large means do not eat the deviation's digits;
 /// merged by Chan, Golub & LeVeque 1979.
@@ -36,9 +36,9 @@ impl Moments {
             return;
         }
         let (ours, theirs) = (self.count as f64, other.count as f64);
-        let apart = other.mean() - self.mean();
-        let spread = self.spread() + other.spread() + apart * apart * ours * theirs / (ours + theirs);
-        let mean = self.mean() + apart * theirs / (ours + theirs);
+        let shift = other.mean() - self.mean();
+        let spread = self.spread() + other.spread() + shift * shift * ours * theirs / (ours + theirs);
+        let mean = self.mean() + shift * theirs / (ours + theirs);
         *self = Self { count: self.count + other.count, shift: mean, sum: 0.0, squares: spread };
     }
 

@@ -15,11 +15,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bo
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
 
-use crate::parse::row::{Outcome, RowParser};
+use crate::parse::row::{ParseOutcome, RowParser};
 use crate::parse::sink::RowSink;
-use crate::read::layout::Layout;
-use crate::read::reader::{Block, Place, Reader};
-use crate::{IngestError, Part, SplitSource};
+use crate::read::layout::FileLayout;
+use crate::read::reader::{Block, BlockReader, RowPlace};
+use crate::{DataPart, IngestError, SplitSource};
 
 /// Blocks waiting before and after each parser.
 const DEPTH: usize = 2;
@@ -35,7 +35,7 @@ pub(crate) struct PipelineConfig {
     /// The job.
     pub(crate) job: Arc<Job>,
     /// Which rows.
-    pub(crate) part: Part,
+    pub(crate) part: DataPart,
     /// What is read.
     pub(crate) splits: Box<dyn SplitSource>,
     /// Size of a block.
@@ -46,15 +46,15 @@ pub(crate) struct PipelineConfig {
 
 /// A parsed block.
 #[derive(Debug)]
-pub(crate) struct Parcel<S> {
+pub(crate) struct ParsedBlock<S> {
     /// Its rows.
     pub(crate) sink: S,
     /// Counts.
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ParseOutcome,
     /// Of the block.
-    pub(crate) layout: Arc<Layout>,
+    pub(crate) layout: Arc<FileLayout>,
     /// Of the block.
-    pub(crate) place: Place,
+    pub(crate) place: RowPlace,
     /// Of the block.
     pub(crate) bytes: u64,
     /// Of the block.
@@ -66,7 +66,7 @@ pub(crate) struct Parcel<S> {
 /// Parsed blocks in file order.
 #[derive(Debug)]
 pub(crate) struct Pipeline<S> {
-    parsed: Vec<Receiver<Message<Parcel<S>>>>,
+    parsed: Vec<Receiver<Message<ParsedBlock<S>>>>,
     turn: usize,
     spare_sinks: Sender<S>,
     cpu: CpuTotal,
@@ -92,9 +92,9 @@ impl<S: RowSink + Clone> Pipeline<S> {
         let (mut inputs, mut parsed) = (Vec::new(), Vec::new());
         for number in 0..parsers {
             let (input, blocks) = bounded(DEPTH);
-            let (output, parcels) = bounded(DEPTH);
+            let (output, parsed_blocks) = bounded(DEPTH);
             inputs.push(input);
-            parsed.push(parcels);
+            parsed.push(parsed_blocks);
             let mut parser = Parser {
                 rows: RowParser::new(&job, part),
                 empty: sink.clone(),
@@ -104,18 +104,18 @@ impl<S: RowSink + Clone> Pipeline<S> {
             let (mut clock, cancel) = (cpu.clock(), Arc::clone(&cancel));
             spawn(format!("parser-{number}"), move || parser.run(&blocks, &output, &mut clock, &cancel))?;
         }
-        let reader = Reader::new(job, splits, block_bytes, Arc::clone(&cancel));
+        let reader = BlockReader::new(job, splits, block_bytes, Arc::clone(&cancel));
         let (mut clock, flag) = (cpu.clock(), Arc::clone(&cancel));
         spawn("reader".into(), move || read(reader, &inputs, &texts, &mut clock, &flag))?;
         Ok(Self { parsed, turn: 0, spare_sinks, cpu, cancel })
     }
 
     /// The next block's rows; `None` at the end of the splits.
-    pub(crate) fn next(&mut self) -> Result<Option<Parcel<S>>, IngestError> {
+    pub(crate) fn next(&mut self) -> Result<Option<ParsedBlock<S>>, IngestError> {
         match receive(&self.parsed[self.turn], &self.cancel) {
-            Some(Message::Item(parcel)) => {
+            Some(Message::Item(parsed)) => {
                 self.turn = (self.turn + 1) % self.parsed.len();
-                Ok(Some(parcel))
+                Ok(Some(parsed))
             }
             Some(Message::End) => Ok(None),
             Some(Message::Failed(error)) => Err(error),
@@ -124,7 +124,7 @@ impl<S: RowSink + Clone> Pipeline<S> {
         }
     }
 
-    /// Gives the memory of a parcel's rows back.
+    /// Gives the memory of a parsed block's rows back.
     pub(crate) fn recycle(&self, mut sink: S) {
         sink.clear();
         // A full channel means that there is spare memory enough.
@@ -151,7 +151,7 @@ impl<S: RowSink + Clone> Parser<S> {
     fn run(
         &mut self,
         blocks: &Receiver<Message<Block>>,
-        output: &Sender<Message<Parcel<S>>>,
+        output: &Sender<Message<ParsedBlock<S>>>,
         clock: &mut CpuClock,
         cancel: &AtomicBool,
     ) {
@@ -169,14 +169,14 @@ impl<S: RowSink + Clone> Parser<S> {
         }
     }
 
-    fn parse(&mut self, block: Block) -> Message<Parcel<S>> {
+    fn parse(&mut self, block: Block) -> Message<ParsedBlock<S>> {
         let mut sink = self.spare_sinks.try_recv().unwrap_or_else(|_| self.empty.clone());
         let Block { layout, text, bytes, place, completes, is_whole_file } = block;
         let parse = AssertUnwindSafe(|| self.rows.parse(&text, &layout.positions, &mut sink));
         match catch_unwind(parse) {
             Ok(outcome) => {
                 let _ = self.spare_texts.try_send(text);
-                Message::Item(Parcel { sink, outcome, layout, place, bytes, completes, is_whole_file })
+                Message::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
             }
             Err(panic) => Message::Failed(died("parser", layout.path.clone(), panic.as_ref())),
         }
@@ -185,7 +185,7 @@ impl<S: RowSink + Clone> Parser<S> {
 
 /// The reading thread.
 fn read(
-    mut reader: Reader,
+    mut reader: BlockReader,
     inputs: &[Sender<Message<Block>>],
     spare_texts: &Receiver<Vec<u8>>,
     clock: &mut CpuClock,
@@ -294,7 +294,7 @@ mod tests {
 
     fn pipeline(splits: Box<dyn SplitSource>, cancel: &Arc<AtomicBool>) -> Pipeline<Touchy> {
         let job = Arc::new(fixture::delimited(|_| ()));
-        let config = PipelineConfig { job, part: Part::All, splits, block_bytes: 16, cancel: Arc::clone(cancel) };
+        let config = PipelineConfig { job, part: DataPart::All, splits, block_bytes: 16, cancel: Arc::clone(cancel) };
         Pipeline::start(config, &Touchy).unwrap()
     }
 

@@ -3,7 +3,16 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use crate::FileInfo;
+/// A data file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Size on disk, bytes.
+    pub bytes: u64,
+    /// Whether reading can start in the middle: not in gzip.
+    pub splittable: bool,
+}
 
 /// The lines of a file whose first byte lies in `[start, end)`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,35 +7,22 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::assemble::{BatchCutter, Order, Shuffler};
+use crate::assemble::{BatchAssembler, ShuffleOrder, Shuffler};
 use crate::cursor::StreamStart;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
-use crate::pipeline::{BLOCK_BYTES, Parcel, Pipeline, PipelineConfig};
-use crate::{Batch, IngestError, SplitEnd, SplitSource};
+use crate::pipeline::{BLOCK_BYTES, ParsedBlock, Pipeline, PipelineConfig};
+use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
 
 /// File names that a message lists.
 const NAMED: usize = 3;
-
-/// Which rows of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Those that are learned from.
-    Train,
-    /// Those held out for the end.
-    Test,
-    /// Those held out to be scored while training.
-    Validation,
-    /// All.
-    All,
-}
 
 /// How a stream reads.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Which rows. Only a job with a test *fraction* or a validation *share* divides its files; otherwise all of a
     /// file's rows are in each part.
-    pub part: Part,
+    pub part: DataPart,
     /// Which epoch this is (0, 1, …): each is shuffled differently.
     pub epoch: u32,
     /// Where in the rows of its splits it starts.
@@ -71,19 +58,19 @@ pub struct BatchStream {
     pipeline: Pipeline<BatchSink>,
     shuffler: Option<Shuffler>,
     /// Taken at the end.
-    cutter: Option<BatchCutter>,
+    assembler: Option<BatchAssembler>,
     last: VecDeque<Batch>,
     bad: BadBudget,
     /// Of the split that is being read.
     bad_in_split: u64,
     stats: StreamStats,
-    seen: Seen,
-    part: Part,
+    seen: ReadRows,
+    part: DataPart,
 }
 
 /// What the message about an epoch without rows needs.
 #[derive(Debug, Default)]
-struct Seen {
+struct ReadRows {
     files: Vec<PathBuf>,
     /// Bytes read of each file before the first row.
     read: HashMap<PathBuf, u64>,
@@ -107,24 +94,24 @@ impl BatchStream {
     ) -> Result<Self, IngestError> {
         let StreamOptions { part, epoch, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
         let sink = BatchSink::new(&job.features);
-        let order = Order { seed: job.train.seed, epoch, windows, skip: drop };
+        let order = ShuffleOrder { seed: job.train.seed, epoch, windows, skip: drop };
         let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
         // What is only scored needs no order.
-        let shuffles = part == Part::Train && job.data.shuffle_rows > 0;
+        let shuffles = part == DataPart::Train && job.data.shuffle_rows > 0;
         let shuffler = shuffles.then(|| shuffle(job.data.shuffle_rows));
-        // Rows that are not shuffled go to the cutter as they come.
+        // Rows that are not shuffled go to the assembler as they come.
         let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
-        let cutter = BatchCutter::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
+        let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
         Ok(Self {
             pipeline: Pipeline::start(config, &sink)?,
             shuffler,
-            cutter: Some(cutter),
+            assembler: Some(assembler),
             last: VecDeque::new(),
             bad: BadBudget::new(job.data.max_bad_rows, LISTED).after(bad_rows),
             bad_in_split: 0,
             stats: StreamStats::default(),
-            seen: Seen::default(),
+            seen: ReadRows::default(),
             part,
         })
     }
@@ -136,51 +123,51 @@ impl BatchStream {
     }
 
     fn advance(&mut self) -> Result<Option<Batch>, IngestError> {
-        while let Some(cutter) = &mut self.cutter {
-            let is_ahead = self.shuffler.as_ref().is_none_or(|shuffler| shuffler.is_ahead(cutter));
-            if let Some(batch) = is_ahead.then(|| cutter.take_settled()).flatten() {
+        while let Some(assembler) = &mut self.assembler {
+            let is_ahead = self.shuffler.as_ref().is_none_or(|shuffler| shuffler.is_ahead(assembler));
+            if let Some(batch) = is_ahead.then(|| assembler.take_final()).flatten() {
                 return Ok(Some(batch));
             }
             match self.pipeline.next()? {
-                Some(parcel) => self.take(parcel)?,
+                Some(parsed) => self.take(parsed)?,
                 None => self.finish()?,
             }
         }
         Ok(self.last.pop_front())
     }
 
-    fn take(&mut self, mut parcel: Parcel<BatchSink>) -> Result<(), IngestError> {
-        self.seen.note(&parcel, self.stats.rows);
-        self.bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
-        self.stats.rows += parcel.outcome.rows;
-        self.stats.bad_rows += parcel.outcome.bad.count;
-        self.stats.other_rows += parcel.outcome.other_part;
-        self.stats.bytes += parcel.bytes;
-        self.bad_in_split += parcel.outcome.bad.count;
-        let rows = &mut parcel.sink.rows;
-        rows.bytes = parcel.bytes;
-        if let Some(split) = parcel.completes {
+    fn take(&mut self, mut parsed: ParsedBlock<BatchSink>) -> Result<(), IngestError> {
+        self.seen.note(&parsed, self.stats.rows);
+        self.bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        self.stats.rows += parsed.outcome.rows;
+        self.stats.bad_rows += parsed.outcome.bad.count;
+        self.stats.other_rows += parsed.outcome.other_part;
+        self.stats.bytes += parsed.bytes;
+        self.bad_in_split += parsed.outcome.bad.count;
+        let rows = &mut parsed.sink.rows;
+        rows.bytes = parsed.bytes;
+        if let Some(split) = parsed.completes {
             let bad_rows = std::mem::take(&mut self.bad_in_split);
             rows.completes.push(SplitEnd { split, rows: self.stats.rows, bad_rows });
         }
-        match (&mut self.shuffler, &mut self.cutter) {
-            (Some(shuffler), Some(cutter)) => shuffler.feed(rows, cutter),
-            (None, Some(cutter)) => cutter.feed(rows),
+        match (&mut self.shuffler, &mut self.assembler) {
+            (Some(shuffler), Some(assembler)) => shuffler.feed(rows, assembler),
+            (None, Some(assembler)) => assembler.feed(rows),
             (_, None) => {}
         }
-        self.pipeline.recycle(parcel.sink);
+        self.pipeline.recycle(parsed.sink);
         Ok(())
     }
 
     fn finish(&mut self) -> Result<(), IngestError> {
-        let Some(mut cutter) = self.cutter.take() else { return Ok(()) };
+        let Some(mut assembler) = self.assembler.take() else { return Ok(()) };
         if let Some(shuffler) = self.shuffler.take() {
-            shuffler.finish(&mut cutter);
+            shuffler.finish(&mut assembler);
         }
         if self.stats.rows == 0 && self.seen.a_whole_file {
             return Err(self.seen.no_rows(self.stats.other_rows + self.stats.bad_rows, self.part));
         }
-        self.last = cutter.finish();
+        self.last = assembler.finish();
         Ok(())
     }
 }
@@ -191,37 +178,37 @@ impl Iterator for BatchStream {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.advance().transpose();
         if matches!(next, Some(Err(_))) {
-            self.cutter = None;
+            self.assembler = None;
             self.last.clear();
         }
         next
     }
 }
 
-impl Seen {
-    fn note<S>(&mut self, parcel: &Parcel<S>, rows: u64) {
+impl ReadRows {
+    fn note<S>(&mut self, parsed: &ParsedBlock<S>, rows: u64) {
         if rows > 0 {
             return;
         }
-        let path = &parcel.layout.path;
+        let path = &parsed.layout.path;
         if self.files.last() != Some(path) && self.files.len() <= NAMED {
             self.files.push(path.clone());
         }
         let read = self.read.entry(path.clone()).or_default();
-        *read += parcel.bytes;
-        self.a_whole_file |= parcel.is_whole_file || *read >= parcel.layout.bytes;
+        *read += parsed.bytes;
+        self.a_whole_file |= parsed.is_whole_file || *read >= parsed.layout.bytes;
     }
 
-    fn no_rows(&self, rows: u64, part: Part) -> IngestError {
+    fn no_rows(&self, rows: u64, part: DataPart) -> IngestError {
         let mut names: Vec<_> = self.files.iter().take(NAMED).map(|path| path.display().to_string()).collect();
         if self.files.len() > NAMED {
             names.push("…".into());
         }
         let part = match part {
-            Part::Train => "train",
-            Part::Test => "test",
-            Part::Validation => "validation",
-            Part::All => "whole",
+            DataPart::Train => "train",
+            DataPart::Test => "test",
+            DataPart::Validation => "validation",
+            DataPart::All => "whole",
         };
         IngestError::NoRows { files: names.join(", "), rows, part }
     }
@@ -238,11 +225,16 @@ mod tests {
     use crate::fixture::{self, Dealt};
     use crate::{BadRow, SplitTask, WholeFiles, files};
 
-    fn options(part: Part) -> StreamOptions {
+    fn options(part: DataPart) -> StreamOptions {
         StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
     }
 
-    fn batches(job: &Job, part: Part, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
+    fn batches(
+        job: &Job,
+        part: DataPart,
+        tasks: Vec<SplitTask>,
+        block_bytes: usize,
+    ) -> Result<Vec<Batch>, IngestError> {
         BatchStream::open_in_blocks(job, options(part), Dealt::new(tasks), block_bytes)?.collect()
     }
 
@@ -250,7 +242,7 @@ mod tests {
         vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }]
     }
 
-    /// All samples in one batch, without what depends on how they were cut.
+    /// All samples in one batch, without what depends on how they were assembled.
     fn samples(batches: &[Batch]) -> Batch {
         let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
         batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
@@ -266,7 +258,7 @@ mod tests {
         let (_folder, path) = fixture::file(criteo_text(20));
         let job = fixture::criteo();
         let infos = files(&job, &[path]).unwrap();
-        let mut stream = BatchStream::open(&job, options(Part::All), Box::new(WholeFiles::new(&infos))).unwrap();
+        let mut stream = BatchStream::open(&job, options(DataPart::All), Box::new(WholeFiles::new(&infos))).unwrap();
         let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
         assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
         assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
@@ -285,7 +277,7 @@ mod tests {
         // The second split starts in the middle: its lines are found by counting.
         let border = text.len() as u64 / 3;
         let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
-        let error = batches(&job, Part::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
+        let error = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
         let IngestError::TooManyBadRows { count: 2, limit: 1, first } = error else { panic!("{error}") };
         let places: Vec<_> = first.iter().map(|BadRow { line, column, .. }| (*line, *column)).collect();
         assert_eq!(places, [(6, 3), (10, 2)]);
@@ -296,7 +288,7 @@ mod tests {
         let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
         let mut job = fixture::criteo();
         job.data.max_bad_rows = 1;
-        let mut stream = BatchStream::open(&job, options(Part::All), Dealt::new(whole(&path))).unwrap();
+        let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
         assert_eq!(stream.stats().bad_rows, 1);
     }
@@ -307,7 +299,7 @@ mod tests {
         let mut job = fixture::criteo();
         job.data.max_bad_rows = 4;
         let read = |bad_rows| {
-            let options = StreamOptions { bad_rows, ..options(Part::All) };
+            let options = StreamOptions { bad_rows, ..options(DataPart::All) };
             let mut stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
             stream.by_ref().collect::<Result<Vec<_>, _>>().map(|_| stream.stats().bad_rows)
         };
@@ -328,7 +320,7 @@ mod tests {
         }
         let mut job = fixture::criteo();
         (job.data.max_bad_rows, job.data.max_line_bytes) = (1, 1 << 16);
-        let mut stream = BatchStream::open(&job, options(Part::All), Dealt::new(whole(&path))).unwrap();
+        let mut stream = BatchStream::open(&job, options(DataPart::All), Dealt::new(whole(&path))).unwrap();
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 4);
         assert_eq!(stream.stats().bad_rows, 1);
     }
@@ -336,7 +328,7 @@ mod tests {
     #[test]
     fn an_epoch_without_rows_is_an_error() {
         let (_folder, path) = fixture::file("click,age,city,tags\n\n");
-        let error = batches(&fixture::delimited(|_| ()), Part::Train, whole(&path), 64).unwrap_err().to_string();
+        let error = batches(&fixture::delimited(|_| ()), DataPart::Train, whole(&path), 64).unwrap_err().to_string();
         assert!(error.contains("data.txt: no rows, at most empty lines"), "{error}");
     }
 
@@ -345,7 +337,7 @@ mod tests {
         let text = "click,age,city,tags\n\n\n\n\n";
         let (_folder, path) = fixture::file(text);
         let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
-        let read = |tasks| batches(&fixture::delimited(|_| ()), Part::Train, tasks, 64);
+        let read = |tasks| batches(&fixture::delimited(|_| ()), DataPart::Train, tasks, 64);
         let error = read(vec![task(1, 21, 24), task(0, 0, 21)]).unwrap_err().to_string();
         assert!(error.contains("data.txt: no rows, at most empty lines"), "{error}");
         assert_eq!(read(vec![task(1, 21, 24)]).unwrap().len(), 1, "the rest of the file may have rows");
@@ -359,7 +351,7 @@ mod tests {
         job.data.max_bad_rows = 3;
         let border = criteo_text(3).len() as u64 + 5;
         let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
-        let found = batches(&job, Part::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 64).unwrap();
+        let found = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 64).unwrap();
         let ends: Vec<_> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.bad_rows).collect();
         assert_eq!(ends, [1, 2]);
     }
@@ -371,7 +363,7 @@ mod tests {
         let mut job = fixture::criteo();
         job.data.shuffle_rows = 400;
         let mut stream =
-            BatchStream::open_in_blocks(&job, options(Part::Train), Dealt::new(whole(&path)), 512).unwrap();
+            BatchStream::open_in_blocks(&job, options(DataPart::Train), Dealt::new(whole(&path)), 512).unwrap();
         let mut delivered = 0;
         while delivered < 3_000 {
             delivered += stream.next().unwrap().unwrap().size as u64;
@@ -384,7 +376,7 @@ mod tests {
     fn a_split_without_rows_still_completes() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         let inside_the_header = SplitTask { id: 5, path, start: 0, end: 3 };
-        let batches = batches(&fixture::delimited(|_| ()), Part::Train, vec![inside_the_header], 64).unwrap();
+        let batches = batches(&fixture::delimited(|_| ()), DataPart::Train, vec![inside_the_header], 64).unwrap();
         assert_eq!(
             (batches[0].size, batches[0].completes.as_slice()),
             (0, &[SplitEnd { split: 5, rows: 0, bad_rows: 0 }][..])
@@ -394,7 +386,8 @@ mod tests {
     #[test]
     fn a_stream_ends_after_an_error() {
         let mut stream =
-            BatchStream::open(&fixture::criteo(), options(Part::All), Dealt::new(whole(Path::new("no/file")))).unwrap();
+            BatchStream::open(&fixture::criteo(), options(DataPart::All), Dealt::new(whole(Path::new("no/file"))))
+                .unwrap();
         assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
         assert!(stream.next().is_none());
     }
@@ -405,7 +398,7 @@ mod tests {
         let mut job = fixture::criteo();
         job.data.test = TestPart::Fraction(0.5);
         let size = |part| batches(&job, part, whole(&path), 512).unwrap().iter().map(|batch| batch.size).sum::<usize>();
-        assert_eq!((size(Part::Train) + size(Part::Test), size(Part::All)), (100, 100));
+        assert_eq!((size(DataPart::Train) + size(DataPart::Test), size(DataPart::All)), (100, 100));
     }
 
     #[test]
@@ -414,7 +407,7 @@ mod tests {
         let mut job = fixture::criteo();
         job.data.shuffle_rows = 40;
         let read = |epoch| {
-            let options = StreamOptions { epoch, ..options(Part::Train) };
+            let options = StreamOptions { epoch, ..options(DataPart::Train) };
             let stream = BatchStream::open(&job, options, Dealt::new(whole(&path))).unwrap();
             samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
         };
@@ -435,7 +428,7 @@ mod tests {
             let (_folder, path) = fixture::file([start, &text].concat());
             for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
                 (job.data.max_bad_rows, job.data.max_line_bytes) = (10, 64);
-                let found = batches(&job, Part::All, whole(&path), block_bytes);
+                let found = batches(&job, DataPart::All, whole(&path), block_bytes);
                 prop_assert!(!matches!(found, Err(IngestError::ThreadDied { .. })), "{:?}", found);
             }
         }
@@ -457,7 +450,7 @@ mod tests {
             let (_folder, path) = fixture::file(if returns { text.replace('\n', "\r\n") } else { text });
             let mut job = fixture::criteo();
             (job.data.threads, job.data.shuffle_rows, job.data.test) = (1, shuffle_rows, TestPart::Fraction(0.2));
-            let Ok(expected) = batches(&job, Part::Train, whole(&path), BLOCK_BYTES) else {
+            let Ok(expected) = batches(&job, DataPart::Train, whole(&path), BLOCK_BYTES) else {
                 // All rows happen to be in the test part.
                 return Ok(());
             };
@@ -468,7 +461,7 @@ mod tests {
             let tasks: Vec<_> = borders.windows(2).enumerate().map(task).collect();
             let splits = tasks.len() as u64;
             job.data.threads = threads;
-            let found = batches(&job, Part::Train, tasks, block_bytes).unwrap();
+            let found = batches(&job, DataPart::Train, tasks, block_bytes).unwrap();
             prop_assert_eq!(samples(&found), samples(&expected));
             prop_assert!(found.iter().rev().skip(1).all(|batch| batch.size == job.train.batch_size));
             let completed: Vec<u64> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.split).collect();

@@ -9,7 +9,7 @@ use zagros_job::Job;
 use crate::parse::bad::BadBudget;
 use crate::parse::sink::Nowhere;
 use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
-use crate::{BadRow, IngestError, Part, WholeFiles, files};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
 
 /// What a check of all rows found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,14 +31,14 @@ pub struct Validation {
 pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
     let splits = Box::new(WholeFiles::new(&files(job, &paths)?));
-    let (part, cancel) = (Part::All, Arc::default());
+    let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &Nowhere)?;
     let mut bad = BadBudget::new(u64::MAX, shown);
     let mut good = 0;
-    while let Some(parcel) = pipeline.next()? {
-        bad.add(&parcel.outcome.bad, &parcel.layout, parcel.place)?;
-        good += parcel.outcome.rows;
+    while let Some(parsed) = pipeline.next()? {
+        bad.add(&parsed.outcome.bad, &parsed.layout, parsed.place)?;
+        good += parsed.outcome.rows;
     }
     Ok(Validation { files: paths.len(), good, bad: bad.count(), first_bad: bad.first()? })
 }

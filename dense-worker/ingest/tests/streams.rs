@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
-    Batch, BatchStream, IngestError, Part, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, files,
+    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart, WholeFiles, files,
     fit_numeric, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
@@ -74,14 +74,14 @@ impl Bench {
     }
 }
 
-fn open(job: &Job, part: Part, cancel: &Arc<AtomicBool>) -> BatchStream {
+fn open(job: &Job, part: DataPart, cancel: &Arc<AtomicBool>) -> BatchStream {
     let infos = files(job, &job.data.train).unwrap();
     let options =
         StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::clone(cancel) };
     BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
 }
 
-fn read(job: &Job, part: Part) -> Result<Vec<Batch>, IngestError> {
+fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
     open(job, part, &Arc::default()).collect()
 }
 
@@ -96,7 +96,7 @@ fn files_with_their_columns_in_any_order_are_one_stream() {
     let bench = Bench::new();
     let mut job = bench.job();
     job.features.numeric[0].standardise = Standardise::No;
-    let batches = read(&job, Part::All).unwrap();
+    let batches = read(&job, DataPart::All).unwrap();
     let (cities, ages) = columns(&batches);
     assert_eq!(ages, (0..500_u16).map(f32::from).collect::<Vec<_>>());
     assert_eq!(cities, (0..500).map(|n| hash_value(format!("c{}", n % 7).as_bytes())).collect::<Vec<_>>());
@@ -110,7 +110,7 @@ fn a_fitted_column_has_mean_zero_and_deviation_one_over_the_training_part() {
     let bench = Bench::new();
     let mut job = bench.job();
     let report = fit_numeric(&mut job, &Default::default(), &Arc::default()).unwrap();
-    let (_, values) = columns(&read(&job, Part::Train).unwrap());
+    let (_, values) = columns(&read(&job, DataPart::Train).unwrap());
     assert_eq!(report.rows, values.len() as u64);
     let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
@@ -120,9 +120,9 @@ fn a_fitted_column_has_mean_zero_and_deviation_one_over_the_training_part() {
 #[test]
 fn compressed_files_give_the_same_batches_and_count_their_own_bytes() {
     let bench = Bench::new();
-    let plain = read(&bench.job(), Part::Train).unwrap();
+    let plain = read(&bench.job(), DataPart::Train).unwrap();
     let bytes = bench.compress("a.csv") + bench.compress("b.csv");
-    let zipped = read(&bench.job(), Part::Train).unwrap();
+    let zipped = read(&bench.job(), DataPart::Train).unwrap();
     assert_eq!(columns(&plain), columns(&zipped));
     assert_eq!(zipped.iter().map(|batch| batch.bytes).sum::<u64>(), bytes);
 }
@@ -133,7 +133,7 @@ fn a_cut_off_file_ends_the_stream_by_name() {
     let bytes = bench.compress("b.csv");
     let whole = fs::read(bench.path("b.csv")).unwrap();
     bench.write("b.csv", &whole[..bytes as usize - 20]);
-    let error = read(&bench.job(), Part::All).unwrap_err();
+    let error = read(&bench.job(), DataPart::All).unwrap_err();
     assert!(matches!(&error, IngestError::TruncatedGzip { path, .. } if path.ends_with("b.csv")), "{error}");
 }
 
@@ -148,8 +148,13 @@ fn a_gzip_file_is_not_read_from_its_middle() {
         }
     }
     let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
-    let options =
-        StreamOptions { part: Part::All, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+    let options = StreamOptions {
+        part: DataPart::All,
+        epoch: 0,
+        start: StreamStart::default(),
+        bad_rows: 0,
+        cancel: Arc::default(),
+    };
     let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
     let error = stream.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be read from byte 100 on"), "{error}");
@@ -159,10 +164,10 @@ fn a_gzip_file_is_not_read_from_its_middle() {
 fn a_cancelled_stream_is_not_mistaken_for_a_finished_one() {
     let bench = Bench::new();
     let cancel = Arc::default();
-    let mut stream = open(&bench.job(), Part::All, &cancel);
+    let mut stream = open(&bench.job(), DataPart::All, &cancel);
     assert!(stream.next().unwrap().is_ok());
     cancel.store(true, Ordering::Relaxed);
-    // Batches that were cut already may still come.
+    // Batches that were assembled already may still come.
     let last = stream.by_ref().last().unwrap();
     assert!(matches!(last, Err(IngestError::Cancelled)), "{last:?}");
     assert!(stream.next().is_none());
@@ -174,8 +179,13 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let job = bench.job();
     let infos = files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
-    let options =
-        StreamOptions { part: Part::All, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
+    let options = StreamOptions {
+        part: DataPart::All,
+        epoch: 0,
+        start: StreamStart::default(),
+        bad_rows: 0,
+        cancel: Arc::default(),
+    };
     let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
     let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");

@@ -1,4 +1,4 @@
-//! A TorchScript module with all that it holds. `tch` has modules too, but tells of their parameters alone: what a batch
+//! A TorchScript module with all that it holds. `tch` has modules too, but shows their parameters alone: what a batch
 //! norm counts is in buffers.
 #![expect(unsafe_code, reason = "calls the shim over libtorch's TorchScript")]
 
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_module_are_refused() {
-        for (bytes, told) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
+        for (bytes, expected) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
             let refused = Module::load(bytes, Device::Cpu).unwrap_err();
-            assert!(refused.contains(told), "{refused}");
+            assert!(refused.contains(expected), "{refused}");
         }
     }
 

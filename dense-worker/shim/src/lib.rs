@@ -9,7 +9,7 @@ const REASON_BYTES: usize = 8192;
 /// Makes a call with room for why it failed.
 ///
 /// # Errors
-/// With the reason, as it was told.
+/// With the reason, as it was given.
 pub fn call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
     let mut why = vec![0_u8; REASON_BYTES];
     if call(why.as_mut_ptr().cast(), why.len()) == 0 {

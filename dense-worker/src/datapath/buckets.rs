@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use zagros_collective::{Collective, CollectiveError, Pending};
+use zagros_collective::{Collective, CollectiveError, PendingSum};
 
 /// Gradients in a bucket, 1 MiB: small enough that the last one, for which nothing is left to do meanwhile, is soon
 /// done; large enough that what each costs besides is small.
@@ -23,7 +23,7 @@ pub struct Buckets {
     /// What each value counts in the sum.
     share: f32,
     /// First weight of each, and the sum.
-    under_way: Vec<(usize, Pending)>,
+    under_way: Vec<(usize, PendingSum)>,
     /// Why one could not leave.
     failed: Option<CollectiveError>,
     /// Memory of buckets that are over.

@@ -1,6 +1,6 @@
 //! A batch with its unique ids, checked: behind this door every length is right.
 
-use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, Rows, TableIds, UniqueIds};
+use zagros_embedding_client::{Deduplicator, FeatureIds, Permit, RoutedIds, Rows, TableIds, UniqueIds};
 use zagros_ingest::{Batch, Ids};
 use zagros_job::Job;
 use zagros_protocol::datapath::Access;
@@ -13,7 +13,7 @@ use crate::error::WorkerError;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) batch: Batch,
-    pub(crate) unique: UniqueIds,
+    pub(crate) unique: RoutedIds,
     /// Per feature, for each id, its position among its table's unique ids.
     inverse: Vec<Vec<u32>>,
     /// Per feature, the position of its table in `unique`.
@@ -73,7 +73,7 @@ impl Preparer {
         let columns = pooling::Columns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
         let sums = self.plan.choose(&columns, &mut unique);
         unique.tables.extend(self.beside.clone().filter(|_| batch.size > 0));
-        Ok(Prepared { batch, unique, inverse, slots, sums })
+        Ok(Prepared { batch, unique: unique.into(), inverse, slots, sums })
     }
 
     fn dedup(&mut self, ids: &[Ids]) -> (UniqueIds, Vec<Vec<u32>>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
-use zagros_embedding_client::{Batch, EmbeddingClient, Permit, Rows, UniqueIds};
+use zagros_embedding_client::{Batch, EmbeddingClient, Permit, RoutedIds, Rows};
 
 use super::ledger::Ledger;
 use crate::error::WorkerError;
@@ -16,7 +16,7 @@ pub(crate) struct Gradients {
     pub(crate) seq: u64,
     /// Steps of training before the batch's own.
     pub(crate) step: u64,
-    pub(crate) unique: UniqueIds,
+    pub(crate) unique: RoutedIds,
     pub(crate) values: Rows,
     /// What its samples count in the step, by which the values were weighed.
     pub(crate) share: f32,

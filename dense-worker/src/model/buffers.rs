@@ -1,6 +1,6 @@
 //! What a network remembers besides its weights: the buffers of a module, such as the running statistics of a batch norm.
 //!
-//! A pass changes them, before anyone knows whether its step is made. So it works on copies, and they become what it made of
+//! Forward changes them before anyone knows whether its step is made. So forward works on copies, and they become what it made of
 //! these once the step is made: between steps they belong to the weights.
 
 use std::iter::zip;
@@ -11,15 +11,15 @@ use tch::{Kind, Tensor};
 use super::{ModelError, to_vec};
 
 #[derive(Debug, Default)]
-pub(super) struct Buffers {
+pub(super) struct ModuleBuffers {
     /// In the module.
     names: Vec<String>,
     live: Vec<Tensor>,
-    /// What the last pass made of them, until its step is made or skipped.
+    /// What the last forward made of them, until its step is made or skipped.
     next: Option<Vec<Tensor>>,
 }
 
-impl Buffers {
+impl ModuleBuffers {
     pub(super) fn of(named: Vec<(String, Tensor)>) -> Self {
         let (names, live) = named.into_iter().unzip();
         Self { names, live, next: None }
@@ -29,12 +29,12 @@ impl Buffers {
         zip(self.names.iter().map(String::as_str), &self.live)
     }
 
-    /// For a pass to work on: names in the module, and copies.
+    /// For the next forward to work on: names in the module, and copies.
     pub(super) fn copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), ModelError>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    /// What a pass in training left: it counts once its step is made.
+    /// What forward left in training: it counts once its step is made.
     ///
     /// # Errors
     /// When one has another shape than before.
@@ -50,18 +50,18 @@ impl Buffers {
         Ok(())
     }
 
-    /// The step of the last pass is made.
+    /// The step of the last forward is made.
     pub(super) fn made(&mut self) -> Result<(), ModelError> {
         let next = self.next.take().into_iter().flatten();
         zip(&mut self.live, next).try_for_each(|(live, next)| Ok(live.f_copy_(&next)?))
     }
 
-    /// The step of the last pass is not made, or it is forgotten for another.
+    /// The step of the last forward is not made, or it is forgotten for another.
     pub(super) fn skipped(&mut self) {
         self.next = None;
     }
 
-    /// Whether the last pass left what is no number where one was.
+    /// Whether the last forward left what is no number where one was.
     pub(super) fn diverge(&self) -> Result<bool, ModelError> {
         for (live, next) in zip(&self.live, self.next.iter().flatten()) {
             let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
@@ -77,7 +77,7 @@ impl Buffers {
         self.live.iter().map(Tensor::numel).sum()
     }
 
-    /// By how much the last pass changed each value: zeros where there was none.
+    /// By how much the last forward changed each value: zeros where there was none.
     ///
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
@@ -95,7 +95,7 @@ impl Buffers {
         Ok(all)
     }
 
-    /// Makes these the changes of the last pass, or of one that this worker made no pass for.
+    /// Makes these the changes of the last forward, or of a step for which this worker made no forward.
     pub(super) fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {
         let (mut rest, mut next) = (changes, Vec::with_capacity(self.live.len()));
         for live in &self.live {
@@ -159,11 +159,11 @@ mod tests {
 
     const INFINITY: f32 = f32::INFINITY;
 
-    fn buffers(values: &[f32]) -> Buffers {
-        Buffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
+    fn buffers(values: &[f32]) -> ModuleBuffers {
+        ModuleBuffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
     }
 
-    fn after(before: &[f32], after: &[f32]) -> Buffers {
+    fn after(before: &[f32], after: &[f32]) -> ModuleBuffers {
         let mut buffers = buffers(before);
         buffers.keep(vec![Tensor::from_slice(after)]).unwrap();
         buffers
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn shares_of_a_count_make_a_whole_one() {
-        let mut buffers = Buffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
+        let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
         buffers.made().unwrap();
         assert_eq!(Vec::<i64>::try_from(&buffers.live[0]).unwrap(), [8, i64::MAX]);

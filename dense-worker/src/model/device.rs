@@ -2,7 +2,7 @@
 //!
 //! One program serves both. libtorch's CUDA half is no part of it and is opened when a job asks for a device. On a
 //! device, forward and backward run by autograd; weights and gradients have a mirror in the machine's memory
-//! ([`super::flat::Flat`]), on which all else works as it does without a device: optimiser, checks, checkpoints, sums
+//! ([`super::flat::FlatParameters`]), on which all else works as it does without a device: optimiser, checks, checkpoints, sums
 //! over workers. That costs two copies of the weights a step, a few megabytes.
 
 use tch::Kind;
@@ -13,12 +13,12 @@ use super::ModelError;
 
 /// Where variables are, and whether they have a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DevicePlacement {
     pub(super) device: tch::Device,
     pub(super) mirrored: bool,
 }
 
-impl Place {
+impl DevicePlacement {
     /// As the job wants it.
     ///
     /// # Errors

@@ -4,19 +4,19 @@
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
-use super::pass::{values, values_mut};
+use super::forward_backward::{values, values_mut};
 use super::{ModelError, int};
 
 /// One buffer with a view for each variable, in the variables' order.
 #[derive(Debug)]
-pub(super) struct Flat {
+pub(super) struct FlatParameters {
     all: Tensor,
     views: Vec<Tensor>,
     /// What everyone but libtorch reads and writes, where that is not the buffer itself: it is on a device.
     mirror: Option<Tensor>,
 }
 
-impl Flat {
+impl FlatParameters {
     /// Moves every variable into one piece of memory. Whoever holds a variable sees its new place; a copy without
     /// gradient made before does not.
     pub(super) fn weights(variables: &VarStore, mirrored: bool) -> Result<Self, ModelError> {
@@ -35,7 +35,7 @@ impl Flat {
         let variables = variables.trainable_variables();
         let gradients = Self::shaped_like(&variables, mirrored)?;
         for (variable, view) in variables.iter().zip(&gradients.views) {
-            // A gradient comes to be by a backward pass only; then it can be given other memory.
+            // A gradient exists only after a backward; then it can be given other memory.
             variable.f_sum(Kind::Float)?.f_backward()?;
             variable.f_grad()?.f_set_data(view)?;
         }

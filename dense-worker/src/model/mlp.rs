@@ -184,7 +184,7 @@ pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
     job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
 }
 
-/// Drops each unit with one probability and scales the rest up, so that the expected sum stays
+/// Drops each unit with one probability and scales the others up, so that the expected sum stays
 /// (Srivastava et al. 2014, inverted form).
 #[derive(Debug)]
 pub(super) struct Dropout {
@@ -194,7 +194,7 @@ pub(super) struct Dropout {
 }
 
 impl Dropout {
-    /// `stream` tells apart those who drop at the same time.
+    /// `stream` distinguishes those that drop at the same time.
     pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than the first weights'.
         let seed = !seed ^ stream.rotate_left(32);

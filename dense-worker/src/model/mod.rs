@@ -7,14 +7,14 @@ mod dcnv2;
 mod deepfm;
 mod device;
 mod dlrm;
-mod elsewhere;
 mod error;
 mod ffnn;
 mod flat;
+mod flat_weights;
+mod forward_backward;
 mod loss_scale;
 mod mlp;
 mod optimizer;
-mod pass;
 mod shared;
 mod state;
 mod torchscript;
@@ -26,19 +26,19 @@ use tch::nn::VarStore;
 use tch::{Device, Reduction, Tensor};
 use zagros_job::{Job, Model, NonFinite, Precision};
 
-use buffers::Buffers;
+use buffers::ModuleBuffers;
 use dcnv2::{Dcnv2, Form};
 use deepfm::DeepFm;
-use device::Place;
+use device::DevicePlacement;
 pub(crate) use device::without_units;
 use dlrm::Dlrm;
 pub use error::ModelError;
 use ffnn::Ffnn;
-use flat::Flat;
+use flat::FlatParameters;
+use forward_backward::{BatchShare, ComputeThreads};
 use loss_scale::LossScale;
 use mlp::{Dropout, Weights};
 use optimizer::Updater;
-use pass::{Share, Team};
 pub use shared::Final;
 use torchscript::TorchScript;
 use wide_deep::WideDeep;
@@ -94,11 +94,11 @@ pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
     network: Network,
-    weights: Flat,
-    gradients: Flat,
-    buffers: Buffers,
+    weights: FlatParameters,
+    gradients: FlatParameters,
+    buffers: ModuleBuffers,
     /// The step without autograd, for networks that have one.
-    team: Option<Team>,
+    compute: Option<ComputeThreads>,
     updater: Updater,
     /// Updates so far, those that were skipped among them.
     steps: u64,
@@ -128,23 +128,23 @@ impl DenseModel {
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
     pub fn new(job: &Job) -> Result<Self, ModelError> {
-        Self::new_at(job, Place::of(job)?)
+        Self::new_at(job, DevicePlacement::of(job)?)
     }
 
-    fn new_at(job: &Job, place: Place) -> Result<Self, ModelError> {
+    fn new_at(job: &Job, place: DevicePlacement) -> Result<Self, ModelError> {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
         let (network, buffers) = Network::build(job, &shape, &variables)?;
         // Before anything looks at the variables' memory.
-        let weights = Flat::weights(&variables, place.mirrored)?;
-        let gradients = Flat::gradients(&variables, place.mirrored)?;
+        let weights = FlatParameters::weights(&variables, place.mirrored)?;
+        let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
         let dropout = |stream| Dropout::new(dropout_of(&job.model), job.train.seed, stream);
         let by_autograd = place.mirrored || job.train.precision == Precision::F16;
-        let team = match by_autograd {
+        let compute = match by_autograd {
             true => None,
-            false => Team::of(&network, &shape, &gradients, job.train.threads, dropout)?,
+            false => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?,
         };
         Ok(Self {
             shape,
@@ -153,7 +153,7 @@ impl DenseModel {
             weights,
             gradients,
             buffers,
-            team,
+            compute,
             updater,
             steps: 0,
             dropout: dropout(0),
@@ -221,8 +221,8 @@ impl DenseModel {
         self.backward_in_parts((numeric, embeddings, labels), &mut |_, _| ())
     }
 
-    /// As [`Self::backward`], which tells `ready` of gradients that are final before all are: from which weight on, and
-    /// these. A network that goes back by autograd tells of none.
+    /// As [`Self::backward`], which reports gradients to `ready` as soon as they are final: from which weight on, and
+    /// these. A network that goes backward by autograd reports none.
     ///
     /// # Errors
     /// As [`Self::backward`].
@@ -233,11 +233,11 @@ impl DenseModel {
     ) -> Result<StepOutput, ModelError> {
         self.check_lengths(numeric, embeddings, labels.len())?;
         self.draw_for(self.steps);
-        match &mut self.team {
-            Some(team) => {
+        match &mut self.compute {
+            Some(compute) => {
                 let (mut logits, mut gradients) = (vec![0.0; labels.len()], vec![0.0; embeddings.len()]);
-                let batch = Share { numeric, embeddings, labels, logits: &mut logits, gradients: &mut gradients };
-                let loss = team.run(batch, &mut self.gradients, ready)?;
+                let batch = BatchShare { numeric, embeddings, labels, logits: &mut logits, gradients: &mut gradients };
+                let loss = compute.run(batch, &mut self.gradients, ready)?;
                 Ok(StepOutput { loss, logits, gradients })
             }
             None => {
@@ -253,8 +253,8 @@ impl DenseModel {
     /// From now on, dropout draws as it does in this step, whatever was before.
     fn draw_for(&mut self, step: u64) {
         self.dropout.draw_for(step);
-        if let Some(team) = &mut self.team {
-            team.draw_for(step);
+        if let Some(compute) = &mut self.compute {
+            compute.draw_for(step);
         }
         if let Network::TorchScript(module) = &mut self.network {
             module.draw_for(step);
@@ -347,7 +347,7 @@ impl DenseModel {
 }
 
 impl Network {
-    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<(Self, Buffers), ModelError> {
+    fn build(job: &Job, shape: &InputShape, variables: &VarStore) -> Result<(Self, ModuleBuffers), ModelError> {
         let weights = &mut Weights::seeded(variables.root(), job.train.seed, job.train.precision);
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
@@ -358,23 +358,23 @@ impl Network {
             }
             Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
             Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
-            Model::TorchScript { file, sha256 } => {
+            Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, variables)?;
                 return Ok((Self::TorchScript(module), buffers));
             }
         };
-        Ok((network, Buffers::default()))
+        Ok((network, ModuleBuffers::default()))
     }
 
-    /// Before a pass: copies of the buffers for it to work on.
-    fn lend(&self, buffers: &Buffers) -> Result<(), ModelError> {
+    /// Before forward: copies of the buffers for it to work on.
+    fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         match self {
             Self::TorchScript(module) => module.lend(buffers),
             _ => Ok(()),
         }
     }
 
-    /// What the last pass made of the copies.
+    /// What the last forward made of the copies.
     fn left(&self) -> Result<Vec<Tensor>, ModelError> {
         match self {
             Self::TorchScript(module) => module.left(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use zagros_job::{DenseOptimizer, DenseUpdates, Schedule};
+use zagros_job::{DenseOptimizer, DenseUpdates};
 use zagros_table::wide::wide;
 
 use super::ModelError;
@@ -19,12 +19,12 @@ pub(super) struct Updater {
     /// Learning rate before the schedule.
     lr: f64,
     updates: DenseUpdates,
-    state: State,
+    state: SlotState,
 }
 
 /// What an optimiser remembers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct State {
+pub(super) struct SlotState {
     /// Updates that were made.
     pub(super) applied: u64,
     /// By name, each as long as the weights and in their order.
@@ -63,7 +63,7 @@ impl Updater {
                 BTreeMap::from([first("first_moment", 0.0), first("second_moment", 0.0)])
             }
         };
-        Self { rule, lr, updates, state: State { applied: 0, vectors } }
+        Self { rule, lr, updates, state: SlotState { applied: 0, vectors } }
     }
 
     /// Clips the gradients, which are finite, as [`Self::apply`] does before the rule.
@@ -80,8 +80,8 @@ impl Updater {
     /// When the gradients' norm is wanted and beyond f32; the weights are then what they were.
     pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)?;
-        let lr = self.lr * factor(self.updates.schedule, step);
-        let State { applied, vectors } = &mut self.state;
+        let lr = self.lr * f64::from(self.updates.schedule.factor(step));
+        let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
         match (self.rule, vectors.next(), vectors.next()) {
@@ -106,7 +106,7 @@ impl Updater {
     }
 
     /// What it remembers.
-    pub(super) fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &SlotState {
         &self.state
     }
 
@@ -114,8 +114,9 @@ impl Updater {
     ///
     /// # Errors
     /// When that is the state of another optimiser or of other weights: nothing is taken then.
-    pub(super) fn restore(&mut self, state: State) -> Result<(), ModelError> {
-        let form = |state: &State| state.vectors.iter().map(|(name, all)| format!("{name} {}", all.len())).collect();
+    pub(super) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {
+        let form =
+            |state: &SlotState| state.vectors.iter().map(|(name, all)| format!("{name} {}", all.len())).collect();
         let (own, found): (Vec<String>, Vec<String>) = (form(&self.state), form(&state));
         if own != found {
             let what = format!("the optimiser's state is {}, not {}", named(&found), named(&own));
@@ -222,17 +223,6 @@ fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError>
         gradients.iter_mut().for_each(|gradient| *gradient *= scale);
     }
     Ok(())
-}
-
-/// The tables' schedules, so that rows and dense network can go at one pace.
-fn factor(schedule: Schedule, step: u64) -> f64 {
-    let schedule = match schedule {
-        Schedule::Constant => zagros_table::Schedule::Constant,
-        Schedule::Linear { warmup, decay, floor } => zagros_table::Schedule::Linear { warmup, decay, floor },
-        Schedule::Cosine { warmup, decay, floor } => zagros_table::Schedule::Cosine { warmup, decay, floor },
-        Schedule::Step { warmup, every, factor } => zagros_table::Schedule::Step { warmup, every, factor },
-    };
-    f64::from(schedule.factor(step))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 use super::mlp::Dropout;
 use super::{DenseModel, ModelError, Network};
 
-/// Told, as a pass goes back, from which weight on all gradients are final, and these gradients. They come sooner or
-/// later, in steps of any size; what is not told of is final when the pass is over.
+/// Called during backward with the weight from which on all gradients are final, and these gradients. They come sooner or
+/// later, in steps of any size; what is not reported is final when backward is over.
 pub type Final<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 impl DenseModel {
@@ -24,7 +24,7 @@ impl DenseModel {
         self.gradients.zero()
     }
 
-    /// Those of the last backward pass, in the order of the weights.
+    /// Those of the last backward, in the order of the weights.
     #[must_use]
     pub fn gradients(&self) -> &[f32] {
         self.gradients.values()
@@ -49,7 +49,7 @@ impl DenseModel {
         self.buffers.values()
     }
 
-    /// By how much the last pass changed each value of the network's buffers.
+    /// By how much the last forward changed each value of the network's buffers.
     ///
     /// # Errors
     /// When one is not finite, or libtorch fails.
@@ -82,8 +82,8 @@ impl DenseModel {
     pub fn drop_by(&mut self, seed: u64) {
         let share = self.dropout.share();
         let dropout = |stream| Dropout::new(share, seed, stream);
-        if let Some(team) = &mut self.team {
-            team.drop_by(dropout);
+        if let Some(compute) = &mut self.compute {
+            compute.drop_by(dropout);
         }
         self.dropout = dropout(0);
         if let Network::TorchScript(module) = &mut self.network {

@@ -6,7 +6,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::loss_scale::LossScale;
-use super::optimizer::State;
+use super::optimizer::SlotState;
 use super::{DenseModel, ModelError};
 
 /// In the file's metadata: steps made, updates applied and, of products in f16, the loss scale.
@@ -21,7 +21,7 @@ impl DenseModel {
     /// # Errors
     /// When safetensors cannot write it.
     pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
-        let State { applied, vectors } = self.updater.state();
+        let SlotState { applied, vectors } = self.updater.state();
         let bytes: Vec<(&'static str, Vec<u8>)> = vectors
             .iter()
             .map(|(name, values)| (*name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
@@ -54,7 +54,7 @@ impl DenseModel {
             let words = view.data().as_chunks::<4>().0;
             vectors.insert(name, words.iter().map(|word| f32::from_le_bytes(*word)).collect());
         }
-        self.updater.restore(State { applied, vectors })?;
+        self.updater.restore(SlotState { applied, vectors })?;
         self.steps = steps;
         // That of a run in another precision is of no use.
         self.loss_scale = self.loss_scale.map(|own| scale.unwrap_or(own));

@@ -14,7 +14,7 @@ use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use zagros_script::Module;
 
-use super::buffers::{Buffers, is_number};
+use super::buffers::{ModuleBuffers, is_number};
 use super::{ModelError, int};
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct TorchScript {
     /// Switched between training and evaluation with each batch; the network has one thread.
     module: RefCell<Module>,
     seed: u64,
-    /// Of libtorch's generator in the next pass.
+    /// Of libtorch's generator in the next forward.
     draws: u64,
 }
 
@@ -40,7 +40,7 @@ impl TorchScript {
         sha256: &str,
         seed: u64,
         variables: &VarStore,
-    ) -> Result<(Self, Buffers), ModelError> {
+    ) -> Result<(Self, ModuleBuffers), ModelError> {
         let script = |reason: String| ModelError::Script { file: file.to_owned(), reason };
         let bytes = fs::read(file).map_err(|error| script(format!("cannot be read: {error}")))?;
         let found = hexadecimal(&Sha256::digest(&bytes));
@@ -69,7 +69,7 @@ impl TorchScript {
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
-        Ok((Self { module: RefCell::new(module), seed, draws: seed }, Buffers::of(buffers)))
+        Ok((Self { module: RefCell::new(module), seed, draws: seed }, ModuleBuffers::of(buffers)))
     }
 
     /// Has other units dropped from now on.
@@ -82,8 +82,8 @@ impl TorchScript {
         self.draws = self.seed.wrapping_add(step);
     }
 
-    /// Gives the next pass copies of the buffers to work on.
-    pub(super) fn lend(&self, buffers: &Buffers) -> Result<(), ModelError> {
+    /// Gives the next forward copies of the buffers to work on.
+    pub(super) fn lend(&self, buffers: &ModuleBuffers) -> Result<(), ModelError> {
         let mut module = self.module.borrow_mut();
         for copy in buffers.copies() {
             let (name, copy) = copy?;
@@ -92,7 +92,7 @@ impl TorchScript {
         Ok(())
     }
 
-    /// What the last pass has left in the buffers' places, in their order.
+    /// What the last forward has left in the buffers' places, in their order.
     pub(super) fn left(&self) -> Result<Vec<Tensor>, ModelError> {
         let buffers = self.module.borrow().buffers().map_err(|reason| ModelError::ScriptFailed { reason })?;
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())

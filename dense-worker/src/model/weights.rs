@@ -40,7 +40,7 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, ModelError> {
     Ok(bytes)
 }
 
-/// Two passes: nothing is copied before everything fits.
+/// Two loops: nothing is copied before everything fits.
 pub(super) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), ModelError> {
     let stored = SafeTensors::deserialize(bytes)?;
     let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();

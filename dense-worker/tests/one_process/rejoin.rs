@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use tokio::task::{AbortHandle, JoinHandle};
-use zagros_collective::{Collective, CollectiveError, InProcess, Pending, Place, Rendezvous};
+use zagros_collective::{Collective, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
 use super::tally::Tally;
 use super::*;
@@ -256,7 +256,7 @@ impl Rendezvous for Deaf {
         self.rendezvous.address()
     }
 
-    fn meet(&self, place: &Place) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
         let left = if place.generation == 1 { self.at } else { u32::MAX };
         Ok(Box::new(DeafEnd { group: Some(self.rendezvous.meet(place)?), left }))
     }
@@ -282,11 +282,11 @@ impl Collective for DeafEnd {
         2
     }
 
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<Pending, CollectiveError> {
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         self.group()?.start_all_reduce_sum(values)
     }
 
-    fn wait(&mut self, pending: Pending) -> Result<Vec<f32>, CollectiveError> {
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         let sums = self.group()?.wait(pending)?;
         self.left -= 1;
         if self.left == 0 {

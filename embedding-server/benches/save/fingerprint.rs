@@ -18,7 +18,7 @@ fn of_file(path: &Path) -> u64 {
         let width = reader.header().tables[block.table].width;
         for (row, id) in rows.ids.iter().enumerate() {
             let mut hasher = DefaultHasher::new();
-            (block.table, id, &rows.slots[row * width..][..width], rows.marks.get(row)).hash(&mut hasher);
+            (block.table, id, &rows.slots[row * width..][..width], rows.access.get(row)).hash(&mut hasher);
             sum = sum.wrapping_add(hasher.finish());
         }
     }

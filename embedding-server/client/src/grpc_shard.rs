@@ -11,16 +11,16 @@ use http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
-use zagros_plumbing::grpc::unary::{self, Outgoing};
+use zagros_plumbing::grpc::unary::{self, OutgoingMessage};
 use zagros_plumbing::grpc::{self, BadAddress, MAX_CONTROL_BYTES};
-use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse, ServerEntry,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::payloads::{LOOKUP, PUSH};
-use zagros_protocol::run::stamp_server;
 use zagros_protocol::{Refusal, RunId};
+use zagros_transport::control::storage_client::StorageClient;
+use zagros_transport::paths::{LOOKUP, PUSH};
+use zagros_transport::{refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
 
@@ -53,7 +53,7 @@ impl GrpcShard {
         let storage = StorageClient::new(storage);
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();
-        RunId(entry.run).stamp(&mut headers);
+        stamp_run(RunId(entry.run), &mut headers);
         stamp_server(entry.instance, &mut headers);
         Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
     }
@@ -71,7 +71,7 @@ impl GrpcShard {
     ) -> BoxFuture<'a, Result<T, Refusal>> {
         async move {
             let answer = Deadline::after(within).bound(call).await.map_err(Refusal::no_answer)?;
-            answer.map_err(Refusal::from)
+            answer.map_err(refusal_of)
         }
         .boxed()
     }
@@ -86,7 +86,7 @@ impl Shard for GrpcShard {
         // A clone shares the connection; calls want `&mut self`.
         let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
         let payloads = request.take_payloads();
-        let message = Outgoing::new(request, payloads);
+        let message = OutgoingMessage::new(request, payloads);
         self.bounded(self.call_timeout, async move {
             unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
         })
@@ -95,7 +95,7 @@ impl Shard for GrpcShard {
     fn push(&self, mut request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         let (mut channel, headers) = (self.embedding.clone(), self.headers.clone());
         let payloads = request.take_payloads();
-        let message = Outgoing::new(request, payloads);
+        let message = OutgoingMessage::new(request, payloads);
         self.bounded(self.call_timeout, async move {
             unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
         })
@@ -122,7 +122,8 @@ mod tests {
     use bytes::Bytes;
     use tonic::transport::server::TcpIncoming;
     use zagros_protocol::RefusalKind;
-    use zagros_protocol::datapath::embedding_server::{Embedding, EmbeddingServer};
+    use zagros_transport::datapath::embedding_server::{Embedding, EmbeddingServer};
+    use zagros_transport::status_of;
 
     use super::*;
 
@@ -137,7 +138,7 @@ mod tests {
         }
 
         async fn push(&self, _: Request<PushRequest>) -> Result<Response<PushResponse>, Status> {
-            Err(Refusal::new(RefusalKind::Moved, "not mine").into())
+            Err(status_of(Refusal::new(RefusalKind::Moved, "not mine")))
         }
     }
 

@@ -12,8 +12,8 @@ mod storage;
 mod testing;
 
 pub use datapath::{
-    Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, Rows, TableIds,
-    UniqueIds, Waiting, Window, bag_bytes,
+    Bags, Batch, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, Permit, PushReport, RoutedIds, Rows,
+    TableIds, UniqueIds, Waiting, Window, bag_bytes,
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;

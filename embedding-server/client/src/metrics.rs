@@ -5,7 +5,7 @@ use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, latency_buckets, re
 use zagros_protocol::datapath::Encoding;
 use zagros_protocol::packed::value_bytes;
 
-use crate::datapath::{Part, UniqueIds};
+use crate::datapath::{RoutePart, UniqueIds};
 
 /// Metric children, resolved once.
 #[derive(Clone, Debug)]
@@ -54,9 +54,9 @@ impl ClientMetrics {
 
 impl CallMetrics {
     /// Counts the bags of a batch: what their rows would have cost, less what was sent for them.
-    pub(crate) fn pooled(&self, unique: &UniqueIds, parts: &[Part], wire: Encoding) {
+    pub(crate) fn pooled(&self, unique: &UniqueIds, parts: &[RoutePart], wire: Encoding) {
         let Ok(width) = value_bytes(wire as i32) else { return };
-        let sums: usize = parts.iter().map(Part::sums).sum();
+        let sums: usize = parts.iter().map(RoutePart::sums).sum();
         if sums == 0 {
             return;
         }

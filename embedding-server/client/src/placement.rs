@@ -13,10 +13,10 @@ pub type Connect = Arc<dyn Fn(&ServerEntry) -> Result<Arc<dyn Shard>, Refusal> +
 /// One generation's map and servers. Every owner in the map has a server (checked when it was made).
 pub(crate) struct Placement {
     map: BucketMap,
-    servers: Vec<Server>,
+    servers: Vec<ConnectedServer>,
 }
 
-struct Server {
+struct ConnectedServer {
     entry: ServerEntry,
     shard: Arc<dyn Shard>,
 }
@@ -42,7 +42,8 @@ impl Placement {
         if let Some(known) = known {
             known.check_followed_by(&map, &entries)?;
         }
-        let servers = entries.into_iter().map(|entry| Server::open(entry, known, connect)).collect::<Result<_, _>>()?;
+        let servers =
+            entries.into_iter().map(|entry| ConnectedServer::open(entry, known, connect)).collect::<Result<_, _>>()?;
         Ok(Self { map, servers })
     }
 
@@ -74,7 +75,7 @@ impl Placement {
     }
 }
 
-impl Server {
+impl ConnectedServer {
     fn open(entry: ServerEntry, known: Option<&Placement>, connect: &Connect) -> Result<Self, ClientError> {
         let before = known.and_then(|known| known.servers.get(entry.index as usize));
         if let Some(before) = before.filter(|before| before.entry.address == entry.address) {

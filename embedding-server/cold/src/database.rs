@@ -45,11 +45,17 @@ impl Database {
     }
 
     /// Reads rows in `order`, which goes up: each block is then fetched once.
-    pub(crate) fn read(&self, table: u32, places: &[u64], order: &[u32], into: &mut ColdRows) -> Result<(), ColdError> {
+    pub(crate) fn read(
+        &self,
+        table: u32,
+        cold_keys: &[u64],
+        order: &[u32],
+        into: &mut ColdRows,
+    ) -> Result<(), ColdError> {
         let width = self.width("read", table)?;
         let family = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME).ok_or_else(|| self.lost())?;
         for part in order.chunks(AT_ONCE) {
-            let keys = part.iter().map(|index| key(table, places[*index as usize]));
+            let keys = part.iter().map(|index| key(table, cold_keys[*index as usize]));
             let rows = self.db.batched_multi_get_cf(family, keys, true);
             for (position, row) in rows.into_iter().enumerate() {
                 let Some(row) = row.map_err(|error| self.failed("read", &error))? else { continue };

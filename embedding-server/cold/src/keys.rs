@@ -1,4 +1,4 @@
-//! How rows are named and laid out in RocksDB: `table u32 BE ‖ place u64 BE`, so that the rows of a table lie together
+//! How rows are named and laid out in RocksDB: `table u32 BE ‖ cold_key u64 BE`, so that the rows of a table lie together
 //! and in ascending order of places; a row is its words, little-endian.
 
 use zagros_table::ColdError;
@@ -9,19 +9,19 @@ const TABLE: usize = 4;
 
 /// The key of a row.
 #[inline]
-pub(crate) fn key(table: u32, place: u64) -> [u8; KEY] {
+pub(crate) fn key(table: u32, cold_key: u64) -> [u8; KEY] {
     let mut key = [0; KEY];
     key[..TABLE].copy_from_slice(&table.to_be_bytes());
-    key[TABLE..].copy_from_slice(&place.to_be_bytes());
+    key[TABLE..].copy_from_slice(&cold_key.to_be_bytes());
     key
 }
 
 /// The place in a key of `table`; `None` when the key is another table's.
 #[inline]
-pub(crate) fn place(table: u32, key: &[u8]) -> Option<u64> {
+pub(crate) fn cold_key(table: u32, key: &[u8]) -> Option<u64> {
     let key: &[u8; KEY] = key.try_into().ok()?;
-    let (of, place) = key.split_first_chunk::<TABLE>()?;
-    (u32::from_be_bytes(*of) == table).then(|| place.try_into().map(u64::from_be_bytes).ok())?
+    let (of, cold_key) = key.split_first_chunk::<TABLE>()?;
+    (u32::from_be_bytes(*of) == table).then(|| cold_key.try_into().map(u64::from_be_bytes).ok())?
 }
 
 /// The words of a row.
@@ -58,8 +58,8 @@ mod tests {
         #[test]
         fn keys_sort_as_tables_and_places_do(a: (u32, u64), b: (u32, u64)) {
             prop_assert_eq!(key(a.0, a.1).cmp(&key(b.0, b.1)), a.cmp(&b));
-            prop_assert_eq!(place(a.0, &key(a.0, a.1)), Some(a.1));
-            prop_assert_eq!(place(a.0.wrapping_add(1), &key(a.0, a.1)), None);
+            prop_assert_eq!(cold_key(a.0, &key(a.0, a.1)), Some(a.1));
+            prop_assert_eq!(cold_key(a.0.wrapping_add(1), &key(a.0, a.1)), None);
         }
 
         #[test]

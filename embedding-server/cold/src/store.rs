@@ -62,35 +62,35 @@ impl RocksStore {
 }
 
 impl ColdStore for RocksStore {
-    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
         let width = self.database.width("read", table)?;
         into.found.clear();
-        into.found.resize(places.len(), false);
+        into.found.resize(cold_keys.len(), false);
         into.rows.clear();
-        into.rows.resize(places.len() * width, 0);
-        let order = ascending(places);
-        self.database.read(table, places, &order, into)
+        into.rows.resize(cold_keys.len() * width, 0);
+        let order = ascending(cold_keys);
+        self.database.read(table, cold_keys, &order, into)
     }
 
-    fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {
+    fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError> {
         let width = self.database.width("write", table)?;
-        if places.len().checked_mul(width) != Some(rows.len()) {
-            let reason = format!("{} words for {} rows of {width} words", rows.len(), places.len());
+        if cold_keys.len().checked_mul(width) != Some(rows.len()) {
+            let reason = format!("{} words for {} rows of {width} words", rows.len(), cold_keys.len());
             return Err(ColdError { doing: "write", reason });
         }
         let (mut batch, mut buffer) = (WriteBatch::default(), Vec::new());
         // In order, each row goes into the buffer near the one before it.
-        for index in ascending(places) {
-            let (index, place) = (index as usize, places[index as usize]);
-            batch.put(key(table, place), bytes_of(&rows[index * width..][..width], &mut buffer));
+        for index in ascending(cold_keys) {
+            let (index, cold_key) = (index as usize, cold_keys[index as usize]);
+            batch.put(key(table, cold_key), bytes_of(&rows[index * width..][..width], &mut buffer));
         }
         self.database.apply("write", batch)
     }
 
-    fn remove(&self, table: u32, places: &[u64]) -> Result<(), ColdError> {
+    fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
         self.database.width("remove", table)?;
         let mut batch = WriteBatch::default();
-        places.iter().for_each(|place| batch.delete(key(table, *place)));
+        cold_keys.iter().for_each(|cold_key| batch.delete(key(table, *cold_key)));
         self.database.apply("remove", batch)
     }
 
@@ -120,9 +120,9 @@ impl fmt::Debug for RocksStore {
 }
 
 /// Positions of the places in ascending order of places.
-fn ascending(places: &[u64]) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..places.len() as u32).collect();
-    order.sort_unstable_by_key(|index| places[*index as usize]);
+fn ascending(cold_keys: &[u64]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..cold_keys.len() as u32).collect();
+    order.sort_unstable_by_key(|index| cold_keys[*index as usize]);
     order
 }
 

@@ -8,7 +8,7 @@ use self_cell::self_cell;
 use zagros_table::{ColdError, ColdScan, ColdView};
 
 use crate::database::Database;
-use crate::keys::{key, place, words};
+use crate::keys::{cold_key, key, words};
 
 /// Bytes read ahead of a scan.
 const READ_AHEAD: usize = 1 << 20;
@@ -47,12 +47,14 @@ impl ColdView for RocksView {
         rows.seek(key(table, *range.start()));
         let mut read = 0;
         while let Some((key, row)) = rows.item() {
-            let Some(place) = place(table, key).filter(|place| place <= range.end()) else { return Ok(None) };
+            let Some(cold_key) = cold_key(table, key).filter(|cold_key| cold_key <= range.end()) else {
+                return Ok(None);
+            };
             if read == limit {
-                return Ok(Some(place));
+                return Ok(Some(cold_key));
             }
             into.rows.extend(words(row, width)?);
-            into.places.push(place);
+            into.cold_keys.push(cold_key);
             read += 1;
             rows.next();
         }

@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{Part, Rows, decode};
+use zagros_snapshot::{Part, RowBatch, decode};
 
 use crate::table::is_scalar;
 use crate::{ExportError, Exported, Source};
@@ -22,7 +22,7 @@ pub(crate) fn write(
     passed: &mut dyn FnMut(u64),
 ) -> Result<Exported, ExportError> {
     let mut writer = SerializedFileWriter::new(to, schema(source)?, Arc::new(properties(source)))?;
-    let (mut group, mut rows) = (Rows::default(), 0);
+    let (mut group, mut rows) = (RowBatch::default(), 0);
     source.each_block(|block, bytes| {
         passed(bytes);
         rows += block.ids.len() as u64;
@@ -39,10 +39,10 @@ pub(crate) fn write(
     Ok(Exported { rows, columns: source.names("id") })
 }
 
-fn append(group: &mut Rows, block: Rows) {
+fn append(group: &mut RowBatch, block: RowBatch) {
     group.ids.extend(block.ids);
     group.slots.extend(block.slots);
-    group.marks.extend(block.marks);
+    group.access.extend(block.access);
 }
 
 fn schema(source: &Source) -> Result<TypePtr, ExportError> {
@@ -86,7 +86,7 @@ fn properties(source: &Source) -> WriterProperties {
 fn write_group<W: Write + Send>(
     writer: &mut SerializedFileWriter<W>,
     source: &Source,
-    rows: &Rows,
+    rows: &RowBatch,
 ) -> Result<(), ExportError> {
     let mut group = writer.next_row_group()?;
     if let Some(mut column) = group.next_column()? {
@@ -104,8 +104,8 @@ fn write_group<W: Write + Send>(
         column.close()?;
     }
     if let Some(mut column) = group.next_column()? {
-        let marks: Vec<i32> = rows.marks.iter().map(|mark| mark.cast_signed()).collect();
-        column.typed::<Int32Type>().write_batch(&marks, None, None)?;
+        let access: Vec<i32> = rows.access.iter().map(|mark| mark.cast_signed()).collect();
+        column.typed::<Int32Type>().write_batch(&access, None, None)?;
         column.close()?;
     }
     group.close()?;

@@ -5,7 +5,7 @@
 use std::io::{self, Seek, SeekFrom, Write};
 
 use serde_json::{Map, Value, json};
-use zagros_snapshot::{Part, Rows};
+use zagros_snapshot::{Part, RowBatch};
 use zagros_table::Element;
 
 use crate::table::{column_bytes, dtype, is_scalar};
@@ -61,8 +61,8 @@ fn tensors(source: &Source, rows: u64) -> Vec<Tensor<'_>> {
     let ids = Tensor { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: Column::Ids };
     let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Marks };
     let part = |part| tensor_of(part, rows);
-    let marks = source.with_marks().then(mark);
-    std::iter::once(ids).chain(source.columns().iter().map(part)).chain(marks).collect()
+    let access = source.with_marks().then(mark);
+    std::iter::once(ids).chain(source.columns().iter().map(part)).chain(access).collect()
 }
 
 fn tensor_of(part: &Part, rows: u64) -> Tensor<'_> {
@@ -90,7 +90,7 @@ fn write_header(to: &mut impl Write, source: &Source, tensors: &[Tensor<'_>], ro
     Ok(starts.into_iter().map(|start| data + start).collect())
 }
 
-fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &Rows, into: &mut Vec<u8>) {
+fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &RowBatch, into: &mut Vec<u8>) {
     match tensor.content {
         Column::Part(part) => column_bytes(part, width, &rows.slots, into),
         Column::Ids => {
@@ -99,7 +99,7 @@ fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &Rows, into: &mut Vec<u
         }
         Column::Marks => {
             let whole = Part { name: "mark", element: Element::F32, values: 1, words: 0..1 };
-            column_bytes(&whole, 1, &rows.marks, into);
+            column_bytes(&whole, 1, &rows.access, into);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One table across the files of a save.
 
-use zagros_snapshot::{Content, Kind, Part, Rows, SavedFile, TableHeader, parts};
+use zagros_snapshot::{Content, Kind, Part, RowBatch, SavedFile, TableHeader, parts};
 use zagros_table::Element;
 
 use crate::ExportError;
@@ -32,7 +32,7 @@ impl Source {
         let header = header.unwrap_or_default();
         let mut columns = parts(&header);
         columns.truncate(if with_state { columns.len() } else { 1 });
-        let with_marks = with_state && header.marks.is_some();
+        let with_marks = with_state && header.access.is_some();
         Ok(Self { files: files.to_vec(), header, columns, with_marks })
     }
 
@@ -86,7 +86,7 @@ impl Source {
     /// Hands over block after block, with the bytes of the files that it took to come there.
     pub(crate) fn each_block(
         &self,
-        mut take: impl FnMut(Rows, u64) -> Result<(), ExportError>,
+        mut take: impl FnMut(RowBatch, u64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
         for file in &self.files {
             let mut reader = file.open()?;
@@ -129,8 +129,11 @@ pub(crate) fn dtype(element: Element) -> &'static str {
 
 fn difference(first: &TableHeader, other: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| {
-        let TableHeader { dim, element, width, state, marks, .. } = table;
-        format!("dim {dim} of {element}, {width} words of {state} a row, marks {}", marks.as_deref().unwrap_or("none"))
+        let TableHeader { dim, element, width, state, access, .. } = table;
+        format!(
+            "dim {dim} of {element}, {width} words of {state} a row, access {}",
+            access.as_deref().unwrap_or("none")
+        )
     };
     let (first, other) = (shape(first), shape(other));
     (first != other).then(|| format!("{other}, not {first}"))

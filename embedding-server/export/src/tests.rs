@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::{Field, RowAccessor};
 use ::safetensors::{Dtype, SafeTensors};
-use zagros_snapshot::{Header, Rows, SavedFile, SnapshotError, TableHeader, Writer};
+use zagros_snapshot::{Header, RowBatch, SavedFile, SnapshotError, TableHeader, Writer};
 
 use super::*;
 
 const USER: &str = "user";
 
-fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, marks: bool) -> TableHeader {
+fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, access: bool) -> TableHeader {
     TableHeader {
         name: name.to_owned(),
         dim,
         element: element.to_owned(),
         width,
         state: state.to_owned(),
-        marks: marks.then(|| "steps".to_owned()),
+        access: access.then(|| "steps".to_owned()),
         ..TableHeader::default()
     }
 }
 
 /// A file of these rows of one table.
-fn file(folder: &Path, server: u32, table: &TableHeader, rows: &Rows) -> PathBuf {
+fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
     let header = Header { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..Header::default() };
     let mut bytes = Vec::new();
     let mut writer = Writer::start(&mut bytes, header).unwrap();
@@ -43,8 +43,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// Two files of a table of dim 2 with row-wise Adagrad and marks.
 fn adagrad(folder: &Path) -> Vec<PathBuf> {
     let table = table(USER, 2, "f32", 3, "adagrad-row", true);
-    let first = Rows { ids: vec![7], slots: bits(&[0.5, -1.5, 9.0]), marks: vec![40] };
-    let second = Rows { ids: vec![u64::MAX], slots: bits(&[0.25, 2.0, 8.0]), marks: vec![u32::MAX] };
+    let first = RowBatch { ids: vec![7], slots: bits(&[0.5, -1.5, 9.0]), access: vec![40] };
+    let second = RowBatch { ids: vec![u64::MAX], slots: bits(&[0.25, 2.0, 8.0]), access: vec![u32::MAX] };
     vec![file(folder, 0, &table, &first), file(folder, 1, &table, &second)]
 }
 
@@ -108,7 +108,7 @@ fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(USER, 3, "bf16", 3, "adagrad-row", false);
     // 1.0, -2.0 and 0.5 in bfloat16, two to a word, and state.
-    let rows = Rows { ids: vec![1], slots: vec![0xc000_3f80, 0x0000_3f00, 0x4080_0000], marks: vec![] };
+    let rows = RowBatch { ids: vec![1], slots: vec![0xc000_3f80, 0x0000_3f00, 0x4080_0000], access: vec![] };
     let files = [file(folder.path(), 0, &table, &rows)];
     let to = folder.path().join("user.safetensors");
     assert_eq!(exported(&files, &to, false).columns, ["ids", "weights"]);
@@ -127,7 +127,7 @@ fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
 #[test]
 fn a_table_without_rows_is_a_file_without_rows() {
     let folder = tempfile::tempdir().unwrap();
-    let files = [file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &Rows::default())];
+    let files = [file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &RowBatch::default())];
     for name in ["none.parquet", "none.safetensors"] {
         assert_eq!(exported(&files, &folder.path().join(name), true).rows, 0);
     }
@@ -173,7 +173,7 @@ fn nothing_is_replaced_unasked_and_no_format_is_guessed() {
 #[test]
 fn files_of_two_models_do_not_mix() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = Rows { ids: vec![1], slots: bits(&[1.0, 2.0]), marks: vec![] };
+    let rows = RowBatch { ids: vec![1], slots: bits(&[1.0, 2.0]), access: vec![] };
     let mut files = vec![file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &rows)];
     files.push(file(folder.path(), 1, &table(USER, 1, "f32", 2, "momentum", false), &rows));
     let error = Source::new(&saved(&files), USER, false).unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! A block as values: what the writer encodes and the reader decodes.
 
-use zagros_table::Rows;
+use zagros_table::RowBatch;
 
 use crate::format::{BlockHead, Kind, TableHeader};
 
@@ -17,7 +17,7 @@ pub struct Clock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Whole rows of a table.
-    Rows(Rows),
+    Rows(RowBatch),
     /// Sightings of ids that have no row yet.
     Counts {
         /// Ids.
@@ -52,8 +52,8 @@ impl Content {
         let (ids, words) = payload.split_at(ids_end);
         match head.kind {
             Kind::Rows => {
-                let (slots, marks) = words.split_at(4 * head.entries as usize * table.width);
-                Self::Rows(Rows { ids: longs(ids), slots: self::words(slots), marks: self::words(marks) })
+                let (slots, access) = words.split_at(4 * head.entries as usize * table.width);
+                Self::Rows(RowBatch { ids: longs(ids), slots: self::words(slots), access: self::words(access) })
             }
             Kind::Counts => Self::Counts { ids: longs(ids), counts: self::words(words) },
             Kind::Sketch => Self::Sketch { stripe: head.from, cells: self::words(words) },

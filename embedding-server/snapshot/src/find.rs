@@ -12,7 +12,7 @@ pub struct Found {
     /// Words of its slot.
     pub slot: Vec<u32>,
     /// Its mark, when rows of the table have one.
-    pub mark: Option<u32>,
+    pub access: Option<u32>,
     /// Number of the block that holds it.
     pub block: u64,
 }
@@ -46,7 +46,7 @@ pub fn find(mut reader: Reader, table: &str, id: u64) -> Result<Option<Found>, S
         let Content::Rows(rows) = block.content else { continue };
         let Some(position) = rows.ids.iter().position(|other| *other == id) else { continue };
         let slot = rows.slots[position * width..][..width].to_vec();
-        return Ok(Some(Found { slot, mark: rows.marks.get(position).copied(), block: reader.blocks() - 1 }));
+        return Ok(Some(Found { slot, access: rows.access.get(position).copied(), block: reader.blocks() - 1 }));
     }
     Ok(None)
 }
@@ -65,9 +65,9 @@ mod tests {
         });
         let find = |table, id| find(Reader::open(&path).unwrap(), table, id).unwrap();
         let found = find("item", 60).unwrap();
-        assert_eq!((found.slot, found.mark), (vec![60, 61, 62], Some(1060)));
+        assert_eq!((found.slot, found.access), (vec![60, 61, 62], Some(1060)));
         assert_eq!(found.block, 1);
-        assert_eq!(find("user", 60).unwrap().mark, None);
+        assert_eq!(find("user", 60).unwrap().access, None);
         assert_eq!(find("item", 49), None);
     }
 

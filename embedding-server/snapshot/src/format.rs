@@ -82,12 +82,12 @@ pub struct TableHeader {
     pub width: usize,
     /// Layout of the optimiser state.
     pub state: String,
-    /// What a row's mark counts; `None` when rows have none.
-    #[serde(default)]
-    pub marks: Option<String>,
-    /// How sightings are counted; `None` when they are not.
-    #[serde(default)]
-    pub sightings: Option<String>,
+    /// What the access metadata of a row counts. `None` when rows have none. Files call it `marks`.
+    #[serde(default, rename = "marks", alias = "access")]
+    pub access: Option<String>,
+    /// How ids without a row are counted. `None` when they are not. Files call it `sightings`.
+    #[serde(default, rename = "sightings", alias = "counter")]
+    pub counter: Option<String>,
 }
 
 /// What a block holds.
@@ -176,7 +176,7 @@ impl TableHeader {
     /// Words of a row besides its id: slot and mark.
     #[must_use]
     pub fn row_words(&self) -> usize {
-        self.width + usize::from(self.marks.is_some())
+        self.width + usize::from(self.access.is_some())
     }
 
     /// Type of a stored weight, `None` for one of a later release.

@@ -32,4 +32,4 @@ pub use row::{Part, decode, parts};
 pub use saved::{Input, SavedFile};
 pub use verify::{Checked, verify};
 pub use writer::{Writer, Written};
-pub use zagros_table::Rows;
+pub use zagros_table::RowBatch;

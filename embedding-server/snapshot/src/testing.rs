@@ -5,29 +5,29 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::{Header, Rows, TableHeader, Writer};
+use crate::{Header, RowBatch, TableHeader, Writer};
 
 /// Two tables: `user` of 4 words without marks, `item` of 3 words with marks.
 pub(crate) fn header(buckets: u32) -> Header {
-    let table = |number, name: &str, dim, width, state: &str, marks: Option<&str>| TableHeader {
+    let table = |number, name: &str, dim, width, state: &str, access: Option<&str>| TableHeader {
         name: name.to_owned(),
         number,
         dim,
         element: "f32".to_owned(),
         width,
         state: state.to_owned(),
-        marks: marks.map(str::to_owned),
-        sightings: None,
+        access: access.map(str::to_owned),
+        counter: None,
     };
     let tables = vec![table(0, "user", 2, 4, "adagrad", None), table(1, "item", 3, 3, "sgd", Some("steps"))];
     Header { release: "0.1.0".to_owned(), server: 0, servers: 1, buckets, owned: Vec::new(), tables }
 }
 
 /// Rows whose words count up from the id, and marks 1000 above it.
-pub(crate) fn rows_of(ids: Range<u64>, width: u32, marked: bool) -> Rows {
+pub(crate) fn rows_of(ids: Range<u64>, width: u32, marked: bool) -> RowBatch {
     let slots = ids.clone().flat_map(|id| (0..width).map(move |word| id as u32 + word)).collect();
-    let marks = if marked { ids.clone().map(|id| id as u32 + 1000).collect() } else { Vec::new() };
-    Rows { ids: ids.collect(), slots, marks }
+    let access = if marked { ids.clone().map(|id| id as u32 + 1000).collect() } else { Vec::new() };
+    RowBatch { ids: ids.collect(), slots, access }
 }
 
 /// A file in the folder.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use sha2::{Digest, Sha256};
-use zagros_table::Rows;
+use zagros_table::RowBatch;
 
 use crate::block::Clock;
 use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
@@ -49,11 +49,11 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of `to`, and when a column has another length than the table's rows need.
-    pub fn rows(&mut self, table: u32, rows: &Rows) -> io::Result<()> {
+    pub fn rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
         let header = self.table(table)?;
         let (width, words, number) = (header.width, header.row_words(), header.number);
         check("slots", rows.slots.len(), rows.ids.len() * width)?;
-        check("marks", rows.marks.len(), rows.ids.len() * (words - width))?;
+        check("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
         let order = Order::of(number, self.header.buckets.max(1), &rows.ids);
         for cut in order.cuts(BLOCK_BYTES / (8 + 4 * words)) {
             self.keyed(Kind::Rows, table, words, &cut, &order)?;
@@ -63,7 +63,7 @@ impl<W: Write> Writer<W> {
             if words > width {
                 order
                     .positions(&cut)
-                    .for_each(|position| put_words(&mut self.payload, &rows.marks[position..=position]));
+                    .for_each(|position| put_words(&mut self.payload, &rows.access[position..=position]));
             }
             self.finish_block(block_of(Kind::Rows, table, words, &cut))?;
             self.rows += cut.rows.len() as u64;

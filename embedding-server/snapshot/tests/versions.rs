@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use zagros_snapshot::{
-    Block, Clock, Content, Header, Reader, Rows, SavedFile, SnapshotError, TableHeader, Writer, verify,
+    Block, Clock, Content, Header, Reader, RowBatch, SavedFile, SnapshotError, TableHeader, Writer, verify,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -22,11 +22,11 @@ fn read(name: &str) -> Result<(Header, Vec<Block>), SnapshotError> {
 
 fn table(number: u32, name: &str, dim: usize, element: &str, width: usize, state: &str) -> TableHeader {
     let (name, element, state) = (name.to_owned(), element.to_owned(), state.to_owned());
-    TableHeader { name, number, dim, element, width, state, marks: None, sightings: None }
+    TableHeader { name, number, dim, element, width, state, access: None, counter: None }
 }
 
-fn rows(ids: &[u64], slots: &[u32], marks: &[u32]) -> Content {
-    Content::Rows(Rows { ids: ids.to_vec(), slots: slots.to_vec(), marks: marks.to_vec() })
+fn rows(ids: &[u64], slots: &[u32], access: &[u32]) -> Content {
+    Content::Rows(RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() })
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -51,11 +51,11 @@ fn version_1_loads() {
 fn version_2() -> (Header, Vec<u8>) {
     let clock = Clock { steps: 1 << 33, seconds: 1_700_000_000 };
     let item = TableHeader {
-        marks: Some("steps".to_owned()),
-        sightings: Some("exact".to_owned()),
+        access: Some("steps".to_owned()),
+        counter: Some("exact".to_owned()),
         ..table(1, "item", 3, "bf16", 3, "adagrad-row")
     };
-    let tag = TableHeader { sightings: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
+    let tag = TableHeader { counter: Some("sketch 2 x 3".to_owned()), ..table(2, "tag", 2, "f16", 1, "sgd") };
     let tables = vec![table(0, "user", 2, "f32", 4, "adagrad"), item, tag];
     let (release, owned) = ("0.1.0".to_owned(), vec![[0, 8], [12, 16]]);
     let header = Header { release, server: 1, servers: 3, buckets: 16, owned, tables };
@@ -63,11 +63,11 @@ fn version_2() -> (Header, Vec<u8>) {
     let mut writer = Writer::start(&mut bytes, header.clone()).unwrap();
     let mut put = || -> std::io::Result<()> {
         writer.clock(clock)?;
-        let users = Rows { ids: vec![3, 1 << 40, u64::MAX], slots: user_words(), marks: vec![] };
+        let users = RowBatch { ids: vec![3, 1 << 40, u64::MAX], slots: user_words(), access: vec![] };
         writer.rows(0, &users)?;
-        writer.rows(1, &Rows { ids: vec![0, 7], slots: (1..7).collect(), marks: vec![40, u32::MAX] })?;
+        writer.rows(1, &RowBatch { ids: vec![0, 7], slots: (1..7).collect(), access: vec![40, u32::MAX] })?;
         writer.counts(1, &[9, 8], &[1, 2])?;
-        writer.rows(2, &Rows { ids: vec![11], slots: vec![0x3c00_c000], marks: vec![] })?;
+        writer.rows(2, &RowBatch { ids: vec![11], slots: vec![0x3c00_c000], access: vec![] })?;
         writer.sketch(2, 5, &[0, 1, 2, 3, 4, 5])
     };
     put().unwrap();
@@ -108,7 +108,7 @@ fn version_2_loads_and_is_what_is_written_today() {
 fn sorted(content: &Content, width: usize) -> Vec<(u64, Vec<u32>, Option<u32>)> {
     let Content::Rows(rows) = content else { panic!("{content:?}") };
     let row =
-        |(row, id): (usize, &u64)| (*id, rows.slots[row * width..][..width].to_vec(), rows.marks.get(row).copied());
+        |(row, id): (usize, &u64)| (*id, rows.slots[row * width..][..width].to_vec(), rows.access.get(row).copied());
     let mut sorted: Vec<_> = rows.ids.iter().enumerate().map(row).collect();
     sorted.sort_unstable();
     sorted

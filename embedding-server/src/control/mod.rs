@@ -1,11 +1,11 @@
 //! The server as a member of a run. Never a sample.
 
-mod follow;
-mod guard;
 mod join;
-mod roots;
+mod member_loop;
+mod run_check;
+mod storage_folders;
 
-pub(crate) use follow::{Ended, follow};
-pub(crate) use guard::RunGuard;
 pub(crate) use join::join;
-pub(crate) use roots::StorageRoots;
+pub(crate) use member_loop::{StopReason, take_part_in_run};
+pub(crate) use run_check::RunCheck;
+pub(crate) use storage_folders::StorageFolders;

@@ -12,7 +12,7 @@ use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
 /// One segment of a request: its rows, and what is wanted of them, as ranges of values.
-struct Run<'a> {
+struct SegmentRun<'a> {
     bags: Option<SegmentBags<'a>>,
     dim: usize,
     /// Among the values of all rows.
@@ -71,19 +71,19 @@ pub(crate) fn spread<'a>(
     Values::Decoded(out)
 }
 
-fn runs<'a>(bags: &'a Bags<'_>, segments: &Segments) -> impl Iterator<Item = Run<'a>> {
+fn runs<'a>(bags: &'a Bags<'_>, segments: &Segments) -> impl Iterator<Item = SegmentRun<'a>> {
     let (mut row, mut wanted) = (0, 0);
     segments.iter().enumerate().map(move |(index, segment)| {
         let (bags, dim, count) = (bags.of(index), segment.dim as usize, segment.rows as usize);
         let rows = row..row + count * dim;
         let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted()) * dim;
         (row, wanted) = (rows.end, wanted_values.end);
-        Run { bags, dim, rows, wanted: wanted_values }
+        SegmentRun { bags, dim, rows, wanted: wanted_values }
     })
 }
 
 #[inline(always)]
-fn pool_segment(run: &Run<'_>, rows: &[f32], out: &mut [f32]) {
+fn pool_segment(run: &SegmentRun<'_>, rows: &[f32], out: &mut [f32]) {
     let Some(bags) = &run.bags else { return out.copy_from_slice(rows) };
     let (direct, sums) = out.split_at_mut(bags.direct as usize * run.dim);
     direct.copy_from_slice(&rows[..direct.len()]);
@@ -95,7 +95,7 @@ fn pool_segment(run: &Run<'_>, rows: &[f32], out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn spread_segment(run: &Run<'_>, gradients: &[f32], out: &mut [f32]) {
+fn spread_segment(run: &SegmentRun<'_>, gradients: &[f32], out: &mut [f32]) {
     let Some(bags) = &run.bags else { return out.copy_from_slice(gradients) };
     let (direct, sums) = gradients.split_at(bags.direct as usize * run.dim);
     out[..direct.len()].copy_from_slice(direct);

@@ -3,9 +3,9 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupResponse};
 use zagros_protocol::packed::value_bytes;
-use zagros_table::Access;
+use zagros_table::LookupMode;
 
-use super::request::Rows;
+use super::request::RequestRows;
 use crate::EmbeddingService;
 
 /// Checks a request whole, then reads (and for training creates) its rows.
@@ -14,7 +14,7 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     placement.check_generation(request.generation)?;
     let access = access(request.access)?;
     let value_bytes = value_bytes(request.encoding)?;
-    let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
+    let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     let wanted = rows.wanted("the answer", values, value_bytes)?;
@@ -36,10 +36,10 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     })
 }
 
-fn access(access: i32) -> Result<Access, Refusal> {
+fn access(access: i32) -> Result<LookupMode, Refusal> {
     match WireAccess::try_from(access) {
-        Ok(WireAccess::Train) => Ok(Access::Train),
-        Ok(WireAccess::Read) => Ok(Access::Read),
+        Ok(WireAccess::Train) => Ok(LookupMode::Train),
+        Ok(WireAccess::Read) => Ok(LookupMode::Read),
         Ok(WireAccess::Unspecified) | Err(_) => Err(Refusal::invalid(format!("unknown access {access}"))),
     }
 }

@@ -8,11 +8,11 @@ mod lookup;
 mod placement;
 mod push;
 mod request;
-mod window;
+mod sequence_window;
 mod writers;
 
 pub(crate) use lookup::lookup;
-pub(crate) use placement::Owned;
+pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;
-pub(crate) use window::Windows;
-pub(crate) use writers::Writers;
+pub(crate) use sequence_window::SequenceWindows;
+pub(crate) use writers::KnownWriters;

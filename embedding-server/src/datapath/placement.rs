@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_protocol::{BucketMap, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::Part;
+use zagros_table::RequestPart;
 
 /// A bucket map as one server sees it.
 #[derive(Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedBuckets {
     map: Arc<BucketMap>,
     server: ServerIndex,
     /// Per bucket, whether it is ours.
@@ -17,7 +17,7 @@ pub(crate) struct Owned {
     all: bool,
 }
 
-impl Owned {
+impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
         let buckets: Box<[bool]> = (0..map.buckets()).map(|bucket| map.owner(bucket) == Some(server)).collect();
         Self { server, all: buckets.iter().all(|ours| *ours), buckets, map }
@@ -63,7 +63,7 @@ impl Owned {
 
     /// Refuses rows that belong to another server. The hash costs a few nanoseconds per id; a row that is created on
     /// the wrong server would be trained there and never found again.
-    pub(crate) fn check_rows(&self, parts: &[Part<'_>]) -> Result<(), Refusal> {
+    pub(crate) fn check_rows(&self, parts: &[RequestPart<'_>]) -> Result<(), Refusal> {
         if self.all {
             return Ok(());
         }
@@ -90,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    fn owned(servers: u32, server: u32) -> Owned {
-        Owned::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))
+    fn owned(servers: u32, server: u32) -> OwnedBuckets {
+        OwnedBuckets::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))
     }
 
     proptest! {
@@ -109,7 +109,7 @@ mod tests {
         let owners = [0, 1, 1, 0, 1].map(zagros_protocol::ServerIndex);
         let packed: Vec<u8> = owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect();
         let map = Arc::new(BucketMap::unpack(Generation(1), &packed).unwrap());
-        let owned = Owned::new(map, ServerIndex(1));
+        let owned = OwnedBuckets::new(map, ServerIndex(1));
         assert_eq!((owned.buckets(), owned.ranges()), (5, vec![[1, 3], [4, 5]]));
         assert_eq!(
             [0..1, 0..2, 3..4, 3..99, 7..9].map(|range| owned.owns_any(range)),
@@ -129,9 +129,9 @@ mod tests {
     fn a_row_of_another_server_is_named_with_its_owner() {
         let ids: Vec<u64> = (0..100).collect();
         let stray = ids.iter().find(|id| owned(2, 0).owns(7, **id)).unwrap();
-        let refusal = owned(2, 1).check_rows(&[Part { table: 7, dim: 1, ids: &ids }]).unwrap_err();
+        let refusal = owned(2, 1).check_rows(&[RequestPart { table: 7, dim: 1, ids: &ids }]).unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Moved);
         assert!(refusal.message.contains(&format!("id {stray} of table 7 belongs to server 0")), "{refusal}");
-        assert_eq!(owned(1, 0).check_rows(&[Part { table: 7, dim: 1, ids: &ids }]), Ok(()));
+        assert_eq!(owned(1, 0).check_rows(&[RequestPart { table: 7, dim: 1, ids: &ids }]), Ok(()));
     }
 }

@@ -3,31 +3,31 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse};
 use zagros_protocol::packed::{Values, value_bytes};
-use zagros_table::Step;
+use zagros_table::PushStep;
 
-use super::request::Rows;
-use super::window::{Begun, Push};
+use super::request::RequestRows;
+use super::sequence_window::{PushClaim, PushId};
 use crate::EmbeddingService;
 
 /// Checks a request whole, then applies it unless it was applied before (invariant DP-3).
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     let placement = service.placement()?;
     placement.check_generation(request.generation)?;
-    let step = Step { number: request.step, share: share(request)? };
-    let rows = Rows::unpack(&request.segments, &request.ids, &request.bags)?;
+    let step = PushStep { number: request.step, share: share(request)? };
+    let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
     let gradients = Values::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
-    let push = Push { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
+    let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit(push, request.step)?;
     // The push and the memory of it are in a snapshot both, or neither.
     let entry = service.tables.enter();
     let ticket = match service.windows.begin(push)? {
-        Begun::First(ticket) => ticket,
-        Begun::Duplicate => {
+        PushClaim::First(ticket) => ticket,
+        PushClaim::Duplicate => {
             service.metrics.duplicates.inc();
             return Ok(PushResponse { duplicate: true });
         }

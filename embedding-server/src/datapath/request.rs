@@ -6,18 +6,18 @@ use std::sync::Arc;
 use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
 use zagros_protocol::packed::{Bags, Buffer, Buffers, Values, ids_of};
 use zagros_protocol::{Refusal, Segments};
-use zagros_table::Part;
+use zagros_table::RequestPart;
 
 use super::bags::{pool, spread};
 
 /// Segments, ids and bags of a request, their lengths checked against each other.
-pub(crate) struct Rows<'a> {
+pub(crate) struct RequestRows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
     bags: Bags<'a>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RequestRows<'a> {
     /// Reads the payloads.
     ///
     /// # Errors
@@ -29,12 +29,12 @@ impl<'a> Rows<'a> {
     }
 
     /// The ids table by table.
-    pub(crate) fn parts(&self) -> Vec<Part<'_>> {
+    pub(crate) fn parts(&self) -> Vec<RequestPart<'_>> {
         let mut rest = &self.ids[..];
         let mut part = |table: u32, dim: u32, rows: usize| {
             let (ids, after) = rest.split_at(rows);
             rest = after;
-            Part { table, dim, ids }
+            RequestPart { table, dim, ids }
         };
         self.segments.iter().map(|segment| part(segment.table.0, segment.dim, segment.rows as usize)).collect()
     }
@@ -92,10 +92,10 @@ mod tests {
         let segment = |table, rows, dim| Segment { table: TableId(table), rows, dim };
         let segments = Segments::new(vec![segment(4, 2, 8), segment(1, 0, 3), segment(2, 1, 5)]).pack();
         let ids = encode_ids(&[7, 8, 9]);
-        let rows = Rows::unpack(&segments, &ids, &[]).unwrap();
-        let part = |table, dim, ids| Part { table, dim, ids };
+        let rows = RequestRows::unpack(&segments, &ids, &[]).unwrap();
+        let part = |table, dim, ids| RequestPart { table, dim, ids };
         assert_eq!(rows.parts(), [part(4, 8, &[7, 8]), part(1, 3, &[]), part(2, 5, &[9])]);
-        assert_eq!(Rows::unpack(&segments, &ids[8..], &[]).err().unwrap().kind, RefusalKind::Invalid);
+        assert_eq!(RequestRows::unpack(&segments, &ids[8..], &[]).err().unwrap().kind, RefusalKind::Invalid);
     }
 
     #[test]

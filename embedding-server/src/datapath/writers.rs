@@ -1,9 +1,9 @@
-//! Who may push, and how far ahead: what the coordinator has told of the workers.
+//! Who may push, and how far ahead: what the coordinator has reported of the workers.
 //!
 //! A push names its writer, an incarnation and two numbers, of which none can be believed: a forged incarnation would fence the real
 //! writer, a forged number would void its window or end the time of rows that expire. So a server knows the incarnation of each
 //! writer from the coordinator, and admits numbers that are at most [`AHEAD`] beyond the largest that it knows: of pushes
-//! that it has admitted, of a checkpoint that it has loaded, and of any worker's heartbeat, which the coordinator tells on.
+//! that it has admitted, of a checkpoint that it has loaded, and of any worker's heartbeat, which the coordinator forwards.
 //!
 //! A worker's first push may be faster than the news of it. It is refused for the moment, and the coordinator is asked.
 
@@ -15,16 +15,16 @@ use tokio::sync::Notify;
 use zagros_protocol::control::Writer;
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::window::Push;
+use super::sequence_window::PushId;
 
 /// How far the number of a push may be beyond all that is known: minutes of the quickest training, which a server may be
 /// without a row of a batch, or without a coordinator.
 const AHEAD: u64 = 1 << 20;
 
-/// What is known of the writers. Before the coordinator has told anything, as in a server that is called within its
-/// process, everyone is admitted.
+/// What is known of the writers. Until the coordinator has reported them, every writer is admitted. A server that is called
+/// within its process stays in that state.
 #[derive(Debug, Default)]
-pub(crate) struct Writers {
+pub(crate) struct KnownWriters {
     /// Incarnation of each writer's newest process.
     incarnations: ArcSwapOption<HashMap<u64, u32>>,
     /// The largest number of a step or push that is known.
@@ -33,8 +33,8 @@ pub(crate) struct Writers {
     unknown: Notify,
 }
 
-impl Writers {
-    /// The coordinator has told who they are.
+impl KnownWriters {
+    /// Takes over the writers that the coordinator reports.
     pub(crate) fn set(&self, writers: &[Writer]) {
         let incarnations = writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
         self.incarnations.store(Some(std::sync::Arc::new(incarnations)));
@@ -53,11 +53,11 @@ impl Writers {
     /// Whether a push may be looked at.
     ///
     /// # Errors
-    /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` when the coordinator has not told of the
-    /// writer, or of numbers near these, yet.
-    pub(crate) fn admit(&self, push: Push, step: u64) -> Result<(), Refusal> {
+    /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` when the coordinator has not yet reported the
+    /// writer, or numbers near these.
+    pub(crate) fn admit(&self, push: PushId, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
-        let Push { writer, incarnation, seq } = push;
+        let PushId { writer, incarnation, seq } = push;
         match incarnations.get(&writer).copied() {
             Some(current) if current == incarnation => {}
             Some(current) if current > incarnation => {
@@ -71,8 +71,8 @@ impl Writers {
                 self.unknown.notify_one();
                 let known = known.map_or("nothing".to_owned(), |known| format!("incarnation {known}"));
                 let message = format!(
-                    "push {seq} of writer {writer} (incarnation {incarnation}): the coordinator has told {known} of this writer so far; \
-                     ask again"
+                    "push {seq} of writer {writer} (incarnation {incarnation}): the coordinator has reported {known} of this writer so far; \
+                     try again"
                 );
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
@@ -96,12 +96,12 @@ mod tests {
 
     use super::*;
 
-    fn push(incarnation: u32, seq: u64) -> Push {
-        Push { writer: 3, incarnation, seq }
+    fn push(incarnation: u32, seq: u64) -> PushId {
+        PushId { writer: 3, incarnation, seq }
     }
 
-    fn known() -> Writers {
-        let writers = Writers::default();
+    fn known() -> KnownWriters {
+        let writers = KnownWriters::default();
         writers.set(&[Writer { member: 3, incarnation: 2 }]);
         writers
     }
@@ -112,14 +112,14 @@ mod tests {
 
     #[test]
     fn within_a_process_everyone_is_admitted() {
-        assert_eq!(Writers::default().admit(push(u32::MAX, u64::MAX), u64::MAX), Ok(()));
+        assert_eq!(KnownWriters::default().admit(push(u32::MAX, u64::MAX), u64::MAX), Ok(()));
     }
 
     /// Invariant MB-1, also against incarnations that nobody gave.
     #[test]
     fn an_incarnation_that_the_coordinator_did_not_give_is_not_admitted_and_fences_nobody() {
         let writers = known();
-        for forged in [push(u32::MAX, 1), push(3, 1), Push { writer: 4, ..push(2, 1) }] {
+        for forged in [push(u32::MAX, 1), push(3, 1), PushId { writer: 4, ..push(2, 1) }] {
             assert_eq!(kind(writers.admit(forged, 1)), Some(RefusalKind::Unavailable));
             assert!(writers.unknown().now_or_never().is_some(), "the coordinator is not asked");
         }

@@ -12,29 +12,29 @@ use zagros_plumbing::metrics::{register, watch_disk};
 use zagros_protocol::ServerIndex;
 use zagros_table::ColdStore;
 
-use super::Labelled;
-use crate::tier::{Calls, Watched};
+use super::ServerLabel;
+use crate::tier::{StoreCalls, WatchedStore};
 
-/// Calls of the store.
+/// StoreCalls of the store.
 pub(crate) struct ColdMetrics<'a> {
-    of: Labelled<'a>,
+    of: ServerLabel<'a>,
 }
 
 impl<'a> ColdMetrics<'a> {
     pub(crate) fn new(registry: &'a Registry, index: ServerIndex) -> Self {
-        Self { of: Labelled::new(registry, index) }
+        Self { of: ServerLabel::new(registry, index) }
     }
 
     /// Those of reads and of writes.
-    pub(crate) fn calls(&self) -> (Calls, Calls) {
+    pub(crate) fn calls(&self) -> (StoreCalls, StoreCalls) {
         let seconds = self.of.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
         let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
-        let calls = |call: &str| Calls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
+        let calls = |call: &str| StoreCalls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
         (calls("read"), calls("write"))
     }
 
     /// Tells the store's size, its cache's hits and the room below its folder from now on.
-    pub(crate) fn register(&self, store: &Arc<Watched<RocksStore>>, folder: &Path) {
+    pub(crate) fn register(&self, store: &Arc<WatchedStore<RocksStore>>, folder: &Path) {
         watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
         register(self.of.registry, ColdCollector::new(&self.of, store));
     }
@@ -44,7 +44,7 @@ impl<'a> ColdMetrics<'a> {
 #[derive(Clone)]
 struct ColdCollector {
     /// Not kept alive by a registry that outlives the server.
-    store: Weak<Watched<RocksStore>>,
+    store: Weak<WatchedStore<RocksStore>>,
     rows: IntGauge,
     bytes: IntGauge,
     blocks: IntCounterVec,
@@ -53,7 +53,7 @@ struct ColdCollector {
 }
 
 impl ColdCollector {
-    fn new(of: &Labelled<'_>, store: &Arc<Watched<RocksStore>>) -> prometheus::Result<Self> {
+    fn new(of: &ServerLabel<'_>, store: &Arc<WatchedStore<RocksStore>>) -> prometheus::Result<Self> {
         let rows = "Rows in the cold tier, about; copies that memory has made void are among them.";
         let blocks = "Blocks of the cold tier that reads needed, by where they were.";
         let blocks = IntCounterVec::new(of.options("cold_blocks_total", blocks), &["found"])?;

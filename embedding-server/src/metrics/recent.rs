@@ -13,13 +13,13 @@ const LOOKS: usize = 10;
 /// The percentile of lookup times that is told.
 const TAIL: f64 = 0.99;
 
-/// Counts at the last looks, oldest first.
+/// LookupCounts at the last looks, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Recent(VecDeque<Counts>);
+pub(crate) struct RecentLookups(VecDeque<LookupCounts>);
 
 /// What had been counted when somebody looked.
 #[derive(Clone, Debug, Default)]
-struct Counts {
+struct LookupCounts {
     found: u64,
     missed: u64,
     seconds: f64,
@@ -28,10 +28,10 @@ struct Counts {
     lookups: u64,
 }
 
-impl Recent {
+impl RecentLookups {
     /// `held` with what was done since the oldest look that is remembered.
     pub(crate) fn look(&mut self, metrics: &ServerMetrics, tables: &TableSet, held: ServerLoad) -> ServerLoad {
-        let now = Counts::of(&metrics.lookup.seconds, tables);
+        let now = LookupCounts::of(&metrics.lookup.seconds, tables);
         let before = self.0.front().cloned().unwrap_or_default();
         self.0.push_back(now.clone());
         if self.0.len() > LOOKS {
@@ -52,7 +52,7 @@ impl Recent {
     }
 }
 
-impl Counts {
+impl LookupCounts {
     fn of(times: &Histogram, tables: &TableSet) -> Self {
         let mut counts = Self { seconds: times.get_sample_sum(), ..Self::default() };
         for table in tables.iter() {
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_percentile_is_the_bound_of_its_bucket() {
         let bounds = latency_buckets();
-        let counts = |buckets: &[u64], lookups| Counts { buckets: buckets.to_vec(), lookups, ..Counts::default() };
+        let counts =
+            |buckets: &[u64], lookups| LookupCounts { buckets: buckets.to_vec(), lookups, ..LookupCounts::default() };
         assert_eq!(counts(&[0; 20], 0).percentile(0.99), None);
         assert_eq!(counts(&[0, 98, 99, 100], 100).percentile(0.99), Some(bounds[2]));
         assert_eq!(counts(&[5; 20], 10).percentile(0.99), Some(bounds[19]), "half took longer than any bound");
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn what_was_done_lately_is_told_and_what_was_before_is_not() {
         let service = placed(1, 0);
-        let mut recent = Recent::default();
+        let mut recent = RecentLookups::default();
         let mut look = || recent.look(&service.metrics, &service.tables, service.held());
         assert_eq!((look().hit_rate, look().lookup_seconds_p99), (None, None));
         let lookup = |ids: &[u64]| {

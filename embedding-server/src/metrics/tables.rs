@@ -10,13 +10,13 @@ use zagros_plumbing::metrics::register;
 use zagros_table::{Table, TableCounts, TableSet};
 use zagros_zip::ZipEq;
 
-use super::Labelled;
+use super::ServerLabel;
 
 /// One of the counts.
-type Count = fn(&TableCounts) -> u64;
+type CountOf = fn(&TableCounts) -> u64;
 
 /// What is counted of rows, by name.
-const EVENTS: [(&str, Count); 10] = [
+const EVENTS: [(&str, CountOf); 10] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
     ("created", |counts| counts.created),
@@ -34,14 +34,14 @@ const EVENTS: [(&str, Count); 10] = [
 pub(crate) struct TableCollector {
     /// Not kept alive by a registry that outlives the server.
     tables: Weak<TableSet>,
-    families: Families,
+    families: TableFamilies,
     /// One a table, in order. Held while counters catch up, so that two that look at once count nothing twice.
-    children: Arc<Mutex<Vec<Children>>>,
+    children: Arc<Mutex<Vec<TableChildren>>>,
 }
 
 /// The metrics of all tables.
 #[derive(Clone)]
-struct Families {
+struct TableFamilies {
     rows: IntGaugeVec,
     bytes: IntGaugeVec,
     events: IntCounterVec,
@@ -50,7 +50,7 @@ struct Families {
 }
 
 /// The metrics of one table.
-struct Children {
+struct TableChildren {
     rows: IntGauge,
     bytes: IntGauge,
     events: Vec<IntCounter>,
@@ -59,8 +59,8 @@ struct Children {
 }
 
 impl TableCollector {
-    pub(crate) fn register(of: &Labelled<'_>, tables: &Arc<TableSet>, names: &[String]) {
-        let made = Families::new(of).map(|families| {
+    pub(crate) fn register(of: &ServerLabel<'_>, tables: &Arc<TableSet>, names: &[String]) {
+        let made = TableFamilies::new(of).map(|families| {
             let children = names.iter().map(|name| families.of(name)).collect();
             Self { tables: Arc::downgrade(tables), families, children: Arc::new(Mutex::new(children)) }
         });
@@ -68,8 +68,8 @@ impl TableCollector {
     }
 }
 
-impl Families {
-    fn new(of: &Labelled<'_>) -> prometheus::Result<Self> {
+impl TableFamilies {
+    fn new(of: &ServerLabel<'_>) -> prometheus::Result<Self> {
         let bytes = "Bytes held by weights, optimiser state and index.";
         let events = "Ids that requests met and rows that came or left, by what became of them.";
         let waits = "Times that a part of a table was locked by another request.";
@@ -83,8 +83,8 @@ impl Families {
         })
     }
 
-    fn of(&self, table: &str) -> Children {
-        Children {
+    fn of(&self, table: &str) -> TableChildren {
+        TableChildren {
             rows: self.rows.with_label_values(&[table]),
             bytes: self.bytes.with_label_values(&[table]),
             events: EVENTS.iter().map(|(what, _)| self.events.with_label_values(&[table, what])).collect(),
@@ -98,7 +98,7 @@ impl Families {
     }
 }
 
-impl Children {
+impl TableChildren {
     fn catch_up(&self, table: &Table) {
         let counts = table.counts();
         self.rows.set(table.rows() as i64);

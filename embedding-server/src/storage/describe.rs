@@ -16,8 +16,8 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
         element: config.element.name().to_owned(),
         width: config.stride(),
         state: config.optimizer.layout().to_owned(),
-        marks: table.and_then(Table::marks_layout),
-        sightings: table.and_then(Table::sightings),
+        access: table.and_then(Table::access_layout),
+        counter: table.and_then(Table::counter_layout),
     }
 }
 

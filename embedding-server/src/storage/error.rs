@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_snapshot::SnapshotError;
 use zagros_store::{Fault, StoreError};
-use zagros_table::{ClearError, CutError, TableError};
+use zagros_table::{ClearError, TableError, TableSnapshotError};
 
 /// Why rows could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(crate) enum StorageError {
     #[error("rows are being saved or loaded already; ask again when that is done")]
     Busy,
     #[error(transparent)]
-    Cut(#[from] CutError),
+    Cut(#[from] TableSnapshotError),
     #[error(transparent)]
     Clear(#[from] ClearError),
     #[error("table `{name}`: {source}")]

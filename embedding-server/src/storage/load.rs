@@ -10,13 +10,13 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_snapshot::{Block, BlockHead, Clock, Content, Header, Kind, SavedFile, TableHeader};
 use zagros_store::{Folder, hexadecimal};
-use zagros_table::{Moment, Rows, Table, TableError};
+use zagros_table::{RowBatch, Table, TableError, TableTime};
 use zagros_zip::ZipEq;
 
 use super::StorageError;
 use super::describe::{describe, difference};
 use crate::EmbeddingService;
-use crate::datapath::Owned;
+use crate::datapath::OwnedBuckets;
 
 /// How often it is looked whether the placement is there.
 const POLL: Duration = Duration::from_millis(20);
@@ -30,9 +30,9 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     let placement = wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
-    let open = |(number, file): (usize, &FileDigest)| Source::open(service, &placement, &folder, number, file);
+    let open = |(number, file): (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, number, file);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-    sources.iter_mut().try_for_each(Source::verify)?;
+    sources.iter_mut().try_for_each(SavedTables::verify)?;
     if request.replace {
         service.tables.clear().map_err(StorageError::Clear)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 
 /// The worker that asks has the placement already, and this server hears of it in its own time. Nothing was done yet, so
 /// that waiting is safe where the same request again would not be.
-fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<Owned>, Refusal> {
+fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, Refusal> {
     let deadline = Deadline::after(service.timeout);
     loop {
         match service.placement() {
@@ -71,43 +71,43 @@ fn saved(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
 }
 
 /// Whether the server that wrote a file owned buckets of ours.
-fn may_have_ours(header: &Header, placement: &Owned) -> bool {
+fn may_have_ours(header: &Header, placement: &OwnedBuckets) -> bool {
     let ours = |[first, end]: &[u32; 2]| placement.owns_any(*first..*end);
     header.owned.is_empty() || header.buckets != placement.buckets() || header.owned.iter().any(ours)
 }
 
 /// A file whose tables are ours.
-struct Source<'a> {
+struct SavedTables<'a> {
     service: &'a EmbeddingService,
-    placement: &'a Owned,
+    placement: &'a OwnedBuckets,
     saved: SavedFile,
     /// In the order of the file's tables.
-    tables: Vec<Target<'a>>,
+    tables: Vec<TableTarget<'a>>,
     /// The file may have sightings of our ids.
     has_ours: bool,
     /// By what the whole file is known, where this server is to compare that.
     digest: Option<FileDigest>,
     /// When its rows were saved, by the clock of the server that saved them.
-    saved_at: Moment,
+    saved_at: TableTime,
 }
 
 /// Where the rows of a saved table go.
-struct Target<'a> {
+struct TableTarget<'a> {
     number: u32,
     table: &'a Table,
     /// The file's buckets are this model's, so that a block may be passed by what its head says.
     same_buckets: bool,
     /// The file's marks are told as ours are.
-    same_marks: bool,
+    same_access: bool,
     /// The file's sketches may be added to ours.
-    same_sightings: bool,
+    same_counter: bool,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SavedTables<'a> {
     /// Finds for each table of the file ours of the same name. A model that has gained a table still loads.
     fn open(
         service: &'a EmbeddingService,
-        placement: &'a Owned,
+        placement: &'a OwnedBuckets,
         folder: &Folder,
         number: usize,
         file: &FileDigest,
@@ -115,7 +115,7 @@ impl<'a> Source<'a> {
         let saved = saved(folder, &file.name)?;
         let reader = saved.open()?;
         let header = reader.header();
-        let target = |saved| Target::of(service, placement, header, saved);
+        let target = |saved| TableTarget::of(service, placement, header, saved);
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
         match tables {
             Ok(tables) => {
@@ -123,7 +123,7 @@ impl<'a> Source<'a> {
                 // A header may lie too: of every file one server compares all of it, whatever that says.
                 let compares = has_ours || number % service.servers.max(1) as usize == service.index.0 as usize;
                 let digest = (compares && !file.sha256.is_empty()).then(|| file.clone());
-                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: Moment::default() })
+                Ok(Self { service, placement, saved, tables, has_ours, digest, saved_at: TableTime::default() })
             }
             Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
         }
@@ -134,13 +134,13 @@ impl<'a> Source<'a> {
     fn verify(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
             let Clock { steps, seconds } = self.compare(digest)?;
-            self.saved_at = Moment { steps, seconds };
+            self.saved_at = TableTime { steps, seconds };
             return Ok(());
         }
         let mut reader = self.saved.open()?;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
             if let Content::Clock(Clock { steps, seconds }) = block.content {
-                self.saved_at = Moment { steps, seconds };
+                self.saved_at = TableTime { steps, seconds };
             }
         }
         Ok(())
@@ -189,39 +189,39 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn put_counts(&self, target: &Target<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
+    fn put_counts(&self, target: &TableTarget<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
         let ours = ids.iter().zip_eq(counts).filter(|(id, _)| self.placement.owns(target.number, **id));
         let (ids, counts): (Vec<u64>, Vec<u32>) = ours.unzip();
-        target.table.insert_sightings(&ids, &counts).map_err(|error| self.refused(target, error))?;
+        target.table.insert_frequency_counts(&ids, &counts).map_err(|error| self.refused(target, error))?;
         Ok(0)
     }
 
     /// Sketches of another size cannot be added: their ids are sighted anew.
-    fn put_sketch(&self, target: &Target<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
-        if target.same_sightings {
+    fn put_sketch(&self, target: &TableTarget<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
+        if target.same_counter {
             let merged = target.table.merge_sketch(stripe as usize, cells);
             merged.map_err(|error| self.refused(target, error))?;
         }
         Ok(0)
     }
 
-    fn put_rows(&self, target: &Target<'_>, rows: Rows) -> Result<u64, StorageError> {
+    fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch) -> Result<u64, StorageError> {
         let mut rows = target.owned(self.placement, rows);
-        target.table.carry_marks(&mut rows, self.saved_at);
+        target.table.rebase_access(&mut rows, self.saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
         Ok(rows.ids.len() as u64)
     }
 
-    fn refused(&self, target: &Target<'_>, source: TableError) -> StorageError {
+    fn refused(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
         StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
     }
 }
 
-impl<'a> Target<'a> {
+impl<'a> TableTarget<'a> {
     fn of(
         service: &'a EmbeddingService,
-        placement: &Owned,
+        placement: &OwnedBuckets,
         header: &Header,
         saved: &TableHeader,
     ) -> Result<Self, String> {
@@ -235,29 +235,29 @@ impl<'a> Target<'a> {
         }
         let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
         let same_buckets = header.buckets == placement.buckets() && saved.number == here.number;
-        let (same_marks, same_sightings) = (saved.marks == here.marks, saved.sightings == here.sightings);
-        Ok(Self { number: here.number, table, same_buckets, same_marks, same_sightings })
+        let (same_access, same_counter) = (saved.access == here.access, saved.counter == here.counter);
+        Ok(Self { number: here.number, table, same_buckets, same_access, same_counter })
     }
 
     /// Only the rows that are this server's. Marks that mean something else are skipped: the rows count as used now.
-    fn owned(&self, placement: &Owned, mut rows: Rows) -> Rows {
+    fn owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> RowBatch {
         let (width, mut kept) = (self.table.stride(), 0);
-        if !self.same_marks {
-            rows.marks.clear();
+        if !self.same_access {
+            rows.access.clear();
         }
         for row in 0..rows.ids.len() {
             if placement.owns(self.number, rows.ids[row]) {
                 rows.ids[kept] = rows.ids[row];
                 rows.slots.copy_within(row * width..(row + 1) * width, kept * width);
-                if let Some(mark) = rows.marks.get(row).copied() {
-                    rows.marks[kept] = mark;
+                if let Some(access) = rows.access.get(row).copied() {
+                    rows.access[kept] = access;
                 }
                 kept += 1;
             }
         }
         rows.ids.truncate(kept);
         rows.slots.truncate(kept * width);
-        rows.marks.truncate(kept);
+        rows.access.truncate(kept);
         rows
     }
 }

@@ -1,17 +1,17 @@
 //! Rows as files: save, load. Blocking file work, called on threads that may block.
 
-mod cut;
+mod capture;
 mod describe;
 mod error;
 mod load;
+mod lock;
 mod save;
 #[cfg(test)]
 mod tests;
-mod turn;
 
-pub(crate) use cut::Cuts;
+pub(crate) use capture::SnapshotCaptures;
 pub(crate) use error::StorageError;
 pub(crate) use load::load;
+pub(crate) use lock::StorageLock;
 #[cfg(test)]
 pub(crate) use save::save;
-pub(crate) use turn::Turns;

@@ -9,29 +9,29 @@ use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_snapshot::{Clock, Header, Writer, Written, file_name};
 use zagros_store::Folder;
-use zagros_table::{Cut, Rows, Sighted, Table, TableError};
+use zagros_table::{FrequencyCounts, RowBatch, Table, TableError, TableSnapshot};
 
 use super::StorageError;
 use super::describe::describe;
 use crate::EmbeddingService;
-use crate::datapath::Owned;
+use crate::datapath::OwnedBuckets;
 
-/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Tells how long lookups and pushes
-/// waited, seconds, as soon as it is settled which rows are saved.
+/// Writes the file below the request's folder, whole or not at all (invariant CK-1). Reports how many seconds lookups and
+/// pushes waited, as soon as the snapshot is captured.
 pub(crate) fn save(
     service: &EmbeddingService,
     request: &SaveRequest,
-    tell_cut: impl FnOnce(f64),
+    report_capture: impl FnOnce(f64),
 ) -> Result<SaveResponse, Refusal> {
     let placement = service.placement()?;
-    let _turn = service.storage.take()?;
+    let _lock = service.storage.take()?;
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let name = file_name(service.index.0, service.servers);
     folder.make().map_err(StorageError::Folder)?;
-    let cut = service.tables.cut().map_err(StorageError::Cut)?;
+    let cut = service.tables.snapshot().map_err(StorageError::Cut)?;
     let pause_seconds = started.elapsed().as_secs_f64();
-    tell_cut(pause_seconds);
+    report_capture(pause_seconds);
     let Written { rows, bytes, sha256 } = write_file(service, &placement, &cut, &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
@@ -41,8 +41,8 @@ pub(crate) fn save(
 
 fn write_file(
     service: &EmbeddingService,
-    placement: &Owned,
-    cut: &Cut<'_>,
+    placement: &OwnedBuckets,
+    cut: &TableSnapshot<'_>,
     folder: &Folder,
     name: &str,
 ) -> Result<Written, StorageError> {
@@ -54,8 +54,8 @@ fn write_file(
 
 fn write_tables(
     service: &EmbeddingService,
-    placement: &Owned,
-    cut: &Cut<'_>,
+    placement: &OwnedBuckets,
+    cut: &TableSnapshot<'_>,
     file: &mut dyn Write,
 ) -> Result<Written, StorageError> {
     let mut writer = Writer::start(file, header(service, placement))?;
@@ -72,13 +72,13 @@ fn write_tables(
 /// Through a buffer of `run` bytes, part after part of each stripe, so that a save needs little memory besides the tables.
 fn write_table<W: Write>(
     writer: &mut Writer<W>,
-    cut: &Cut<'_>,
+    cut: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
     run: usize,
     refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
-    let (mut rows, most) = (Rows::default(), run.div_ceil(table.stride() * size_of::<u32>()));
+    let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
     for stripe in 0..table.stripes() {
         let mut parts = cut.stripe(number, stripe).map_err(refused)?;
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
@@ -88,25 +88,25 @@ fn write_table<W: Write>(
     write_run(writer, number, &mut rows)
 }
 
-fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut Rows) -> Result<(), StorageError> {
+fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut RowBatch) -> Result<(), StorageError> {
     writer.rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
-    rows.marks.clear();
+    rows.access.clear();
     Ok(())
 }
 
 /// What admission has counted; nothing for a table that counts nothing.
 fn write_sightings<W: Write>(
     writer: &mut Writer<W>,
-    cut: &Cut<'_>,
+    cut: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
     refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
-    let mut sighted = Sighted::default();
+    let mut sighted = FrequencyCounts::default();
     for stripe in 0..table.stripes() {
-        cut.read_sightings(number, stripe, &mut sighted).map_err(refused)?;
+        cut.read_frequency_counts(number, stripe, &mut sighted).map_err(refused)?;
         if !sighted.cells.is_empty() {
             writer.sketch(number, stripe as u32, &sighted.cells)?;
             sighted.cells.clear();
@@ -120,7 +120,7 @@ fn write_sightings<W: Write>(
     Ok(())
 }
 
-fn header(service: &EmbeddingService, placement: &Owned) -> Header {
+fn header(service: &EmbeddingService, placement: &OwnedBuckets) -> Header {
     Header {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         server: service.index.0,

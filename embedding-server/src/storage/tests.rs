@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use sha2::Digest;
-use zagros_job::{Admission, Counter, Job, Order, Ttl};
+use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job};
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::Rows;
+use zagros_table::RowBatch;
 
 use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
 use crate::{EmbeddingService, datapath, storage};
@@ -43,12 +43,12 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
     let mut content = Content::new();
     for service in services {
         for (number, table) in service.tables.iter().enumerate() {
-            let mut rows = Rows::default();
-            let cut = service.tables.cut().unwrap();
+            let mut rows = RowBatch::default();
+            let cut = service.tables.snapshot().unwrap();
             (0..table.stripes()).for_each(|stripe| cut.read_stripe(number as u32, stripe, &mut rows).unwrap());
             for (row, id) in rows.ids.iter().enumerate() {
                 let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
-                let twice = content.insert((number as u32, *id), (slot, rows.marks.get(row).copied()));
+                let twice = content.insert((number as u32, *id), (slot, rows.access.get(row).copied()));
                 assert!(twice.is_none(), "a row is held twice");
             }
         }
@@ -366,9 +366,9 @@ fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -
 fn sightings_come_back_on_any_number_of_servers() {
     /// `user` counts each id, `item` with a sketch; both make a row at the third sighting.
     fn counting(job: &mut Job) {
-        let count = |counter| Admission::Count { sightings: 3, counter };
-        job.tables[0].admission = count(Counter::Exact);
-        job.tables[1].admission = count(Counter::CountMin { error: 1e-4, failure: 1e-3 });
+        let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
+        job.tables[0].admission = count(FrequencyCounter::Exact);
+        job.tables[1].admission = count(FrequencyCounter::CountMin { error: 1e-4, failure: 1e-3 });
     }
     let saved = changed(2, counting);
     assert_eq!([sight(&saved, &(0..200)), sight(&saved, &(0..100))], [0, 0]);
@@ -382,7 +382,7 @@ fn sightings_come_back_on_any_number_of_servers() {
     // A table that counts otherwise starts anew, a table that counts no more takes every id.
     let services = loaded(folder.path(), &files, 1, |job| {
         job.tables[1].admission =
-            Admission::Count { sightings: 3, counter: Counter::CountMin { error: 1e-3, failure: 1e-3 } };
+            AdmissionPolicy::Count { threshold: 3, counter: FrequencyCounter::CountMin { error: 1e-3, failure: 1e-3 } };
     });
     assert_eq!(sight(&services, &(0..100)), 100);
 }
@@ -390,7 +390,7 @@ fn sightings_come_back_on_any_number_of_servers() {
 #[test]
 fn marks_and_the_time_they_are_told_by_come_back() {
     fn aging(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+        job.tables[0].ttl_steps = 100;
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
@@ -399,30 +399,30 @@ fn marks_and_the_time_they_are_told_by_come_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     let files = save(&saved, folder.path());
-    let marks = |content: &Content| content.values().filter(|row| row.1.is_some()).count();
-    assert_eq!(marks(&content(&saved)), 100);
+    let access = |content: &Content| content.values().filter(|row| row.1.is_some()).count();
+    assert_eq!(access(&content(&saved)), 100);
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, aging);
         assert_eq!(content(&services), content(&saved), "{servers} servers");
-        assert!(services.iter().all(|service| service.tables.cut().unwrap().moment().steps == 60));
+        assert!(services.iter().all(|service| service.tables.snapshot().unwrap().moment().steps == 60));
     }
     // Marks that are told otherwise are skipped: rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
-        job.tables[0].retention.order = Order::Lfu { half_life: 10 };
+        job.tables[0].evict = EvictionOrder::Lfu { half_life: 10 };
     });
     let found = content(&services);
-    assert_eq!((found.len(), marks(&found)), (200, 100));
+    assert_eq!((found.len(), access(&found)), (200, 100));
 }
 
 /// As early stopping does: back to the best state, after more steps and seconds than a row lives.
 #[test]
 fn a_load_that_replaces_gives_rows_the_age_they_had() {
     fn aging_by_steps(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Steps(100));
+        job.tables[0].ttl_steps = 100;
     }
     fn aging_by_seconds(job: &mut Job) {
-        job.tables[0].retention.ttl = Some(Ttl::Seconds(1800));
+        job.tables[0].ttl_seconds = 1800;
     }
     for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
         let servers = changed(2, aging);

@@ -7,24 +7,24 @@ use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
 /// A cold store under watch.
 #[derive(Debug)]
-pub(crate) struct Watched<S> {
+pub(crate) struct WatchedStore<S> {
     store: S,
-    reads: Calls,
-    writes: Calls,
+    reads: StoreCalls,
+    writes: StoreCalls,
 }
 
 /// One kind of call.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub(crate) struct StoreCalls {
     pub(crate) seconds: Histogram,
     pub(crate) rows: IntCounter,
     /// Why the last one failed.
     failure: Mutex<Option<String>>,
 }
 
-impl<S: ColdStore> Watched<S> {
+impl<S: ColdStore> WatchedStore<S> {
     /// Watches `store` from now on.
-    pub(crate) fn new(store: S, reads: Calls, writes: Calls) -> Self {
+    pub(crate) fn new(store: S, reads: StoreCalls, writes: StoreCalls) -> Self {
         Self { store, reads, writes }
     }
 
@@ -43,7 +43,7 @@ impl<S: ColdStore> Watched<S> {
     }
 }
 
-impl Calls {
+impl StoreCalls {
     pub(crate) fn new(seconds: Histogram, rows: IntCounter) -> Self {
         Self { seconds, rows, failure: Mutex::default() }
     }
@@ -74,7 +74,7 @@ impl Calls {
     }
 }
 
-impl<S: ColdStore> ColdStore for Watched<S> {
+impl<S: ColdStore> ColdStore for WatchedStore<S> {
     fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
         self.reads.observe(places.len(), || self.store.read(table, places, into))
     }
@@ -107,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    fn calls() -> Calls {
-        Calls::new(
+    fn calls() -> StoreCalls {
+        StoreCalls::new(
             Histogram::with_opts(HistogramOpts::new("seconds", "Seconds.")).unwrap(),
             IntCounter::new("rows", "Rows.").unwrap(),
         )
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn it_is_unhealthy_from_a_failure_to_the_next_success_of_the_same_kind() {
-        let store = Watched::new(MemoryColdStore::new(&[1]), calls(), calls());
+        let store = WatchedStore::new(MemoryColdStore::new(&[1]), calls(), calls());
         let mut rows = ColdRows::default();
         store.write(0, &[1, 2], &[10, 20]).unwrap();
         assert_eq!(store.health(), Ok(()));

@@ -3,12 +3,12 @@
 
 mod health;
 mod heap;
+mod maintenance;
 mod open;
-mod tending;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use health::{Calls, Watched};
+pub(crate) use health::{StoreCalls, WatchedStore};
 pub(crate) use heap::keep_little;
-pub(crate) use open::{Memory, Tier, folder, open};
-pub(crate) use tending::Tending;
+pub(crate) use maintenance::TableMaintenance;
+pub(crate) use open::{ColdTier, MemoryBudget, folder, open};

@@ -10,14 +10,14 @@ use zagros_protocol::ServerIndex;
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::TableConfig;
 
-use super::health::Watched;
+use super::health::WatchedStore;
 use crate::ServerError;
 use crate::metrics::ColdMetrics;
 
 /// The store behind the tables of a server.
-pub(crate) type Tier = Arc<Watched<RocksStore>>;
+pub(crate) type ColdTier = Arc<WatchedStore<RocksStore>>;
 
-/// Memory that the store takes: an eighth of the server's, within these bytes.
+/// MemoryBudget that the store takes: an eighth of the server's, within these bytes.
 const BUFFERS: std::ops::RangeInclusive<usize> = 4 << 20..=512 << 20;
 
 /// Least bytes of rows that a save gathers.
@@ -25,7 +25,7 @@ const LEAST_RUN: usize = 1 << 20;
 
 /// Where the memory of a server goes that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryBudget {
     /// Bytes for rows and indexes.
     pub(crate) rows: usize,
     /// Bytes for the store's buffers and cache.
@@ -34,7 +34,7 @@ pub(crate) struct Memory {
     pub(crate) kept: usize,
 }
 
-impl Memory {
+impl MemoryBudget {
     /// That of a job. The least that a store needs comes on top, like the program itself: a small budget would have no
     /// room for rows else.
     pub(crate) fn of(job: &Job) -> Option<Self> {
@@ -60,8 +60,8 @@ pub(crate) fn open(
     index: ServerIndex,
     configs: &[TableConfig],
     registry: &Registry,
-) -> Result<Option<Tier>, ServerError> {
-    let Some(memory) = Memory::of(job) else { return Ok(None) };
+) -> Result<Option<ColdTier>, ServerError> {
+    let Some(memory) = MemoryBudget::of(job) else { return Ok(None) };
     if !configs.iter().any(|config| config.retention.keeps_evicted_rows()) {
         return Ok(None);
     }
@@ -71,7 +71,7 @@ pub(crate) fn open(
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);
     let (reads, writes) = metrics.calls();
-    let tier = Arc::new(Watched::new(store, reads, writes));
+    let tier = Arc::new(WatchedStore::new(store, reads, writes));
     metrics.register(&tier, &folder(job, index));
     Ok(Some(tier))
 }
@@ -91,12 +91,12 @@ mod tests {
 
     #[test]
     fn all_parts_are_within_the_budget_but_for_the_least_that_a_store_needs() {
-        let of = |memory: &str| Memory::of(&job_with(1, &format!("memory = \"{memory}\""))).unwrap();
+        let of = |memory: &str| MemoryBudget::of(&job_with(1, &format!("memory = \"{memory}\""))).unwrap();
         for (memory, bytes) in [("64KiB", 64 << 10), ("8MiB", 8 << 20), ("1GiB", 1 << 30), ("64GiB", 64 << 30)] {
-            let Memory { rows, store, kept } = of(memory);
+            let MemoryBudget { rows, store, kept } = of(memory);
             assert_eq!(rows + store + kept, bytes + (4 << 20), "{memory}");
             assert!(rows >= bytes / 32 * 27, "{memory}: {rows} for rows");
         }
-        assert_eq!(Memory::of(&job_with(1, "")), None);
+        assert_eq!(MemoryBudget::of(&job_with(1, "")), None);
     }
 }

@@ -1,89 +1,14 @@
-//! Which ids get a row. One that does not is answered with zeros; its gradients are counted and dropped.
+//! Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
+//!
+//! ```text
+//! id without a row ─► StripeFilter (one in each stripe, under the stripe's lock)
+//!                       └► AdmissionFilter: always │ exact counts │ count-min sketch │ share of ids
+//!                            admitted: a row is made      refused: zeros
+//! ```
 
-mod doorkeeper;
-mod restore;
-mod sightings;
+pub(crate) mod counts;
+mod filter;
+pub(crate) mod policy;
 mod sketch;
-
-pub(crate) use doorkeeper::Doorkeeper;
-pub use sightings::Sighted;
-use sightings::Sightings;
-
-/// The largest count of a sketch.
-const MOST_SIGHTINGS: u32 = u16::MAX as u32;
-
-/// When an id gets a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Admission {
-    /// At its first sighting, a sighting being a lookup for training that names it.
-    #[default]
-    Always,
-    /// At this sighting.
-    Count {
-        /// Sightings needed, 1 to 65535.
-        sightings: u32,
-        /// How they are counted.
-        counter: Counter,
-    },
-    /// At its first sighting if it is of the chosen share of ids, a function of (seed, table, id); else never.
-    Probability {
-        /// Share of ids that are chosen, 0 to 1.
-        share: f32,
-    },
-}
-
-/// How sightings are counted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Counter {
-    /// One counter for each id that has no row yet.
-    Exact,
-    /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update in constant memory: a count is
-    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all sightings. What it
-    /// has counted stays: an id whose row was dropped gets it back at once.
-    CountMin {
-        /// Share of all sightings, above 0 and below 1.
-        error: f32,
-        /// Above 0 and below 1.
-        failure: f32,
-    },
-}
-
-impl Admission {
-    /// The first setting that is out of range.
-    pub(crate) fn problem(&self) -> Option<String> {
-        let open = |name: &str, value: f32| {
-            let inside = value > 0.0 && value < 1.0;
-            (!inside).then(|| format!("{name} of the admission sketch is {value}; expected above 0 and below 1"))
-        };
-        match *self {
-            Self::Count { sightings, .. } if !(1..=MOST_SIGHTINGS).contains(&sightings) => {
-                Some(format!("admission after {sightings} sightings; expected 1 to {MOST_SIGHTINGS}"))
-            }
-            Self::Count { counter: Counter::CountMin { error, failure }, .. } => {
-                open("error", error).or_else(|| open("failure", failure))
-            }
-            Self::Probability { share } if !(0.0..=1.0).contains(&share) => {
-                Some(format!("admission of a share of {share}; expected 0 to 1"))
-            }
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_out_of_range_are_told() {
-        let problem = |admission: Admission| admission.problem().unwrap();
-        let count = |sightings, counter| Admission::Count { sightings, counter };
-        assert_eq!(problem(count(0, Counter::Exact)), "admission after 0 sightings; expected 1 to 65535");
-        assert!(problem(count(65_536, Counter::Exact)).contains("expected 1 to 65535"));
-        let sketch = |error, failure| problem(count(2, Counter::CountMin { error, failure }));
-        assert!(sketch(1.0, 0.5).contains("error of the admission sketch is 1"));
-        assert!(sketch(0.5, f32::NAN).contains("failure of the admission sketch is NaN"));
-        assert!(problem(Admission::Probability { share: -0.5 }).contains("a share of -0.5"));
-        assert_eq!(count(65_535, Counter::CountMin { error: 0.1, failure: 0.1 }).problem(), None);
-    }
-}
+pub(crate) mod stripe_filter;
+mod transfer;

@@ -1,16 +1,18 @@
-//! What a table is made from, and the checks that stand at its door.
+//! What a table is made from, and the checks of it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{LARGEST, Limits, Optimizer};
 use crate::row::init::Initializer;
-use crate::tier::evict::FLOOR;
-use crate::{Admission, Element, Retention, Schedule, TableError, init::RowSeed};
+use crate::{AdmissionPolicy, Element, Retention, Schedule, TableError, init::RowSeed};
 
 /// Stripes of a table unless the caller chooses: enough that threads rarely meet, few enough that a request with a
 /// few hundred ids of a table still finds several in each.
 pub const DEFAULT_STRIPES: usize = 64;
+
+/// Rows that every stripe may hold, whatever the budget says. Requests page rows in by chunks of this size.
+pub(crate) const STRIPE_FLOOR: usize = 64;
 
 /// Widest row accepted, in values.
 const MAX_DIM: usize = 1 << 16;
@@ -35,21 +37,23 @@ pub struct TableConfig {
     /// Factor on the learning rate by step.
     pub schedule: Schedule,
     /// Which ids get a row.
-    pub admission: Admission,
+    pub admission: AdmissionPolicy,
     /// Which rows leave memory.
     pub retention: Retention,
     /// Independently locked parts, a power of two up to 65536.
     pub stripes: usize,
 }
 
-/// What becomes of a gradient that is infinite, not a number, or too large for a row to stay finite.
+/// What happens to a gradient that is infinite, not a number, or too large for a row to stay finite.
+///
+/// A table refuses the whole push, or skips the row and updates the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NonFinite {
-    /// The whole push is refused, and the run stops.
+    /// It is refused, and the run stops.
     #[default]
     Refuse,
-    /// The row is skipped and counted. The other rows of the push are updated.
+    /// It is skipped and counted.
     Skip,
 }
 
@@ -63,7 +67,7 @@ impl Default for TableConfig {
             non_finite: NonFinite::Refuse,
             element: Element::F32,
             schedule: Schedule::Constant,
-            admission: Admission::Always,
+            admission: AdmissionPolicy::Always,
             retention: Retention::default(),
             stripes: DEFAULT_STRIPES,
         }
@@ -72,7 +76,7 @@ impl Default for TableConfig {
 
 /// Sizes and rules of one table's slots; copied to where they are needed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RowLayout {
     /// Weights per row.
     pub(crate) dim: usize,
     /// Words that a row's weights take.
@@ -115,7 +119,7 @@ impl TableConfig {
     /// Bytes of the rows that a stripe may hold whatever the budget says.
     #[must_use]
     pub fn stripe_floor(&self) -> usize {
-        FLOOR * self.cold_words() * size_of::<u32>()
+        STRIPE_FLOOR * self.cold_words() * size_of::<u32>()
     }
 
     /// Words of 32 bits of a row in the cold tier: its slot and its mark.
@@ -124,15 +128,15 @@ impl TableConfig {
         self.stride() + 1
     }
 
-    pub(crate) fn layout(&self, seed: u64, table: u32) -> Layout {
+    pub(crate) fn layout(&self, seed: u64, table: u32) -> RowLayout {
         let Self { dim, init, optimizer, element, schedule, non_finite, .. } = *self;
         let limits = Limits { weight_bound: self.limits.weight_bound.min(LARGEST), ..self.limits };
         let (weights, stride) = (element.words(dim), self.stride());
-        Layout { dim, weights, stride, element, optimizer, limits, schedule, non_finite, seed, table, init }
+        RowLayout { dim, weights, stride, element, optimizer, limits, schedule, non_finite, seed, table, init }
     }
 }
 
-impl Layout {
+impl RowLayout {
     /// Weights that a row starts from, as its slot would hold them.
     #[inline]
     pub(crate) fn fill_weights(&self, id: u64, weights: &mut [f32]) {
@@ -200,7 +204,7 @@ mod tests {
         assert!(refused(TableConfig { optimizer, ..good() }).contains("lr of sgd is inf"));
         let limits = Limits { weight_bound: 0.0, ..Limits::default() };
         assert!(refused(TableConfig { limits, ..good() }).contains("weight_bound is 0"));
-        let admission = Admission::Probability { share: 1.5 };
+        let admission = AdmissionPolicy::Probability { share: 1.5 };
         assert!(refused(TableConfig { admission, ..good() }).contains("a share of 1.5"));
         let retention = Retention { ttl: Some(Ttl::Steps(0)), ..Retention::default() };
         assert!(refused(TableConfig { retention, ..good() }).contains("time to live is 0"));

@@ -102,7 +102,7 @@ pub enum TableError {
     },
     /// A stripe that was read from a snapshot before, and is not kept for it any more.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
-    Spent {
+    AlreadyRead {
         /// The table.
         table: u32,
         /// The stripe.
@@ -137,7 +137,7 @@ impl TableError {
             | Self::NotFinite { table, .. }
             | Self::TooLarge { table, .. }
             | Self::Full { table, .. }
-            | Self::Spent { table, .. }
+            | Self::AlreadyRead { table, .. }
             | Self::Cold { table, .. } => Some(*table),
             Self::UnknownTable { .. } | Self::Length { .. } => None,
         }

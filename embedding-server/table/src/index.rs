@@ -1,17 +1,26 @@
 //! The index of a stripe: key → slot number, at 9 bytes an entry.
 //!
-//! Seven entries fill a cache line and make a bucket. A key's home is the bucket at its place in the order of all keys;
-//! a full bucket overflows into the next. At five entries in seven at most, one line answers nineteen of twenty
-//! questions. Growth by a quarter keeps the index near that.
+//! A bucket is one cache line with seven entries. The home of a key is the bucket at its position in the order of all
+//! keys. A full bucket overflows into the next one:
+//!
+//! ```text
+//! bucket    6                7                8                9
+//!         │ a a a a · · · │ b b b b b b b │ b c c · · · · │ d · · · · · · │
+//!                                           ▲ home 7, which is full
+//! ```
+//!
+//! Invariant: every bucket between a key's home and the bucket it lies in is full. So a search ends at a bucket with
+//! room. When a key is removed, a key that overflowed past the hole moves back into it.
+//!
+//! A bucket has five entries on average at most. Then one cache line answers nineteen of twenty searches. The index grows
+//! by a quarter at a time, which keeps it near that.
 //!
 //! An entry is a fingerprint, 8 bits of the key that are compared for a whole bucket at once, and 64 bits that hold the
-//! slot and so much of the key as its place leaves open (Knuth's quotienting, The Art of Computer Programming 6.4,
-//! exercise 13): the upper bits of a key that lies within [`REACH`] buckets of its home are known from there.
+//! slot and a part of the key. The upper bits of the key follow from the bucket, because a key lies within [`REACH`]
+//! buckets of its home (Knuth's quotienting, The Art of Computer Programming 6.4, exercise 13).
 //!
-//! Every bucket between a key's home and the bucket it lies in is full, so a search ends at a bucket with room. What is
-//! removed leaves no mark: a key that overflowed past the hole moves back into it. Keys that find no room within reach
-//! are a crowd, and lie in a map of their own. Good hashing makes next to none; whoever chooses ids to collide makes
-//! that map longer, and no search slower.
+//! Keys that find no room within reach go to a map, the crowd. Good hashing makes next to none. Who chooses ids to collide
+//! makes that map longer, and no search slower.
 
 mod bucket;
 
@@ -20,7 +29,7 @@ use std::sync::Arc;
 use bucket::{Bucket, WAYS, WORDS, count, fill, swap_remove, take_apart};
 use hashbrown::HashMap;
 
-use crate::machine::memory::{Arena, Memory};
+use crate::machine::memory::{Arena, MemoryBlock};
 use crate::machine::prefetch::prefetch;
 
 /// Entries for each bucket, on average, above which the index grows.
@@ -36,7 +45,7 @@ const CROWD: usize = usize::MAX;
 #[derive(Debug)]
 pub(crate) struct Index {
     arena: Arc<Arena>,
-    segments: Vec<Memory>,
+    segments: Vec<MemoryBlock>,
     buckets: usize,
     /// Bits of an entry that are the slot's.
     slot_bits: u32,
@@ -46,7 +55,7 @@ pub(crate) struct Index {
 
 /// Where a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum IndexEntry {
     /// At the key's entry.
     Slot(u32),
     /// At the place that would take it.
@@ -82,17 +91,17 @@ impl Index {
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, key: u64) -> Found {
+    pub(crate) fn find(&self, key: u64) -> IndexEntry {
         let mut place = self.home(key);
         for _ in 0..REACH.min(self.buckets) {
             let Some(bucket) = self.bucket(place) else {
                 break;
             };
             if let Some(slot) = self.slot_in(bucket, key) {
-                return Found::Slot(slot);
+                return IndexEntry::Slot(slot);
             }
             if count(bucket) < WAYS {
-                return Found::Nothing(place);
+                return IndexEntry::Nothing(place);
             }
             place = self.after(place, 1);
         }
@@ -177,14 +186,14 @@ impl Index {
 
     fn room_for(&self, key: u64) -> usize {
         match self.find(key) {
-            Found::Nothing(place) => place,
-            Found::Slot(_) => unreachable!("a key is added once"),
+            IndexEntry::Nothing(place) => place,
+            IndexEntry::Slot(_) => unreachable!("a key is added once"),
         }
     }
 
     #[cold]
-    fn find_in_crowd(&self, key: u64) -> Found {
-        self.crowd.get(&key).map_or(Found::Nothing(CROWD), |slot| Found::Slot(*slot))
+    fn find_in_crowd(&self, key: u64) -> IndexEntry {
+        self.crowd.get(&key).map_or(IndexEntry::Nothing(CROWD), |slot| IndexEntry::Slot(*slot))
     }
 
     /// Bucket and way of a key that is there and not in the crowd.
@@ -313,7 +322,7 @@ fn wider(buckets: usize) -> usize {
 }
 
 fn segment_bytes(buckets: usize) -> usize {
-    buckets * 2 * WORDS * size_of::<u32>() + buckets.div_ceil(SEGMENT) * size_of::<Memory>()
+    buckets * 2 * WORDS * size_of::<u32>() + buckets.div_ceil(SEGMENT) * size_of::<MemoryBlock>()
 }
 
 #[cfg(test)]
@@ -321,8 +330,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::key::key_of;
     use crate::machine::memory::Pages;
-    use crate::request::group::key_of;
 
     fn empty() -> Index {
         Index::new(&Arena::new(Pages::Huge))
@@ -333,8 +342,8 @@ mod tests {
         for key in keys {
             let slot = model.len() as u32;
             match index.find(key) {
-                Found::Slot(found) => assert_eq!(model.get(&key), Some(&found)),
-                Found::Nothing(place) => {
+                IndexEntry::Slot(found) => assert_eq!(model.get(&key), Some(&found)),
+                IndexEntry::Nothing(place) => {
                     assert_eq!(model.insert(key, slot), None);
                     index.add(key, place, slot);
                 }
@@ -346,7 +355,7 @@ mod tests {
     fn check(index: &Index, model: &HashMap<u64, u32>) {
         assert_eq!(index.len(), model.len());
         assert_eq!(&index.iter().collect::<HashMap<_, _>>(), model);
-        assert!(model.iter().all(|(key, slot)| index.find(*key) == Found::Slot(*slot)));
+        assert!(model.iter().all(|(key, slot)| index.find(*key) == IndexEntry::Slot(*slot)));
     }
 
     proptest! {
@@ -359,7 +368,7 @@ mod tests {
             check(&index, &model);
             for part in 0..8 {
                 let absent = part << 32 | 99;
-                prop_assert!(matches!(index.find(absent), Found::Nothing(_)));
+                prop_assert!(matches!(index.find(absent), IndexEntry::Nothing(_)));
             }
         }
 
@@ -373,7 +382,7 @@ mod tests {
                 let high = if end { u64::from(u32::MAX) - part } else { part };
                 let key = high << 32 | low;
                 match index.find(key) {
-                    Found::Nothing(place) if call > 1 => {
+                    IndexEntry::Nothing(place) if call > 1 => {
                         let slot = free.pop().unwrap_or(model.len() as u32);
                         model.insert(key, slot);
                         index.add(key, place, slot);
@@ -417,7 +426,7 @@ mod tests {
         let mut index = empty();
         for key in (0..3000).map(key_of) {
             let (before, told) = (segment_bytes(index.buckets), index.growth(1));
-            let Found::Nothing(place) = index.find(key) else { panic!("keys differ") };
+            let IndexEntry::Nothing(place) = index.find(key) else { panic!("keys differ") };
             index.add(key, place, 0);
             assert_eq!(segment_bytes(index.buckets) - before, told);
         }
@@ -427,7 +436,7 @@ mod tests {
     fn an_empty_index_finds_nothing_and_holds_nothing() {
         let index = empty();
         index.prefetch(5);
-        assert_eq!((index.find(0), index.bytes()), (Found::Nothing(CROWD), 0));
+        assert_eq!((index.find(0), index.bytes()), (IndexEntry::Nothing(CROWD), 0));
     }
 
     #[test]
@@ -435,7 +444,7 @@ mod tests {
         let (mut index, mut free) = (empty(), Vec::new());
         for number in 0..30_000_u64 {
             free.extend(number.checked_sub(2000).and_then(|oldest| index.remove(key_of(oldest))));
-            let Found::Nothing(place) = index.find(key_of(number)) else { panic!("keys differ") };
+            let IndexEntry::Nothing(place) = index.find(key_of(number)) else { panic!("keys differ") };
             index.add(key_of(number), place, free.pop().unwrap_or(index.len() as u32));
         }
         assert_eq!((index.len(), index.buckets), (2000, 453));

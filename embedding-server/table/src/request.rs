@@ -4,5 +4,6 @@ pub(crate) mod batch;
 pub(crate) mod group;
 pub(crate) mod hot;
 pub(crate) mod repeats;
+pub(crate) mod report;
 pub(crate) mod step;
 pub(crate) mod update;

@@ -6,30 +6,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::tier::managed::Prepared;
-use crate::tier::shared::Shared;
+use crate::tier::managed::PreparedPush;
+use crate::tier::shared_memory::SharedMemory;
 use crate::{
-    Access, Capacity, ColdError, LookupReport, Moment, PushReport, Scratch, Step, Table, TableConfig, TableError,
+    Capacity, ColdError, LookupMode, LookupReport, PushReport, PushStep, Scratch, Table, TableConfig, TableError,
+    TableTime,
 };
 
 /// The tables of a model; a table's number is its position.
 #[derive(Debug)]
 pub struct TableSet {
     tables: Vec<Table>,
-    shared: Arc<Shared>,
-    /// Held shared by what changes rows, alone for the instant of a snapshot.
+    shared: Arc<SharedMemory>,
+    /// Locked shared by requests, exclusively for the instant of a snapshot.
     gate: RwLock<()>,
     /// Whether there is a snapshot.
-    cutting: AtomicBool,
+    has_snapshot: AtomicBool,
     turn: AtomicUsize,
 }
 
 /// The part of a request that concerns one table. Its values follow those of the part before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct RequestPart<'a> {
     /// The table.
     pub table: u32,
-    /// Weights per row as the sender believes them to be.
+    /// Weights per row, according to the sender.
     pub dim: u32,
     /// The rows.
     pub ids: &'a [u64],
@@ -41,22 +42,28 @@ impl TableSet {
     /// # Errors
     /// When a setting is out of range, or rows are to go to a cold tier that is not there.
     pub fn new(seed: u64, configs: &[TableConfig], capacity: Capacity) -> Result<Self, TableError> {
-        let shared = Arc::new(Shared::new(capacity));
+        let shared = Arc::new(SharedMemory::new(capacity));
         let make = |(number, config)| Table::within(seed, number as u32, config, &shared);
         let tables = configs.iter().enumerate().map(make).collect::<Result<_, _>>()?;
-        Ok(Self { tables, shared, gate: RwLock::default(), cutting: AtomicBool::new(false), turn: AtomicUsize::new(0) })
+        Ok(Self {
+            tables,
+            shared,
+            gate: RwLock::default(),
+            has_snapshot: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
+        })
     }
 
     /// Moves the time on by which rows grow old: to the newest step of training, and to seconds since the tables were
     /// made. Times before the present one are ignored. Seconds should come from a clock that nobody sets: a wall clock
     /// that is put forward by an hour would make every row an hour older.
     pub fn tick(&self, steps: u64, seconds: u64) {
-        self.shared.clock.advance(Moment { steps, seconds });
+        self.shared.clock.advance(TableTime { steps, seconds });
     }
 
-    /// Why rows could not go to the cold tier the last time; `None` while all is well.
+    /// Why the last write to the cold tier failed. `None` if it did not.
     #[must_use]
-    pub fn trouble(&self) -> Option<ColdError> {
+    pub fn last_write_error(&self) -> Option<ColdError> {
         self.shared.failure()
     }
 
@@ -84,7 +91,7 @@ impl TableSet {
     ///
     /// # Errors
     /// When one does not.
-    pub fn check(&self, parts: &[Part<'_>]) -> Result<usize, TableError> {
+    pub fn check(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
         let mut values = 0_usize;
         for (index, part) in parts.iter().enumerate() {
             let table = self.table(part.table)?;
@@ -106,8 +113,8 @@ impl TableSet {
     /// When rows of the cold tier cannot be read, or there is no room for new ones.
     pub fn lookup(
         &self,
-        parts: &[Part<'_>],
-        access: Access,
+        parts: &[RequestPart<'_>],
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
@@ -123,9 +130,9 @@ impl TableSet {
     /// applied then.
     pub fn push(
         &self,
-        parts: &[Part<'_>],
+        parts: &[RequestPart<'_>],
         gradients: &[f32],
-        step: impl Into<Step>,
+        step: impl Into<PushStep>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.enter().push(parts, gradients, step, scratch)
@@ -133,8 +140,8 @@ impl TableSet {
 
     pub(crate) fn lookup_inside(
         &self,
-        parts: &[Part<'_>],
-        access: Access,
+        parts: &[RequestPart<'_>],
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
@@ -151,9 +158,9 @@ impl TableSet {
 
     pub(crate) fn push_inside(
         &self,
-        parts: &[Part<'_>],
+        parts: &[RequestPart<'_>],
         gradients: &[f32],
-        step: Step,
+        step: PushStep,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
@@ -170,12 +177,12 @@ impl TableSet {
         Ok(total)
     }
 
-    /// Everything that can fail is done for all parts before any of them is changed.
+    /// Does everything that can fail for all parts before it changes any of them.
     fn push_managed(
         &self,
-        parts: &[Part<'_>],
+        parts: &[RequestPart<'_>],
         gradients: &[f32],
-        step: Step,
+        step: PushStep,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         let mut prepared = Vec::with_capacity(parts.len());
@@ -185,11 +192,11 @@ impl TableSet {
                 if table.is_managed() { Some(table.prepare_push(part.ids, gradients, scratch)?) } else { None };
             prepared.push((table, part.ids, gradients, managed));
         }
-        let bytes = |managed: &Option<Prepared<'_>>, table: &Table| {
+        let bytes = |managed: &Option<PreparedPush<'_>>, table: &Table| {
             managed.as_ref().map_or(0, |prepared| table.bytes_of_copies(prepared))
         };
         let copies = prepared.iter().map(|(table, _, _, managed)| bytes(managed, table)).sum();
-        let _held = self.shared.hold_copies(copies);
+        let _held = self.shared.acquire_copies(copies);
         for (table, _, _, managed) in &mut prepared {
             managed.iter_mut().try_for_each(|prepared| table.read_copies(prepared))?;
         }
@@ -207,12 +214,12 @@ impl TableSet {
         &self.gate
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &SharedMemory {
         &self.shared
     }
 
-    pub(crate) fn cutting(&self) -> &AtomicBool {
-        &self.cutting
+    pub(crate) fn has_snapshot(&self) -> &AtomicBool {
+        &self.has_snapshot
     }
 
     /// Counts the calls of maintenance; each goes on where the one before ended.
@@ -220,13 +227,16 @@ impl TableSet {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn check_values(&self, what: &'static str, parts: &[Part<'_>], found: usize) -> Result<(), TableError> {
+    fn check_values(&self, what: &'static str, parts: &[RequestPart<'_>], found: usize) -> Result<(), TableError> {
         let expected = self.check(parts)?;
         if expected == found { Ok(()) } else { Err(TableError::Length { what, expected, found }) }
     }
 
     /// Each part with the range of its values; the parts were checked.
-    fn divide<'a, 'b>(&self, parts: &'a [Part<'b>]) -> impl Iterator<Item = (&'a Part<'b>, Range<usize>)> {
+    fn divide<'a, 'b>(
+        &self,
+        parts: &'a [RequestPart<'b>],
+    ) -> impl Iterator<Item = (&'a RequestPart<'b>, Range<usize>)> {
         parts.iter().scan(0, |start, part| {
             let range = *start..*start + part.ids.len() * part.dim as usize;
             *start = range.end;
@@ -247,8 +257,8 @@ mod tests {
         TableSet::new(1, &[config(2), config(3)], Capacity::default()).unwrap()
     }
 
-    fn part(table: u32, dim: u32, ids: &[u64]) -> Part<'_> {
-        Part { table, dim, ids }
+    fn part(table: u32, dim: u32, ids: &[u64]) -> RequestPart<'_> {
+        RequestPart { table, dim, ids }
     }
 
     fn held(tables: &TableSet) -> Vec<usize> {
@@ -261,12 +271,12 @@ mod tests {
         let parts = [part(1, 3, &[8]), part(0, 2, &[8, 9])];
         let mut scratch = Scratch::new();
         let mut first = [0.0; 7];
-        let report = tables.lookup(&parts, Access::Train, &mut first, &mut scratch).unwrap();
+        let report = tables.lookup(&parts, LookupMode::Train, &mut first, &mut scratch).unwrap();
         assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
         let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0, &mut scratch).unwrap();
         assert_eq!(pushed, PushReport { updated: 3, ..PushReport::default() });
         let mut after = [0.0; 7];
-        tables.lookup(&parts, Access::Read, &mut after, &mut scratch).unwrap();
+        tables.lookup(&parts, LookupMode::Read, &mut after, &mut scratch).unwrap();
         for index in 0..7 {
             assert_eq!(after[index], first[index] - (index + 1) as f32);
         }
@@ -277,7 +287,7 @@ mod tests {
         let tables = tables();
         let mut out = [0.0; 5];
         let parts = [part(0, 2, &[8]), part(1, 3, &[8])];
-        tables.lookup(&parts, Access::Read, &mut out, &mut Scratch::new()).unwrap();
+        tables.lookup(&parts, LookupMode::Read, &mut out, &mut Scratch::new()).unwrap();
         assert_ne!(out[..2], out[2..4]);
     }
 
@@ -286,9 +296,9 @@ mod tests {
         let tables = tables();
         let mut scratch = Scratch::new();
         let good = part(0, 2, &[1]);
-        let mut refused = |parts: &[Part<'_>], gradients: &[f32]| {
+        let mut refused = |parts: &[RequestPart<'_>], gradients: &[f32]| {
             let pushed = tables.push(parts, gradients, 0, &mut scratch).unwrap_err();
-            let looked_up = tables.lookup(parts, Access::Train, &mut vec![0.0; gradients.len()], &mut scratch);
+            let looked_up = tables.lookup(parts, LookupMode::Train, &mut vec![0.0; gradients.len()], &mut scratch);
             (pushed, looked_up.err())
         };
         let unknown = TableError::UnknownTable { table: 2, tables: 2 };

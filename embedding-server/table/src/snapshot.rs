@@ -1,6 +1,6 @@
 //! All rows of one instant, while they change.
 
-pub(crate) mod capture;
-pub(crate) mod cut;
-pub(crate) mod entry;
-pub(crate) mod stripe_rows;
+pub(crate) mod request_guard;
+pub(crate) mod stripe_capture;
+pub(crate) mod stripe_reader;
+pub(crate) mod table_snapshot;

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::admission::Doorkeeper;
-use crate::config::Layout;
-use crate::index::{Found, Index};
+use crate::admission::stripe_filter::StripeFilter;
+use crate::config::RowLayout;
+use crate::index::{Index, IndexEntry};
+use crate::key::{id_of, key_of};
 use crate::machine::memory::Arena;
 use crate::machine::prefetch::prefetch;
-use crate::request::group::{id_of, key_of};
-use crate::row::slab::{Place, Slab};
-use crate::snapshot::capture::Capture;
-use crate::{Rows, Step, TableCounts};
+use crate::row::slab::{Slab, SlotAddress};
+use crate::snapshot::stripe_capture::StripeCapture;
+use crate::tier::sweep::StripeSweep;
+use crate::{PushStep, RowBatch, TableCounts};
 
 /// Rows whose ids hash to this stripe.
 #[derive(Debug)]
@@ -20,57 +21,55 @@ pub(crate) struct Stripe {
     index: Index,
     slab: Slab,
     pub(crate) counts: TableCounts,
-    /// Who of those without a row gets one.
-    pub(crate) doorkeeper: Doorkeeper,
-    /// Bytes that the budget knows of.
+    /// Which ids without a row get one.
+    pub(crate) filter: StripeFilter,
+    /// Bytes that are taken from the budget.
     pub(crate) charged: usize,
-    /// Times that rows left for the cold tier or were forgotten: what was read there before may be void.
-    pub(crate) departures: u32,
-    /// Bucket of the index where the next search for rows of low rank starts.
-    pub(crate) hand: usize,
-    pub(crate) sweep: Sweep,
-    /// Gradients of rows that could not be read in time.
-    pub(crate) owed: Vec<Owed>,
-    /// What a snapshot has yet to read.
-    capture: Option<Capture>,
+    /// Increases with every eviction to the cold tier and every removal there. A cold copy that was read under an older
+    /// version may be stale.
+    pub(crate) cold_version: u32,
+    /// Bucket of the index where the next search for rows to evict starts.
+    pub(crate) eviction_cursor: usize,
+    pub(crate) sweep: StripeSweep,
+    /// Gradients of rows that could not be read.
+    pub(crate) pending: Vec<PendingGradient>,
+    /// Copies for a snapshot, while it has not read the stripe.
+    capture: Option<StripeCapture>,
 }
 
 /// A gradient that was acknowledged and waits for its row to be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Owed {
+pub(crate) struct PendingGradient {
     pub(crate) key: u64,
-    pub(crate) step: Step,
+    pub(crate) step: PushStep,
     pub(crate) gradient: Box<[f32]>,
-}
-
-/// How far the search for rows to forget has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sweep {
-    /// Bucket of the index; `None` between two sweeps.
-    pub(crate) place: Option<usize>,
-    /// Tick at which the last one started.
-    pub(crate) started: u64,
 }
 
 impl Stripe {
     /// An empty stripe of a table whose memory comes from `arena`.
-    pub(crate) fn new(number: usize, layout: &Layout, marks: bool, doorkeeper: Doorkeeper, arena: &Arc<Arena>) -> Self {
+    pub(crate) fn new(
+        number: usize,
+        layout: &RowLayout,
+        access: bool,
+        filter: StripeFilter,
+        arena: &Arc<Arena>,
+    ) -> Self {
         Self {
             number,
             index: Index::new(arena),
-            slab: Slab::new(arena, layout.stride, marks),
+            slab: Slab::new(arena, layout.stride, access),
             counts: TableCounts::default(),
-            doorkeeper,
+            filter,
             charged: 0,
-            departures: 0,
-            hand: 0,
-            sweep: Sweep::default(),
-            owed: Vec::new(),
+            cold_version: 0,
+            eviction_cursor: 0,
+            sweep: StripeSweep::default(),
+            pending: Vec::new(),
             capture: None,
         }
     }
 
-    /// Of this many ids of a lookup, `misses` had no row in memory.
+    /// Counts a lookup of this many ids, of which `misses` had no row in memory.
     #[inline(always)]
     pub(crate) fn count_lookups(&mut self, ids: usize, misses: usize) {
         self.counts.hits += (ids - misses) as u64;
@@ -86,17 +85,17 @@ impl Stripe {
     /// Where the row of a key lies, whose entry is where it is looked for first, and asks for its first `words`. A key
     /// that is not found may have a row still.
     #[inline(always)]
-    pub(crate) fn peek(&self, key: u64, words: usize) -> Place {
+    pub(crate) fn peek(&self, key: u64, words: usize) -> SlotAddress {
         // No closure: it would be called.
         match self.index.peek(key) {
             Some(slot) => self.place(slot, words),
-            None => Place::NONE,
+            None => SlotAddress::NONE,
         }
     }
 
     /// Where a slot lies, and asks for its first `words`.
     #[inline(always)]
-    pub(crate) fn place(&self, slot: u32, words: usize) -> Place {
+    pub(crate) fn place(&self, slot: u32, words: usize) -> SlotAddress {
         let place = self.slab.place(slot);
         prefetch(&self.slab.at(place)[..words]);
         place
@@ -106,22 +105,22 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
         match self.index.find(key) {
-            Found::Slot(slot) => Some(slot),
-            Found::Nothing(_) => None,
+            IndexEntry::Slot(slot) => Some(slot),
+            IndexEntry::Nothing(_) => None,
         }
     }
 
     /// The slot of a key, and whether its row was made now.
     #[inline(always)]
-    pub(crate) fn find_or_create(&mut self, key: u64, layout: &Layout) -> (u32, bool) {
+    pub(crate) fn find_or_create(&mut self, key: u64, layout: &RowLayout) -> (u32, bool) {
         match self.index.find(key) {
-            Found::Slot(slot) => (slot, false),
-            Found::Nothing(place) => (self.create(key, place, layout), true),
+            IndexEntry::Slot(slot) => (slot, false),
+            IndexEntry::Nothing(place) => (self.create(key, place, layout), true),
         }
     }
 
     #[inline(never)]
-    fn create(&mut self, key: u64, place: usize, layout: &Layout) -> u32 {
+    fn create(&mut self, key: u64, place: usize, layout: &RowLayout) -> u32 {
         let slot = self.add(key, place);
         self.counts.created += 1;
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
@@ -131,8 +130,8 @@ impl Stripe {
     /// Makes a row of these words.
     pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
         let slot = match self.index.find(key) {
-            Found::Slot(slot) => slot,
-            Found::Nothing(place) => self.add(key, place),
+            IndexEntry::Slot(slot) => slot,
+            IndexEntry::Nothing(place) => self.add(key, place),
         };
         self.keep(key, slot);
         self.slab.words_mut(slot).copy_from_slice(words);
@@ -140,7 +139,7 @@ impl Stripe {
     }
 
     /// Gives a row its first value again.
-    pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &Layout) {
+    pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
         self.keep(key, slot);
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
         self.counts.expired += 1;
@@ -156,34 +155,34 @@ impl Stripe {
         }
     }
 
-    /// Takes all rows out, and forgets what was counted of keys without one. The memory stays.
+    /// Removes all rows and all frequency counts. The memory stays.
     pub(crate) fn clear(&mut self) {
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
-        self.doorkeeper.clear();
-        self.sweep = Sweep::default();
-        self.departures = self.departures.wrapping_add(1);
+        self.filter.clear();
+        self.sweep = StripeSweep::default();
+        self.cold_version = self.cold_version.wrapping_add(1);
     }
 
     fn add(&mut self, key: u64, place: usize) -> u32 {
         let slot = self.slab.add();
         self.index.add(key, place, slot);
         if let Some(capture) = &mut self.capture {
-            capture.settle(slot);
+            capture.set_done(slot);
         }
         slot
     }
 
-    /// A row's mark; the table must have marks.
+    /// A row's access metadata. The table must have it.
     #[inline]
-    pub(crate) fn mark(&self, slot: u32) -> u32 {
-        self.slab.mark(slot)
+    pub(crate) fn access(&self, slot: u32) -> u32 {
+        self.slab.access(slot)
     }
 
-    /// As [`Self::mark`].
+    /// As [`Self::access`].
     #[inline]
-    pub(crate) fn mark_mut(&mut self, slot: u32) -> &mut u32 {
-        self.slab.mark_mut(slot)
+    pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
+        self.slab.access_mut(slot)
     }
 
     /// Keys and slots from a place of the index on; see [`Index::scan`].
@@ -201,35 +200,35 @@ impl Stripe {
         self.index.growth(rows) + self.slab.growth(rows)
     }
 
-    /// From now on rows are kept for a snapshot before they change.
+    /// From now on rows are copied for a snapshot before they change.
     pub(crate) fn begin_capture(&mut self) {
-        self.capture = Some(Capture::default());
-        self.doorkeeper.begin_capture();
+        self.capture = Some(StripeCapture::default());
+        self.filter.begin_capture();
     }
 
-    /// Changes are of no concern any more.
+    /// Ends the capture.
     pub(crate) fn end_capture(&mut self) {
         self.capture = None;
     }
 
     #[inline(always)]
-    pub(crate) fn captures(&self) -> bool {
+    pub(crate) fn is_captured(&self) -> bool {
         self.capture.is_some()
     }
 
-    /// Keeps a row that is about to change, if a snapshot wants it.
+    /// Copies a row that is about to change, if a snapshot has not read it.
     #[inline]
     pub(crate) fn keep(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
-            let mark = self.slab.has_marks().then(|| self.slab.mark(slot));
-            capture.keep(slot, id_of(key), self.slab.words(slot), mark);
+            let access = self.slab.has_access().then(|| self.slab.access(slot));
+            capture.keep(slot, id_of(key), self.slab.words(slot), access);
         }
     }
 
     /// Keeps those of the keys' rows that are there. In short loops, so that many rows are waited for together; what
     /// follows finds them in the cache.
     #[cold]
-    pub(crate) fn keep_all(&mut self, keys: &[u64]) {
+    pub(crate) fn preserve_all(&mut self, keys: &[u64]) {
         let mut slots = Vec::with_capacity(keys.len());
         keys.iter().for_each(|key| self.prefetch_entry(*key));
         for key in keys {
@@ -244,33 +243,33 @@ impl Stripe {
     pub(crate) fn begin_reading(&mut self) -> Option<Vec<(u64, u32)>> {
         let capture = self.capture.as_mut().filter(|capture| !capture.is_read)?;
         capture.is_read = true;
-        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot));
+        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_done(*slot));
         Some(unchanged.chain(capture.all_kept().map(|(id, slot)| (key_of(id), slot))).collect())
     }
 
     /// Appends the row that a slot had at the instant of the snapshot that reads the stripe. One that has not changed since
     /// is read where it lies: a copy is only made of what changes first.
-    pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut Rows) {
+    pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut RowBatch) {
         let Some(capture) = &mut self.capture else { return };
         let stride = self.slab.stride();
         into.ids.push(id_of(key));
         if let Some(position) = capture.kept_in(slot) {
             into.slots.extend_from_slice(&capture.rows.slots[position * stride..][..stride]);
-            into.marks.extend(capture.rows.marks.get(position));
+            into.access.extend(capture.rows.access.get(position));
             return;
         }
-        capture.settle(slot);
+        capture.set_done(slot);
         into.slots.extend_from_slice(self.slab.words(slot));
-        into.marks.extend(self.slab.has_marks().then(|| self.slab.mark(slot)));
+        into.access.extend(self.slab.has_access().then(|| self.slab.access(slot)));
     }
 
     #[inline(always)]
-    pub(crate) fn at(&self, place: Place) -> &[u32] {
+    pub(crate) fn at(&self, place: SlotAddress) -> &[u32] {
         self.slab.at(place)
     }
 
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+    pub(crate) fn at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
         self.slab.at_mut(place)
     }
 
@@ -297,8 +296,8 @@ impl Stripe {
 
     /// Bytes of index, slab, sightings and what is kept for a snapshot, allocated, used or not.
     pub(crate) fn bytes(&self) -> usize {
-        let captured = self.capture.as_ref().map_or(0, Capture::bytes);
-        self.index.bytes() + self.slab.bytes() + self.doorkeeper.bytes() + captured
+        let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
+        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + captured
     }
 }
 
@@ -308,9 +307,9 @@ mod tests {
 
     use super::*;
     use crate::machine::memory::Pages;
-    use crate::{Admission, Initializer, Limits, Optimizer, TableConfig};
+    use crate::{AdmissionPolicy, Initializer, Limits, Optimizer, TableConfig};
 
-    fn layout() -> Layout {
+    fn layout() -> RowLayout {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
         let (init, limits) = (Initializer::Uniform { bound: 1.0 }, Limits::default());
         TableConfig { dim: 3, init, optimizer, limits, stripes: 1, ..TableConfig::default() }.layout(0, 0)
@@ -320,7 +319,7 @@ mod tests {
         #[test]
         fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
             let layout = layout();
-            let always = Doorkeeper::new(Admission::Always, 1, 0, 0);
+            let always = StripeFilter::new(AdmissionPolicy::Always, 1, 0, 0);
             let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(Pages::Huge));
             for id in &ids {
                 let before = stripe.find(key_of(*id));

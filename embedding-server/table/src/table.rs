@@ -5,59 +5,50 @@ use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::admission::Doorkeeper;
-use crate::config::Layout;
-use crate::row::marks::Marks;
+use crate::admission::stripe_filter::StripeFilter;
+use crate::config::RowLayout;
+use crate::row::access::AccessCodec;
 use crate::stripe::Stripe;
-use crate::tier::cold_sweep::ColdSweep;
-use crate::tier::evict::Leaving;
-use crate::tier::shared::Shared;
-use crate::{Admission, Capacity, ColdStore, Element, Moment, Retention, TableConfig, TableCounts, TableError};
+use crate::tier::eviction_buffer::EvictionBuffer;
+use crate::tier::shared_memory::SharedMemory;
+use crate::tier::sweep::ColdSweep;
+use crate::{
+    AdmissionPolicy, Capacity, ColdStore, Element, Retention, RowBatch, TableConfig, TableCounts, TableError, TableTime,
+};
 
-/// Whole rows: ids and, in the same order, their slots `[weights | optimiser state]` and marks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows {
-    /// Ids.
-    pub ids: Vec<u64>,
-    /// Words of 32 bits, `[ids.len() * stride]`: packed weights, and state as f32.
-    pub slots: Vec<u32>,
-    /// When each row was last used, as its table writes it down; empty for a table whose rows never leave.
-    pub marks: Vec<u32>,
-}
-
-const NO_COLD_TIER: &str = "rows that leave memory go to the cold tier, and there is none; \
-     set a budget of memory with a cold tier, or let victims be dropped";
+const NO_COLD_TIER: &str = "evicted rows go to the cold tier, and there is none; \
+     set a budget of memory with a cold tier, or let evicted rows be dropped";
 
 /// One embedding table. All calls take `&self` and may run on any number of threads at once.
 #[derive(Debug)]
 pub struct Table {
     table: u32,
-    layout: Layout,
+    layout: RowLayout,
     retention: Retention,
-    marks: Marks,
-    /// Whether rows have marks, and with them the calls that mind them.
+    access_codec: AccessCodec,
+    /// Whether rows have access metadata. Then the calls of `tier::managed` serve.
     managed: bool,
     /// Whether rows go to the cold tier.
     tiered: bool,
     /// Whether some ids get no row, or not at once.
     selective: bool,
     stripes: Vec<Mutex<Stripe>>,
-    /// Held by the thread that sends rows of a stripe to the cold tier.
-    doors: Vec<Mutex<()>>,
+    /// One for each stripe: locked by the thread that evicts rows of it to the cold tier.
+    eviction_locks: Vec<Mutex<()>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
-    /// Gradients that wait for their rows.
-    owing: AtomicUsize,
-    shared: Arc<Shared>,
+    /// Number of pending gradients.
+    pending_count: AtomicUsize,
+    shared: Arc<SharedMemory>,
 }
 
 impl Table {
-    /// An empty table of its own, with memory without end. `seed` and `table`, its position in the model, decide first
+    /// An empty table of its own, without a limit of memory. `seed` and `table`, its position in the model, decide first
     /// values.
     ///
     /// # Errors
     /// When a setting is out of range.
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
-        Self::within(seed, table, config, &Arc::new(Shared::new(Capacity::default())))
+        Self::within(seed, table, config, &Arc::new(SharedMemory::new(Capacity::default())))
     }
 
     /// An empty table that shares memory with others.
@@ -65,7 +56,7 @@ impl Table {
         seed: u64,
         table: u32,
         config: &TableConfig,
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedMemory>,
     ) -> Result<Self, TableError> {
         config.check(table)?;
         let (layout, retention) = (config.layout(seed, table), config.retention);
@@ -74,22 +65,22 @@ impl Table {
         if tiered && shared.capacity.cold.is_none() {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }
-        let selective = config.admission != Admission::Always;
+        let selective = config.admission != AdmissionPolicy::Always;
         let managed = shared.capacity.budget.is_some() || retention.ttl.is_some() || tiered || selective;
-        let doorkeeper = || Doorkeeper::new(config.admission, config.stripes, seed, table);
-        let stripe = |number| Mutex::new(Stripe::new(number, &layout, managed, doorkeeper(), &shared.arena));
+        let filter = || StripeFilter::new(config.admission, config.stripes, seed, table);
+        let stripe = |number| Mutex::new(Stripe::new(number, &layout, managed, filter(), &shared.arena));
         Ok(Self {
             table,
             layout,
             retention,
-            marks: Marks::new(&retention),
+            access_codec: AccessCodec::new(&retention),
             managed,
             tiered,
             selective,
             stripes: (0..config.stripes).map(stripe).collect(),
-            doors: (0..config.stripes).map(|_| Mutex::default()).collect(),
+            eviction_locks: (0..config.stripes).map(|_| Mutex::default()).collect(),
             cold_sweep: Mutex::default(),
-            owing: AtomicUsize::new(0),
+            pending_count: AtomicUsize::new(0),
             shared: Arc::clone(shared),
         })
     }
@@ -118,11 +109,11 @@ impl Table {
         self.layout.optimizer.layout()
     }
 
-    /// How rows' marks are written, for a saved model: marks of a table that says the same mean the same here. `None`
+    /// The form of access metadata, for a saved model. Two tables that answer the same understand each other's. `None`
     /// when rows have none.
     #[must_use]
-    pub fn marks_layout(&self) -> Option<String> {
-        self.managed.then(|| self.marks.describe())
+    pub fn access_layout(&self) -> Option<String> {
+        self.managed.then(|| self.access_codec.describe())
     }
 
     /// Number of independently locked parts.
@@ -150,25 +141,25 @@ impl Table {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
     }
 
-    /// Gives rows that were saved by another process marks of the same age here. `saved` is the time of the save
-    /// ([`crate::Cut::moment`]) as that process told it.
-    pub fn carry_marks(&self, rows: &mut Rows, saved: Moment) {
+    /// Gives rows that another process saved access metadata of the same age here. `saved` is the time of the save
+    /// ([`crate::TableSnapshot::moment`]) by that process.
+    pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime) {
         let now = self.shared.clock.now();
-        rows.marks.iter_mut().for_each(|mark| *mark = self.marks.carried(*mark, saved, now));
+        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now));
     }
 
     /// Appends all rows of one stripe that are in memory to `into`, in ascending order of ids.
     ///
     /// # Panics
     /// When there is no such stripe.
-    pub fn read_stripe(&self, stripe: usize, into: &mut Rows) {
+    pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
         let stripe = self.lock(stripe);
         into.ids.reserve(stripe.rows());
         into.slots.reserve(stripe.rows() * self.stride());
         for (id, slot) in stripe.sorted() {
             into.ids.push(id);
             into.slots.extend_from_slice(stripe.slot(slot));
-            into.marks.extend(self.managed.then(|| stripe.mark(slot)));
+            into.access.extend(self.managed.then(|| stripe.access(slot)));
         }
     }
 
@@ -177,7 +168,7 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &RowLayout {
         &self.layout
     }
 
@@ -186,8 +177,8 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn marks(&self) -> &Marks {
-        &self.marks
+    pub(crate) fn access_codec(&self) -> &AccessCodec {
+        &self.access_codec
     }
 
     #[inline(always)]
@@ -205,33 +196,33 @@ impl Table {
         self.selective
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &SharedMemory {
         &self.shared
     }
 
-    /// Where rows go, if they go anywhere.
+    /// The cold tier, if evicted rows go there.
     pub(crate) fn cold(&self) -> Option<&dyn ColdStore> {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 
-    /// The time by which its marks go.
+    /// The present tick of access metadata.
     pub(crate) fn tick(&self) -> u64 {
-        self.marks.tick(self.shared.clock.now())
+        self.access_codec.tick(self.shared.clock.now())
     }
 
-    pub(crate) fn owing(&self) -> &AtomicUsize {
-        &self.owing
+    pub(crate) fn pending_count(&self) -> &AtomicUsize {
+        &self.pending_count
     }
 
-    pub(crate) fn door(&self, stripe: usize) -> &Mutex<()> {
-        &self.doors[stripe]
+    pub(crate) fn eviction_lock(&self, stripe: usize) -> &Mutex<()> {
+        &self.eviction_locks[stripe]
     }
 
-    /// Lends working memory for rows on their way out.
-    pub(crate) fn with_leaving<T>(&self, work: impl FnOnce(&mut Leaving) -> T) -> T {
-        let mut leaving = self.shared.leaving.lock().pop().unwrap_or_default();
-        let done = work(&mut leaving);
-        self.shared.leaving.lock().push(leaving);
+    /// Lends a buffer for eviction.
+    pub(crate) fn with_eviction_buffer<T>(&self, work: impl FnOnce(&mut EvictionBuffer) -> T) -> T {
+        let mut buffer = self.shared.buffer.lock().pop().unwrap_or_default();
+        let done = work(&mut buffer);
+        self.shared.buffer.lock().push(buffer);
         done
     }
 
@@ -254,7 +245,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Initializer, Limits, Optimizer, Scratch};
+    use crate::{Initializer, Limits, LookupMode, Optimizer, Scratch};
 
     fn table(stripes: usize) -> Table {
         let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.5, l2: 0.0 };
@@ -262,8 +253,8 @@ mod tests {
         Table::new(1, 0, &TableConfig { dim: 4, init, optimizer, limits, stripes, ..TableConfig::default() }).unwrap()
     }
 
-    fn read_all(table: &Table) -> Rows {
-        let mut rows = Rows::default();
+    fn read_all(table: &Table) -> RowBatch {
+        let mut rows = RowBatch::default();
         (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
         rows
     }
@@ -274,8 +265,8 @@ mod tests {
         let ids: Vec<u64> = (0..300).collect();
         let reversed: Vec<u64> = ids.iter().rev().copied().collect();
         let mut out = vec![0.0; 300 * 4];
-        forwards.lookup(&ids, Access::Train, &mut out, &mut Scratch::new()).unwrap();
-        backwards.lookup(&reversed, Access::Train, &mut out, &mut Scratch::new()).unwrap();
+        forwards.lookup(&ids, LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
+        backwards.lookup(&reversed, LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
         let rows = read_all(&forwards);
         assert_eq!((rows.ids.len(), rows.slots.len()), (300, 300 * 8));
         assert_eq!(rows, read_all(&backwards));
@@ -287,7 +278,7 @@ mod tests {
         let table = table(64);
         assert!(table.bytes() < 64 << 10, "{} bytes", table.bytes());
         let ids: Vec<u64> = (0..100_000).collect();
-        table.lookup(&ids, Access::Train, &mut vec![0.0; 400_000], &mut Scratch::new()).unwrap();
+        table.lookup(&ids, LookupMode::Train, &mut vec![0.0; 400_000], &mut Scratch::new()).unwrap();
         assert_eq!(table.rows(), 100_000);
         // 32 bytes of slot and 13 to 30 of index each.
         assert!((4_500_000..7_500_000).contains(&table.bytes()), "{} bytes", table.bytes());

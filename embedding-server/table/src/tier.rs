@@ -1,15 +1,19 @@
-//! More rows than memory: who leaves, where to, and how it comes back.
+//! The cold tier: which rows are evicted from memory, where they go, and how they are paged in.
 
 pub(crate) mod capacity;
 pub(crate) mod clear;
 pub(crate) mod clock;
-pub(crate) mod cold;
-pub(crate) mod cold_sweep;
-pub(crate) mod copies;
-pub(crate) mod debts;
-pub(crate) mod evict;
+pub(crate) mod cold_expiry;
+pub(crate) mod cold_store;
+pub(crate) mod copy_budget;
+pub(crate) mod eviction;
+pub(crate) mod eviction_buffer;
+pub(crate) mod maintenance;
 pub(crate) mod managed;
+pub(crate) mod memory_store;
+pub(crate) mod page_in;
+pub(crate) mod page_in_rows;
+pub(crate) mod pending;
 pub(crate) mod retention;
-pub(crate) mod shared;
-pub(crate) mod tend;
-pub(crate) mod visit;
+pub(crate) mod shared_memory;
+pub(crate) mod sweep;

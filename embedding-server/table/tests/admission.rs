@@ -1,40 +1,41 @@
 //! Who gets a row: through the calls of a table, beside rows that are there, and across a snapshot.
 
 use zagros_table::{
-    Access, Admission, Capacity, Counter, Initializer, LookupReport, Optimizer, Part, PushReport, Retention, Rows,
-    Scratch, Sighted, TableConfig, TableSet, Ttl,
+    AdmissionPolicy, Capacity, FrequencyCounter, FrequencyCounts, Initializer, LookupMode, LookupReport, Optimizer,
+    PushReport, RequestPart, Retention, RowBatch, Scratch, TableConfig, TableSet, Ttl,
 };
 
-const COUNTERS: [Counter; 2] = [Counter::Exact, Counter::CountMin { error: 1e-4, failure: 0.01 }];
-const SHARE: Admission = Admission::Probability { share: 0.5 };
+const COUNTERS: [FrequencyCounter; 2] =
+    [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 1e-4, failure: 0.01 }];
+const SHARE: AdmissionPolicy = AdmissionPolicy::Probability { share: 0.5 };
 
-fn twice(counter: Counter) -> Admission {
-    Admission::Count { sightings: 2, counter }
+fn twice(counter: FrequencyCounter) -> AdmissionPolicy {
+    AdmissionPolicy::Count { threshold: 2, counter }
 }
 
 /// One table of two ones a row, which SGD moves by the gradient.
-fn set(admission: Admission, retention: Retention) -> TableSet {
+fn set(admission: AdmissionPolicy, retention: Retention) -> TableSet {
     let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
     let init = Initializer::Constant { value: 1.0 };
     let config = TableConfig { dim: 2, init, optimizer, admission, retention, stripes: 4, ..TableConfig::default() };
     TableSet::new(1, &[config], Capacity::default()).unwrap()
 }
 
-fn lookup(set: &TableSet, ids: &[u64], access: Access) -> (Vec<f32>, LookupReport) {
+fn lookup(set: &TableSet, ids: &[u64], access: LookupMode) -> (Vec<f32>, LookupReport) {
     let mut out = vec![f32::NAN; 2 * ids.len()];
-    let report = set.lookup(&[Part { table: 0, dim: 2, ids }], access, &mut out, &mut Scratch::new()).unwrap();
+    let report = set.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut Scratch::new()).unwrap();
     // Both values of a row are equal here.
     assert!(out.chunks(2).all(|row| row[0] == row[1]), "{out:?}");
     (out.chunks(2).map(|row| row[0]).collect(), report)
 }
 
 fn sight_twice(set: &TableSet, ids: &[u64]) {
-    (0..2).for_each(|_| drop(lookup(set, ids, Access::Train)));
+    (0..2).for_each(|_| drop(lookup(set, ids, LookupMode::Train)));
 }
 
 fn push(set: &TableSet, ids: &[u64], gradient: f32) -> PushReport {
     let gradients = vec![gradient; 2 * ids.len()];
-    set.push(&[Part { table: 0, dim: 2, ids }], &gradients, 0, &mut Scratch::new()).unwrap()
+    set.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut Scratch::new()).unwrap()
 }
 
 #[test]
@@ -42,12 +43,12 @@ fn an_id_gets_its_row_at_the_sighting_that_was_asked_for() {
     for counter in COUNTERS {
         let set = set(twice(counter), Retention::default());
         let refused = LookupReport { refused: 3, ..LookupReport::default() };
-        assert_eq!(lookup(&set, &[1, 2, 3], Access::Train), (vec![0.0; 3], refused));
+        assert_eq!(lookup(&set, &[1, 2, 3], LookupMode::Train), (vec![0.0; 3], refused));
         // Reading is no sighting, nor is a gradient.
         let missing = LookupReport { missing: 1, ..LookupReport::default() };
-        assert_eq!(lookup(&set, &[2], Access::Read), (vec![0.0], missing));
+        assert_eq!(lookup(&set, &[2], LookupMode::Read), (vec![0.0], missing));
         assert_eq!(push(&set, &[2], 1.0), PushReport { refused: 1, ..PushReport::default() });
-        assert_eq!(lookup(&set, &[1, 2, 4], Access::Train).0, [1.0, 1.0, 0.0]);
+        assert_eq!(lookup(&set, &[1, 2, 4], LookupMode::Train).0, [1.0, 1.0, 0.0]);
         let table = set.table(0).unwrap();
         assert_eq!((table.rows(), table.counts().admitted, table.counts().refused), (2, 2, 5));
     }
@@ -60,7 +61,7 @@ fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
         sight_twice(&set, &[1, 3, 5]);
         let report = push(&set, &[1, 2, 3, 4, 5, 5], 0.25);
         assert_eq!(report, PushReport { updated: 3, repeated: 1, refused: 2, ..PushReport::default() });
-        assert_eq!(lookup(&set, &[1, 2, 3, 4, 5], Access::Read).0, [0.75, 0.0, 0.75, 0.0, 0.5]);
+        assert_eq!(lookup(&set, &[1, 2, 3, 4, 5], LookupMode::Read).0, [0.75, 0.0, 0.75, 0.0, 0.5]);
     }
 }
 
@@ -68,70 +69,70 @@ fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
 fn a_share_of_ids_has_rows_from_the_first_sighting_or_gradient_on_and_the_others_never() {
     let (first, second) = (set(SHARE, Retention::default()), set(SHARE, Retention::default()));
     let ids: Vec<u64> = (0..200).collect();
-    let (rows, report) = lookup(&first, &ids, Access::Train);
+    let (rows, report) = lookup(&first, &ids, LookupMode::Train);
     assert!((60..140).contains(&report.created) && report.created + report.refused == 200, "{report:?}");
-    assert_eq!(lookup(&first, &ids, Access::Train).0, rows);
+    assert_eq!(lookup(&first, &ids, LookupMode::Train).0, rows);
     let pushed = push(&second, &ids, 1.0);
     assert_eq!((pushed.created, pushed.refused), (report.created, report.refused));
     // Those who have a row moved from one to nothing, the others are nothing.
-    assert_eq!(lookup(&second, &ids, Access::Read).0, vec![0.0; 200]);
+    assert_eq!(lookup(&second, &ids, LookupMode::Read).0, vec![0.0; 200]);
     assert_eq!(second.table(0).unwrap().rows() as u64, report.created);
 }
 
 #[test]
 fn a_row_that_was_forgotten_has_to_be_admitted_again() {
     let ttl = Some(Ttl::Steps(10));
-    let set = set(twice(Counter::Exact), Retention { ttl, ..Retention::default() });
+    let set = set(twice(FrequencyCounter::Exact), Retention { ttl, ..Retention::default() });
     sight_twice(&set, &[1, 2]);
     push(&set, &[1, 2], 0.5);
     set.tick(8, 0);
-    assert_eq!(lookup(&set, &[2], Access::Train).0, [0.5]);
+    assert_eq!(lookup(&set, &[2], LookupMode::Train).0, [0.5]);
     set.tick(15, 0);
-    assert_eq!(lookup(&set, &[1, 2], Access::Read).0, [0.0, 0.5]);
+    assert_eq!(lookup(&set, &[1, 2], LookupMode::Read).0, [0.0, 0.5]);
     assert_eq!(push(&set, &[1], 1.0), PushReport { refused: 1, ..PushReport::default() });
-    assert_eq!(lookup(&set, &[1, 2], Access::Train).0, [0.0, 0.5]);
-    assert_eq!(lookup(&set, &[1, 2], Access::Train).0, [1.0, 0.5]);
+    assert_eq!(lookup(&set, &[1, 2], LookupMode::Train).0, [0.0, 0.5]);
+    assert_eq!(lookup(&set, &[1, 2], LookupMode::Train).0, [1.0, 0.5]);
     assert_eq!(set.table(0).unwrap().counts().expired, 1);
 }
 
 /// What a snapshot holds of stripe after stripe.
-fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (Rows, Vec<Sighted>) {
-    let cut = set.cut().unwrap();
+fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCounts>) {
+    let cut = set.snapshot().unwrap();
     meanwhile();
-    let mut rows = Rows::default();
-    let sighted = (0..4).map(|stripe| {
-        let mut sighted = Sighted::default();
-        cut.read_sightings(0, stripe, &mut sighted).unwrap();
+    let mut rows = RowBatch::default();
+    let counts = (0..4).map(|stripe| {
+        let mut counts = FrequencyCounts::default();
+        cut.read_frequency_counts(0, stripe, &mut counts).unwrap();
         cut.read_stripe(0, stripe, &mut rows).unwrap();
-        assert!(cut.read_sightings(0, stripe, &mut sighted).is_err());
-        sighted
+        assert!(cut.read_frequency_counts(0, stripe, &mut counts).is_err());
+        counts
     });
-    let sighted = sighted.collect();
-    (rows, sighted)
+    let counts = counts.collect();
+    (rows, counts)
 }
 
 #[test]
 fn a_snapshot_carries_the_sightings_of_its_instant_to_another_table() {
     for counter in COUNTERS {
         let first = set(twice(counter), Retention::default());
-        lookup(&first, &[1, 2, 3, 4], Access::Train);
-        lookup(&first, &[4], Access::Train);
-        let (rows, sighted) = saved(&first, || {
+        lookup(&first, &[1, 2, 3, 4], LookupMode::Train);
+        lookup(&first, &[4], LookupMode::Train);
+        let (rows, counts) = saved(&first, || {
             // After the instant, in part of ids that it knows.
-            lookup(&first, &[1, 5, 6, 7, 8], Access::Train);
+            lookup(&first, &[1, 5, 6, 7, 8], LookupMode::Train);
         });
         assert_eq!(rows.ids, [4]);
         let second = set(twice(counter), Retention::default());
         let table = second.table(0).unwrap();
-        assert_eq!(table.sightings(), first.table(0).unwrap().sightings());
+        assert_eq!(table.counter_layout(), first.table(0).unwrap().counter_layout());
         table.insert(&rows, &mut Scratch::new()).unwrap();
-        for (stripe, sighted) in sighted.iter().enumerate() {
-            table.insert_sightings(&sighted.ids, &sighted.counts).unwrap();
-            if !sighted.cells.is_empty() {
-                table.merge_sketch(stripe, &sighted.cells).unwrap();
+        for (stripe, counts) in counts.iter().enumerate() {
+            table.insert_frequency_counts(&counts.ids, &counts.counts).unwrap();
+            if !counts.cells.is_empty() {
+                table.merge_sketch(stripe, &counts.cells).unwrap();
             }
         }
-        assert_eq!(lookup(&second, &[1, 2, 3, 4, 5, 6], Access::Train).0, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(lookup(&second, &[1, 2, 3, 4, 5, 6], LookupMode::Train).0, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
     }
 }
 
@@ -139,14 +140,14 @@ fn a_snapshot_carries_the_sightings_of_its_instant_to_another_table() {
 fn sightings_that_do_not_fit_are_refused() {
     let sketch = set(twice(COUNTERS[1]), Retention::default());
     let table = sketch.table(0).unwrap();
-    assert!(table.sightings().unwrap().ends_with("x 5 in 4 stripes"));
+    assert!(table.counter_layout().unwrap().ends_with("x 5 in 4 stripes"));
     let said = |error: zagros_table::TableError| error.to_string();
     assert!(said(table.merge_sketch(0, &[1, 2, 3]).unwrap_err()).contains("words of a sketch"));
     assert!(said(table.merge_sketch(4, &[]).unwrap_err()).contains("stripes: expected 4 values, found 5"));
-    assert!(said(table.insert_sightings(&[1, 2], &[1]).unwrap_err()).contains("sightings"));
-    let always = set(Admission::Always, Retention::default());
+    assert!(said(table.insert_frequency_counts(&[1, 2], &[1]).unwrap_err()).contains("frequency counts"));
+    let always = set(AdmissionPolicy::Always, Retention::default());
     let table = always.table(0).unwrap();
-    assert_eq!(table.sightings(), None);
-    assert!(table.insert_sightings(&[1], &[1]).is_ok() && table.merge_sketch(0, &[7]).is_ok());
-    assert_eq!(lookup(&always, &[1], Access::Train).0, [1.0]);
+    assert_eq!(table.counter_layout(), None);
+    assert!(table.insert_frequency_counts(&[1], &[1]).is_ok() && table.merge_sketch(0, &[7]).is_ok());
+    assert_eq!(lookup(&always, &[1], LookupMode::Train).0, [1.0]);
 }

@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use zagros_table::{Access, Initializer, Optimizer, Scratch, Table, TableConfig};
+use zagros_table::{Initializer, LookupMode, Optimizer, Scratch, Table, TableConfig};
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 200;
@@ -38,7 +38,7 @@ fn work(table: &Table, thread: u64) {
     for round in 0..ROUNDS {
         let ids = ids_of(thread, round);
         let mut rows = vec![f32::NAN; ids.len() * DIM];
-        let access = if round % 2 == 0 { Access::Train } else { Access::Read };
+        let access = if round % 2 == 0 { LookupMode::Train } else { LookupMode::Read };
         table.lookup(&ids, access, &mut rows, &mut scratch).unwrap();
         // All values of a row move together: a row that is read half updated would differ within itself.
         assert!(rows.chunks(DIM).all(|row| row.iter().all(|value| *value == row[0])), "a torn row");
@@ -62,7 +62,7 @@ fn every_push_of_every_thread_counts_once() {
     });
     let all: Vec<u64> = (0..IDS).collect();
     let mut rows = vec![0.0; all.len() * DIM];
-    table.lookup(&all, Access::Read, &mut rows, &mut Scratch::new()).unwrap();
+    table.lookup(&all, LookupMode::Read, &mut rows, &mut Scratch::new()).unwrap();
     for id in all {
         let pushes = (0..THREADS).flat_map(|thread| (0..ROUNDS).map(move |round| (thread, round)));
         let of_id = pushes.filter(|(thread, round)| ids_of(*thread, *round).contains(&id));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
-use zagros_table::{Access, Initializer, Limits, Optimizer, Rows, Scratch, Table, TableConfig};
+use zagros_table::{Initializer, Limits, LookupMode, Optimizer, RowBatch, Scratch, Table, TableConfig};
 
 const SEED: u64 = 11;
 const TABLE: u32 = 4;
@@ -14,7 +14,7 @@ const INIT: Initializer = Initializer::Normal { deviation: 0.5 };
 
 #[derive(Clone, Debug)]
 enum Call {
-    Lookup(Access, Vec<u64>),
+    Lookup(LookupMode, Vec<u64>),
     Push(Vec<(u64, i8)>),
     Insert(Vec<(u64, i8)>),
     Scan,
@@ -37,12 +37,12 @@ impl Model {
         slot
     }
 
-    fn lookup(&mut self, access: Access, ids: &[u64]) -> Vec<f32> {
+    fn lookup(&mut self, access: LookupMode, ids: &[u64]) -> Vec<f32> {
         let row = |model: &mut Self, id: &u64| {
             let first = model.first(*id);
             match access {
-                Access::Train => model.rows.entry(*id).or_insert(first).clone(),
-                Access::Read => model.rows.get(id).cloned().unwrap_or(first),
+                LookupMode::Train => model.rows.entry(*id).or_insert(first).clone(),
+                LookupMode::Read => model.rows.get(id).cloned().unwrap_or(first),
             }
         };
         ids.iter().flat_map(|id| row(self, id)[..self.dim].to_vec()).collect()
@@ -76,7 +76,7 @@ fn ids_of(rows: &[(u64, i8)]) -> Vec<u64> {
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let rows = || prop::collection::vec((0_u64..40, -8_i8..8), 0..25);
     let ids = prop::collection::vec(0_u64..40, 0..25);
-    let access = prop_oneof![Just(Access::Train), Just(Access::Read)];
+    let access = prop_oneof![Just(LookupMode::Train), Just(LookupMode::Read)];
     let call = prop_oneof![
         4 => (access, ids).prop_map(|(access, ids)| Call::Lookup(access, ids)),
         4 => rows().prop_map(Call::Push),
@@ -118,7 +118,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
             let state = |value: f32| value.abs() / (1.0 + value.abs());
             let slots: Vec<f32> = values(rows, table.stride()).into_iter().map(state).collect();
             let words = slots.iter().map(|value| value.to_bits()).collect();
-            table.insert(&Rows { ids: ids_of(rows), slots: words, marks: Vec::new() }, scratch).unwrap();
+            table.insert(&RowBatch { ids: ids_of(rows), slots: words, access: Vec::new() }, scratch).unwrap();
             for (row, slot) in rows.iter().zip(slots.chunks(table.stride())) {
                 model.rows.insert(row.0, slot.to_vec());
             }
@@ -129,7 +129,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut Scratch) {
 }
 
 fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
-    let mut all = Rows::default();
+    let mut all = RowBatch::default();
     (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut all));
     let slots = all.slots.chunks(table.stride()).map(|slot| slot.iter().map(|word| f32::from_bits(*word)).collect());
     let mut rows: Vec<_> = all.ids.into_iter().zip(slots).collect();
@@ -169,11 +169,11 @@ proptest! {
         let make = |stripes| Table::new(SEED, TABLE, &config(stripes)).unwrap();
         let mut scratch = Scratch::new();
         let mut expected = vec![0.0; ids.len() * 5];
-        make(64).lookup(&ids, Access::Train, &mut expected, &mut scratch).unwrap();
+        make(64).lookup(&ids, LookupMode::Train, &mut expected, &mut scratch).unwrap();
         let tables: Vec<Table> = (0..servers).map(|_| make(1 << bits)).collect();
         for (position, id) in ids.iter().enumerate().rev() {
             let mut row = [0.0; 5];
-            tables[*id as usize % servers].lookup(&[*id], Access::Train, &mut row, &mut scratch).unwrap();
+            tables[*id as usize % servers].lookup(&[*id], LookupMode::Train, &mut row, &mut scratch).unwrap();
             prop_assert_eq!(&row, &expected[position * 5..position * 5 + 5]);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zagros_table::{Access, Element, Initializer, Optimizer, Rows, Schedule, Scratch, Table, TableConfig};
+use zagros_table::{Element, Initializer, LookupMode, Optimizer, RowBatch, Schedule, Scratch, Table, TableConfig};
 
 const ADAM: Optimizer =
     Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, l2: 0.0, weight_decay: 0.01 };
@@ -28,7 +28,7 @@ fn push(table: &Table, ids: &[u64], step: u64) {
 fn slots<'a>(tables: impl IntoIterator<Item = &'a Table>) -> BTreeMap<u64, Vec<u32>> {
     let mut all = BTreeMap::new();
     for table in tables {
-        let mut rows = Rows::default();
+        let mut rows = RowBatch::default();
         (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
         for (row, id) in rows.ids.iter().enumerate() {
             let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
@@ -74,13 +74,13 @@ proptest! {
                 table.lookup(&ids, access, &mut out, &mut Scratch::new()).unwrap();
                 out
             };
-            prop_assert_eq!(read(&from, Access::Read), read(&from, Access::Train));
+            prop_assert_eq!(read(&from, LookupMode::Read), read(&from, LookupMode::Train));
             push(&from, &ids, 3);
-            let mut rows = Rows::default();
+            let mut rows = RowBatch::default();
             (0..from.stripes()).for_each(|stripe| from.read_stripe(stripe, &mut rows));
             prop_assert_eq!(rows.slots.len(), ids.len() * (dim.div_ceil(2) + 2 * dim + 2));
             to.insert(&rows, &mut Scratch::new()).unwrap();
-            prop_assert_eq!(read(&to, Access::Read), read(&from, Access::Read));
+            prop_assert_eq!(read(&to, LookupMode::Read), read(&from, LookupMode::Read));
             prop_assert_eq!(slots([&to]), slots([&from]));
         }
     }

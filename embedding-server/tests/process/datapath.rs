@@ -1,11 +1,12 @@
 //! What a worker sees: the generated client against a server behind a socket.
 
-use zagros_protocol::control::storage_client::StorageClient;
 use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
-use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
 use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
+use zagros_transport::control::storage_client::StorageClient;
+use zagros_transport::datapath::embedding_client::EmbeddingClient;
+use zagros_transport::refusal_of;
 use zagros_zip::ZipEq;
 
 use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, wait};
@@ -50,7 +51,7 @@ async fn rows(client: &mut EmbeddingClient<MemberChannel>) -> Vec<f32> {
 }
 
 async fn refused(client: &mut EmbeddingClient<MemberChannel>, request: PushRequest) -> Refusal {
-    Refusal::from(client.push(request).await.unwrap_err())
+    refusal_of(client.push(request).await.unwrap_err())
 }
 
 #[tokio::test]
@@ -124,7 +125,7 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
     let first = rows(&mut client).await;
     let both = format!("embedding server 0 belongs to run {RUN}, and this request to run 000000000000000b");
     let mut stale = EmbeddingClient::new(process.channel(Some(RunId(0xb))));
-    let looked_up = Refusal::from(stale.lookup(lookup()).await.unwrap_err());
+    let looked_up = refusal_of(stale.lookup(lookup()).await.unwrap_err());
     for refusal in [looked_up, refused(&mut stale, push(1)).await] {
         assert_eq!(refusal.kind, RefusalKind::Fenced);
         assert!(refusal.message.starts_with(&both), "{refusal}");
@@ -140,7 +141,7 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
         storage.load(load).await.map(drop),
         StorageClient::new(process.channel(None)).save(save).await.map(drop),
     ];
-    let kinds = refusals.map(|refused| Refusal::from(refused.unwrap_err()).kind);
+    let kinds = refusals.map(|refused| refusal_of(refused.unwrap_err()).kind);
     assert_eq!(kinds, [RefusalKind::Fenced, RefusalKind::Fenced, RefusalKind::Fenced, RefusalKind::Mismatch]);
     assert!(!below.exists());
     assert_eq!(rows(&mut client).await, first);

@@ -22,8 +22,9 @@ use zagros_protocol::control::{
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse,
     ServerEntry, ServerLoad, Writer,
 };
-use zagros_protocol::datapath::embedding_client::EmbeddingClient;
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
+use zagros_transport::datapath::embedding_client::EmbeddingClient;
+use zagros_transport::stamp_run;
 
 pub(crate) const BUCKETS: u32 = 64;
 /// The run that the server joins.
@@ -35,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the coordinator knows of the run, and what the server has reported. A test changes it at will.
 #[derive(Default)]
-pub(crate) struct RunState {
+pub(crate) struct ScriptedState {
     pub(crate) map: Option<BucketMap>,
     pub(crate) refuse_join: Option<Refusal>,
     pub(crate) refuse_heartbeat: Option<Refusal>,
@@ -53,7 +54,7 @@ pub(crate) struct RunState {
     pub(crate) batch: u64,
 }
 
-impl RunState {
+impl ScriptedState {
     fn entry(&self, joined: &JoinRequest) -> ServerEntry {
         let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
         ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0 }
@@ -95,13 +96,13 @@ impl RunState {
 /// A run with one embedding server, behind a scripted control plane.
 #[derive(Clone)]
 pub(crate) struct ScriptedRun {
-    state: Arc<Mutex<RunState>>,
+    state: Arc<Mutex<ScriptedState>>,
     control: Arc<FakeControlPlane>,
 }
 
 impl Default for ScriptedRun {
     fn default() -> Self {
-        let (state, control) = (Arc::<Mutex<RunState>>::default(), Arc::<FakeControlPlane>::default());
+        let (state, control) = (Arc::<Mutex<ScriptedState>>::default(), Arc::<FakeControlPlane>::default());
         let run = || Arc::clone(&state);
         let (joining, beating, leaving, placing) = (run(), run(), run(), run());
         control.join.set(move |request| joining.lock().unwrap().join(request));
@@ -127,12 +128,12 @@ impl ScriptedRun {
         self.control.clone()
     }
 
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut RunState) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut ScriptedState) -> T) -> T {
         change(&mut self.state.lock().unwrap())
     }
 
     /// Waits until something is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&RunState) -> bool) {
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&ScriptedState) -> bool) {
         wait(what, async || self.change(|state| is_so(state))).await;
     }
 }
@@ -155,7 +156,7 @@ pub(crate) struct NamesRun(Option<RunId>);
 impl tonic::service::Interceptor for NamesRun {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(run) = self.0 {
-            run.stamp(request.metadata_mut().as_mut());
+            stamp_run(run, request.metadata_mut().as_mut());
         }
         Ok(request)
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use zagros_embedding_client::{ClientConfig, EmbeddingClient, GrpcShard};
-use zagros_protocol::control::storage_client::StorageClient;
+use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Encoding;
-use zagros_protocol::run::stamp_server;
-use zagros_protocol::{Refusal, RefusalKind};
+use zagros_transport::control::storage_client::StorageClient;
+use zagros_transport::{refusal_of, stamp_server};
 
 use crate::datapath::lookup;
 use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER};
@@ -46,7 +46,7 @@ async fn rows_go_to_and_come_from_the_folders_of_the_job_alone() {
         let refusals =
             [storage(&process).save(save_to(&folder)).await.map(drop), storage(&process).load(load).await.map(drop)];
         for refused in refusals {
-            let refusal = Refusal::from(refused.unwrap_err());
+            let refusal = refusal_of(refused.unwrap_err());
             assert_eq!(refusal.kind, RefusalKind::Invalid);
             assert!(refusal.message.contains("lies in none of the folders that are allowed here"), "{refusal}");
         }
@@ -66,7 +66,7 @@ async fn nobody_empties_the_tables_with_a_load_of_nothing() {
     process.client().lookup(lookup()).await.unwrap();
     let folder = process.runs.path().display().to_string();
     let nothing = LoadRequest { folder, files: Vec::new(), replace: true };
-    let refusal = Refusal::from(storage(&process).load(nothing).await.unwrap_err());
+    let refusal = refusal_of(storage(&process).load(nothing).await.unwrap_err());
     assert_eq!(refusal.kind, RefusalKind::Invalid);
     assert!(refusal.message.contains("names no file, which would only forget them"), "{refusal}");
     assert_eq!(rows(&process).await, 3);
@@ -79,7 +79,7 @@ async fn an_error_tells_nothing_of_what_is_in_a_file() {
     std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
     let folder = process.runs.path().display().to_string();
     let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true };
-    let refusal = Refusal::from(storage(&process).load(load).await.unwrap_err());
+    let refusal = refusal_of(storage(&process).load(load).await.unwrap_err());
     assert!(refusal.message.contains("secret.txt is not a file of rows"), "{refusal}");
     for told in ["SECRET", "53", "0x53", "83"] {
         let path = process.runs.path().display().to_string();
@@ -144,7 +144,7 @@ async fn a_request_for_a_process_that_is_gone_is_not_served_by_the_next_one() {
     for (meant, expected) in [(instance, None), (instance ^ 1, Some(RefusalKind::Moved))] {
         let mut request = tonic::Request::new(save_to(folder.display()));
         stamp_server(meant, request.metadata_mut().as_mut());
-        let refused = storage(&process).save(request).await.err().map(|status| Refusal::from(status).kind);
+        let refused = storage(&process).save(request).await.err().map(|status| refusal_of(status).kind);
         assert_eq!(refused, expected);
     }
 }

@@ -1,67 +1,41 @@
 //! `[cluster]`: addresses that can be bound, a bucket for each server.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use bytesize::ByteSize;
+use serde_json::Value as Json;
 
 use super::Resolver;
 use crate::document::Path;
-use crate::raw;
-use crate::spec::{Admission, Cluster, Collective, Table, Wire};
+use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
 
-/// Less would not hold the rows of a single batch.
+/// Least memory of a server: less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
 
 impl Resolver<'_> {
-    pub(super) fn cluster(&mut self, raw: raw::Cluster) -> Cluster {
-        if raw.buckets < raw.servers {
-            let message = format!("{} servers cannot share {} buckets", raw.servers, raw.buckets);
+    pub(super) fn cluster(&mut self, cluster: Cluster) -> Cluster {
+        if cluster.buckets < cluster.servers {
+            let message = format!("{} servers cannot share {} buckets", cluster.servers, cluster.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
         }
-        self.address(&Path::from("cluster.coordinator"), &raw.coordinator);
-        self.address(&Path::from("cluster.admin"), &raw.admin);
-        self.address(&Path::from("cluster.worker_address"), &raw.worker_address);
-        self.server_addresses(&raw);
-        let memory = raw.memory.as_deref().and_then(|text| self.memory(text));
-        Cluster {
-            servers: raw.servers,
-            workers: raw.workers,
-            min_workers: raw.min_workers,
-            buckets: raw.buckets,
-            coordinator: raw.coordinator,
-            server_addresses: raw.server_addresses,
-            worker_address: raw.worker_address,
-            collective: match raw.collective {
-                raw::Collective::Gloo => Collective::Gloo,
-                raw::Collective::Nccl => Collective::Nccl,
-            },
-            admin: raw.admin,
-            timeout: Duration::from_secs_f64(raw.timeout_seconds),
-            lease: Duration::from_secs_f64(raw.lease_seconds),
-            wire: match raw.wire {
-                raw::Wire::F32 => Wire::F32,
-                raw::Wire::F16 => Wire::F16,
-                raw::Wire::Bf16 => Wire::Bf16,
-            },
-            server_threads: match raw.server_threads {
-                0 => self.context.threads.server,
-                threads => threads,
-            },
-            memory,
-            cold_folder: raw.cold_folder.map(PathBuf::from),
-        }
+        self.address(&Path::from("cluster.coordinator"), &cluster.coordinator);
+        self.address(&Path::from("cluster.admin"), &cluster.admin);
+        self.address(&Path::from("cluster.worker_address"), &cluster.worker_address);
+        self.server_addresses(&cluster);
+        let server_threads = match cluster.server_threads {
+            0 => self.context.threads.server,
+            threads => threads,
+        };
+        Cluster { server_threads, ..cluster }
     }
 
     /// Whether workers may be missed.
-    pub(super) fn min_workers_fit(&mut self, cluster: &raw::Cluster, mode: raw::Mode) {
+    pub(super) fn min_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
         let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
         if least > workers {
             let message = format!("`cluster.min_workers` is {least}, and the job has {workers} dense workers");
             let help = "have at most as many as `cluster.workers`";
             self.problem("cluster.min_workers", message, "more than there are", help);
-        } else if least < workers && mode != raw::Mode::Hybrid {
+        } else if least < workers && mode != Mode::Hybrid {
             let message = "`cluster.min_workers` lets training go on without a lost worker".to_owned();
             let help = "only in mode \"hybrid\" do the others go on; in the other modes leave the key out";
             self.problem("cluster.min_workers", message, "only in mode hybrid", help);
@@ -69,9 +43,9 @@ impl Resolver<'_> {
     }
 
     /// Whether a run of mode `sync` with several workers can be the same every time.
-    pub(super) fn sync_fits(&mut self, workers: u32, mode: raw::Mode, tables: &[Table]) {
-        let counts = |table: &&Table| matches!(table.admission, Admission::Count { .. });
-        let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == raw::Mode::Sync) else { return };
+    pub(super) fn sync_fits(&mut self, workers: u32, mode: Mode, tables: &[Table]) {
+        let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
+        let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == Mode::Sync) else { return };
         let name = &table.name;
         let message = format!("mode \"sync\" with {workers} dense workers cannot count the sightings of \"{name}\"");
         let help = "which worker sees an id first is a matter of time, so no two runs would be equal: train with one \
@@ -80,8 +54,8 @@ impl Resolver<'_> {
     }
 
     /// Whether sums over NCCL keep what the mode promises.
-    pub(super) fn collective_fits(&mut self, cluster: &raw::Cluster, mode: raw::Mode) {
-        if cluster.workers > 1 && cluster.collective == raw::Collective::Nccl && mode == raw::Mode::Sync {
+    pub(super) fn collective_fits(&mut self, cluster: &Cluster, mode: Mode) {
+        if cluster.workers > 1 && cluster.collective == Collective::Nccl && mode == Mode::Sync {
             let message = format!("mode \"sync\" with {} dense workers cannot sum over NCCL", cluster.workers);
             let help = "NCCL promises no order of the additions, so no two runs would be equal: use collective = \
                         \"gloo\", or train in another mode";
@@ -89,38 +63,38 @@ impl Resolver<'_> {
         }
     }
 
-    /// Bytes of a size with a unit.
-    fn memory(&mut self, text: &str) -> Option<u64> {
-        let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
-        match text.trim().parse() {
+    /// Reports a `cluster.memory` that is no size in range, and takes it out of the keys.
+    pub(super) fn memory(&mut self, keys: &mut Json) {
+        let Some(memory) = keys.pointer_mut("/cluster/memory") else { return };
+        let text = memory.as_str().unwrap_or_default().to_owned();
+        let (message, label) = match size::parse(&text) {
             // Sizes are signed in job files and pointers alike.
-            Ok(ByteSize(bytes)) if (LEAST_MEMORY..=i64::MAX as u64).contains(&bytes) => return Some(bytes),
-            Ok(_) => {
-                let message = format!("`cluster.memory` is \"{text}\", expected at least {LEAST_MEMORY} bytes");
-                self.problem("cluster.memory", message, "out of range", help);
+            Some(bytes) if (LEAST_MEMORY..=i64::MAX as u64).contains(&bytes) => return,
+            Some(_) => {
+                (format!("`cluster.memory` is \"{text}\", expected at least {LEAST_MEMORY} bytes"), "out of range")
             }
-            Err(_) => {
-                self.problem("cluster.memory", format!("`cluster.memory` is no size: \"{text}\""), "not a size", help);
-            }
-        }
-        None
+            None => (format!("`cluster.memory` is no size: \"{text}\""), "not a size"),
+        };
+        *memory = Json::Null;
+        let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
+        self.problem("cluster.memory", message, label, help);
     }
 
-    fn server_addresses(&mut self, raw: &raw::Cluster) {
+    fn server_addresses(&mut self, cluster: &Cluster) {
         let key = Path::from("cluster.server_addresses");
-        let ports: Vec<Option<u16>> = (raw.server_addresses.iter().enumerate())
+        let ports: Vec<Option<u16>> = (cluster.server_addresses.iter().enumerate())
             .map(|(index, address)| self.address(&key.index(index), address))
             .collect();
-        let own_host = raw.server_addresses.first().is_some_and(|address| listens_everywhere(address));
+        let own_host = cluster.server_addresses.first().is_some_and(|address| listens_everywhere(address));
         let one_for_all = matches!(ports.as_slice(), [Some(0) | None]) || (own_host && ports.len() == 1);
-        if !one_for_all && ports.len() != raw.servers as usize {
-            let message = format!("{} addresses for {} servers", ports.len(), raw.servers);
+        if !one_for_all && ports.len() != cluster.servers as usize {
+            let message = format!("{} addresses for {} servers", ports.len(), cluster.servers);
             let help = "list one address per server, or for all a single one with port 0, or 0.0.0.0:PORT when each \
                         has a host of its own";
             self.problem(key.clone(), message, "as many as `servers`", help);
         }
         let mut seen = HashSet::new();
-        for (index, address) in raw.server_addresses.iter().enumerate() {
+        for (index, address) in cluster.server_addresses.iter().enumerate() {
             if ports[index] != Some(0) && !seen.insert(address) {
                 let message = format!("two servers cannot both listen on {address}");
                 self.problem(key.index(index), message, "second time", "give each a port of its own");

@@ -5,8 +5,8 @@ use std::path::{Path as FilePath, PathBuf};
 
 use super::Resolver;
 use crate::document::Path;
-use crate::raw;
-use crate::spec::{Data, Delimited, Features, Format, TestPart, ValidationPart, Values};
+use crate::file::{DataFile, Layout, Paths};
+use crate::settings::{Data, Delimited, Features, Format, TestPart, ValidationPart, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -16,10 +16,10 @@ pub(super) fn criteo_columns() -> Vec<String> {
 }
 
 /// Names of the columns, as far as they are known before a file is opened.
-pub(super) fn columns(raw: &raw::Data) -> Option<Vec<String>> {
-    match raw.format {
-        raw::Format::Criteo => Some(criteo_columns()),
-        raw::Format::Delimited => raw.columns.clone().filter(|columns| !columns.is_empty()),
+pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
+    match file.format {
+        Layout::Criteo => Some(criteo_columns()),
+        Layout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
     }
 }
 
@@ -41,21 +41,21 @@ fn shuffle_rows(features: &Features) -> usize {
 }
 
 impl Resolver<'_> {
-    pub(super) fn data(&mut self, raw: &raw::Data, features: &Features) -> Data {
+    pub(super) fn data(&mut self, file: &DataFile, features: &Features) -> Data {
         Data {
-            format: self.format(raw),
-            train: self.paths("data.train", &raw.train),
-            test: self.test(raw),
-            validation: self.validation(raw),
-            max_bad_rows: raw.max_bad_rows,
-            max_line_bytes: raw.max_line_bytes,
-            threads: if raw.threads == 0 { self.context.threads.parse } else { raw.threads },
-            shuffle_rows: raw.shuffle_rows.unwrap_or_else(|| shuffle_rows(features)),
+            format: self.format(file),
+            train: self.paths("data.train", &file.train),
+            test: self.test(file),
+            validation: self.validation(file),
+            max_bad_rows: file.max_bad_rows,
+            max_line_bytes: file.max_line_bytes,
+            threads: if file.threads == 0 { self.context.threads.parse } else { file.threads },
+            shuffle_rows: file.shuffle_rows.unwrap_or_else(|| shuffle_rows(features)),
         }
     }
 
-    fn test(&mut self, raw: &raw::Data) -> TestPart {
-        match (&raw.test, raw.test_fraction) {
+    fn test(&mut self, file: &DataFile) -> TestPart {
+        match (&file.test, file.test_fraction) {
             (Some(_), Some(_)) => {
                 let message = "`data.test` and `data.test_fraction` exclude each other";
                 self.problem("data.test_fraction", message, "and files are given too", "keep one of the two");
@@ -67,8 +67,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn validation(&mut self, raw: &raw::Data) -> ValidationPart {
-        match (&raw.validation, raw.validation_share) {
+    fn validation(&mut self, file: &DataFile) -> ValidationPart {
+        match (&file.validation, file.validation_share) {
             (Some(_), Some(_)) => {
                 let message = "`data.validation` and `data.validation_share` exclude each other";
                 self.problem("data.validation_share", message, "and files are given too", "keep one of the two");
@@ -76,7 +76,7 @@ impl Resolver<'_> {
             }
             (Some(files), None) => ValidationPart::Files(self.paths("data.validation", files)),
             (None, Some(share)) => {
-                if share + raw.test_fraction.unwrap_or(0.0) >= 1.0 {
+                if share + file.test_fraction.unwrap_or(0.0) >= 1.0 {
                     let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
                     self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
                 }
@@ -86,14 +86,14 @@ impl Resolver<'_> {
         }
     }
 
-    fn paths(&mut self, key: &str, paths: &raw::Paths) -> Vec<PathBuf> {
+    fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
         let whole = Path::from(key);
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
         }
         let path_of = |index| match paths {
-            raw::Paths::One(_) => whole.clone(),
-            raw::Paths::Many(_) => whole.index(index),
+            Paths::One(_) => whole.clone(),
+            Paths::Many(_) => whole.index(index),
         };
         paths.as_slice().iter().enumerate().map(|(index, path)| self.path(&path_of(index), path)).collect()
     }
@@ -109,24 +109,24 @@ impl Resolver<'_> {
         std::path::absolute(&joined).unwrap_or(joined)
     }
 
-    fn format(&mut self, raw: &raw::Data) -> Format {
-        match raw.format {
-            raw::Format::Criteo => {
-                self.refuse_delimited_keys(raw);
+    fn format(&mut self, file: &DataFile) -> Format {
+        match file.format {
+            Layout::Criteo => {
+                self.refuse_delimited_keys(file);
                 Format::Criteo
             }
-            raw::Format::Delimited => Format::Delimited(self.delimited(raw)),
+            Layout::Delimited => Format::Delimited(self.delimited(file)),
         }
     }
 
-    fn refuse_delimited_keys(&mut self, raw: &raw::Data) {
+    fn refuse_delimited_keys(&mut self, file: &DataFile) {
         let given = [
-            ("delimiter", raw.delimiter.is_some()),
-            ("header", raw.header.is_some()),
-            ("columns", raw.columns.is_some()),
-            ("comment", raw.comment.is_some()),
-            ("trim", raw.trim.is_some()),
-            ("missing", raw.missing.is_some()),
+            ("delimiter", file.delimiter.is_some()),
+            ("header", file.header.is_some()),
+            ("columns", file.columns.is_some()),
+            ("comment", file.comment.is_some()),
+            ("trim", file.trim.is_some()),
+            ("missing", file.missing.is_some()),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let message = format!("`data.{key}` has no meaning with format \"criteo\"");
@@ -135,25 +135,25 @@ impl Resolver<'_> {
         }
     }
 
-    fn delimited(&mut self, raw: &raw::Data) -> Delimited {
-        let header = raw.header.unwrap_or(true);
-        let columns = raw.columns.clone().unwrap_or_default();
+    fn delimited(&mut self, file: &DataFile) -> Delimited {
+        let header = file.header.unwrap_or(true);
+        let columns = file.columns.clone().unwrap_or_default();
         if columns.is_empty() && !header {
             let help = "list `columns` in order, or set `header = true` if files start with a line of names";
             self.problem("data.header", "without a header the columns have no names", "no names", help);
         }
         self.distinct_columns(&columns);
-        if raw.comment.as_deref() == Some("") {
+        if file.comment.as_deref() == Some("") {
             let help = "remove the key if there are no comments";
             self.problem("data.comment", "`data.comment` is empty: every line would be skipped", "empty", help);
         }
         Delimited {
-            delimiter: self.delimiter(raw.delimiter.as_deref().unwrap_or(",")),
+            delimiter: self.delimiter(file.delimiter.as_deref().unwrap_or(",")),
             header,
             columns,
-            comment: raw.comment.clone(),
-            trim: raw.trim.unwrap_or(false),
-            missing: raw.missing.clone().unwrap_or_default(),
+            comment: file.comment.clone(),
+            trim: file.trim.unwrap_or(false),
+            missing: file.missing.clone().unwrap_or_default(),
         }
     }
 

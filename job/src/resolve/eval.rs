@@ -2,22 +2,12 @@
 
 use super::Resolver;
 use crate::document::Path;
-use crate::raw;
-use crate::spec::{EarlyStop, Eval, Label, Metric};
-
-/// When training ends early, whose numbers the schema has checked.
-pub(super) fn early_stop(raw: raw::EarlyStop) -> EarlyStop {
-    let metric = match raw.metric {
-        raw::Metric::Auc => Metric::Auc,
-        raw::Metric::Logloss => Metric::Logloss,
-        raw::Metric::Gauc => Metric::Gauc,
-    };
-    EarlyStop { metric, patience: raw.patience, min_delta: raw.min_delta }
-}
+use crate::file::JobFile;
+use crate::settings::{Eval, Label, Metric};
 
 impl Resolver<'_> {
-    pub(super) fn eval(&mut self, raw: raw::Eval, label: &Label, known: Option<&[String]>) -> Eval {
-        if let Some(column) = &raw.group_by {
+    pub(super) fn eval(&mut self, eval: Eval, label: &Label, known: Option<&[String]>) -> Eval {
+        if let Some(column) = &eval.group_by {
             let path = Path::from("eval.group_by");
             if *column == label.column {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
@@ -26,13 +16,13 @@ impl Resolver<'_> {
                 self.column_exists(&path, column, known);
             }
         }
-        Eval { group_by: raw.group_by, group_samples: raw.group_samples }
+        eval
     }
 
     /// Whether there is what early stopping and the choice of a state go by.
-    pub(super) fn early_stop_fits(&mut self, raw: &raw::Job) {
-        let Some(early_stop) = raw.train.early_stop else {
-            if raw.output.keep_best.is_some_and(|kept| kept > 0) {
+    pub(super) fn early_stop_fits(&mut self, file: &JobFile) {
+        let Some(early_stop) = file.train.early_stop else {
+            if file.output.keep_best > 0 {
                 let message = "`output.keep_best` does not know what the best state is";
                 let help =
                     "say by which measure, and when to end: train.early_stop = { metric = \"auc\", patience = 2 }";
@@ -40,12 +30,12 @@ impl Resolver<'_> {
             }
             return;
         };
-        if raw.data.validation.is_none() && raw.data.validation_share.is_none() {
+        if file.data.validation.is_none() && file.data.validation_share.is_none() {
             let help = "keep rows out for it: data.validation = \"file\" or data.validation_share = 0.1; chosen by the test \
                         part, its measure would look better than it is";
             self.problem("train.early_stop", "early stopping needs a validation part", "nothing to go by", help);
         }
-        if early_stop.metric == raw::Metric::Gauc && raw.eval.group_by.is_none() {
+        if early_stop.metric == Metric::Gauc && file.eval.group_by.is_none() {
             let help = "name the column: eval.group_by = \"user_id\"";
             self.problem("train.early_stop.metric", "\"gauc\" needs groups", "no `eval.group_by`", help);
         }
@@ -55,7 +45,7 @@ impl Resolver<'_> {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::spec::{EarlyStop, Eval, Metric, ValidationPart};
+    use crate::settings::{EarlyStop, Eval, Metric, ValidationPart};
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 

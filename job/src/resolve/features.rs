@@ -4,29 +4,26 @@ use std::collections::HashSet;
 
 use super::Resolver;
 use crate::document::Path;
-use crate::raw::{self, CategoricalTable, LabelTable, NumericTable};
-use crate::spec::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
+use crate::file::{CategoricalFile, Column, FeaturesFile, Layout};
+use crate::settings::{Label, Numeric, PoolAt, Pooling, Values};
 use crate::suggest;
 
 /// Features whose tables are not known yet.
 pub(super) struct Columns {
     pub(super) label: Label,
     pub(super) numeric: Vec<Numeric>,
-    pub(super) categorical: Vec<CategoricalTable>,
-}
-
-/// Adds the categorical features once they have tables.
-pub(super) fn assemble(columns: Columns, categorical: Vec<Categorical>) -> Features {
-    Features { label: columns.label, numeric: columns.numeric, categorical }
+    pub(super) categorical: Vec<CategoricalFile>,
 }
 
 impl Resolver<'_> {
     /// `known`: names of all columns, when they are known before a file is opened.
-    pub(super) fn features(&mut self, format: raw::Format, raw: raw::Features, known: Option<&[String]>) -> Columns {
-        let criteo = format == raw::Format::Criteo;
-        let label = self.label(raw.label, criteo);
-        let numeric = numeric(raw.numeric, criteo);
-        let categorical = categorical(raw.categorical, criteo);
+    pub(super) fn features(&mut self, format: Layout, file: FeaturesFile, known: Option<&[String]>) -> Columns {
+        let criteo = format == Layout::Criteo;
+        let label = self.label(file.label, criteo);
+        let numbers = || if criteo { criteo_numbers() } else { Vec::new() };
+        let categories = || if criteo { criteo_categories() } else { Vec::new() };
+        let numeric = listed(file.numeric).unwrap_or_else(numbers);
+        let categorical = listed(file.categorical).unwrap_or_else(categories);
         self.column_exists(&Path::from("features.label"), &label.column, known);
         self.columns("numeric", numeric.iter().map(|feature| feature.column.as_str()), &label.column, known);
         self.columns("categorical", categorical.iter().map(|feature| feature.column.as_str()), &label.column, known);
@@ -34,31 +31,30 @@ impl Resolver<'_> {
             let help = "list at least one column under `categorical`";
             self.problem("features.categorical", "no categorical feature: there is nothing to embed", "none", help);
         }
-        Columns { label, numeric: numeric.into_iter().map(validated).collect(), categorical }
+        Columns { label, numeric, categorical }
     }
 
-    fn label(&mut self, raw: Option<raw::Label>, criteo: bool) -> Label {
-        let table = match raw {
-            Some(raw::Label::Table(table)) => table,
-            Some(raw::Label::Column(column)) => LabelTable::binary(column),
-            None if criteo => LabelTable::binary("label".to_owned()),
+    fn label(&mut self, label: Option<Column<Label>>, criteo: bool) -> Label {
+        let label = match label {
+            Some(label) => label.full(),
+            None if criteo => "label".to_owned().into(),
             None => {
                 let help = r#"name the column to learn: label = "clicked""#;
                 self.problem("features", "missing key `features.label`", "needed here", help);
-                LabelTable::binary(String::new())
+                String::new().into()
             }
         };
-        if criteo && table.column != "label" {
-            let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", table.column);
+        if criteo && label.column != "label" {
+            let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", label.column);
             self.problem("features.label", message, "another column", "remove the key");
         }
-        self.distinct_classes(&table);
-        Label { column: table.column, positive: table.positive, negative: table.negative }
+        self.distinct_classes(&label);
+        label
     }
 
-    fn distinct_classes(&mut self, table: &LabelTable) {
-        for (index, text) in table.negative.iter().enumerate() {
-            if table.positive.contains(text) {
+    fn distinct_classes(&mut self, label: &Label) {
+        for (index, text) in label.negative.iter().enumerate() {
+            if label.positive.contains(text) {
                 let path = Path::from("features.label.negative").index(index);
                 let message = format!("label text \"{text}\" is both positive and negative");
                 self.problem(path, message, "also in `positive`", "list each text once");
@@ -102,54 +98,33 @@ impl Resolver<'_> {
     }
 }
 
-fn numeric(raw: Option<Vec<raw::Numeric>>, criteo: bool) -> Vec<NumericTable> {
-    let plain = |column, log| NumericTable { column, log, standardise: raw::Standardise::default(), missing: 0.0 };
-    let full = |feature| match feature {
-        raw::Numeric::Column(column) => plain(column, false),
-        raw::Numeric::Table(table) => table,
-    };
-    match raw {
-        Some(features) => features.into_iter().map(full).collect(),
-        None if criteo => (1..=13).map(|index| plain(format!("I{index}"), true)).collect(),
-        None => Vec::new(),
-    }
+/// The columns that a file lists; a bare name is short for a column in full.
+fn listed<T: From<String>>(columns: Option<Vec<Column<T>>>) -> Option<Vec<T>> {
+    columns.map(|columns| columns.into_iter().map(Column::full).collect())
 }
 
-fn categorical(raw: Option<Vec<raw::Categorical>>, criteo: bool) -> Vec<CategoricalTable> {
-    let full = |feature| match feature {
-        raw::Categorical::Column(column) => CategoricalTable::single(column),
-        raw::Categorical::Table(table) => table,
-    };
-    match raw {
-        Some(features) => features.into_iter().map(full).collect(),
-        None if criteo => (1..=26).map(|index| CategoricalTable::single(format!("C{index}"))).collect(),
-        None => Vec::new(),
-    }
+fn criteo_numbers() -> Vec<Numeric> {
+    (1..=13).map(|index| Numeric { log: true, ..format!("I{index}").into() }).collect()
 }
 
-fn validated(raw: NumericTable) -> Numeric {
-    let standardise = match raw.standardise {
-        raw::Standardise::Switch(false) => Standardise::No,
-        raw::Standardise::Switch(true) => Standardise::Fit,
-        raw::Standardise::Given { mean, deviation } => Standardise::Given { mean, deviation },
-    };
-    Numeric { column: raw.column, log: raw.log, standardise, missing: raw.missing as f32 }
+fn criteo_categories() -> Vec<CategoricalFile> {
+    (1..=26).map(|index| format!("C{index}").into()).collect()
 }
 
 impl Resolver<'_> {
     /// How many values a cell holds.
-    pub(super) fn values(&mut self, path: &Path, raw: &CategoricalTable) -> Values {
-        let Some(separator) = raw.separator.clone() else {
-            self.one_value(path, "pooling", raw.pooling.is_some());
-            self.one_value(path, "pool_at", raw.pool_at.is_some());
+    pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
+        let Some(separator) = feature.separator.clone() else {
+            self.one_value(path, "pooling", feature.pooling.is_some());
+            self.one_value(path, "pool_at", feature.pool_at.is_some());
             return Values::One;
         };
         if separator.is_empty() {
             let help = "name the text between two values, or remove the key for one value a cell";
             self.problem(path.key("separator"), "the separator is empty", "empty", help);
         }
-        let pooling = raw.pooling.map_or(Pooling::Sum, pooled);
-        Values::Many { separator, pooling, pool_at: raw.pool_at.map_or(PoolAt::Auto, pool_at) }
+        let pooling = feature.pooling.unwrap_or(Pooling::Sum);
+        Values::Many { separator, pooling, pool_at: feature.pool_at.unwrap_or(PoolAt::Auto) }
     }
 
     /// Refuses a key that only speaks of several values.
@@ -165,26 +140,11 @@ impl Resolver<'_> {
     }
 }
 
-fn pooled(raw: raw::Pooling) -> Pooling {
-    match raw {
-        raw::Pooling::Sum => Pooling::Sum,
-        raw::Pooling::Mean => Pooling::Mean,
-        raw::Pooling::Sqrtn => Pooling::SqrtN,
-    }
-}
-
-fn pool_at(raw: raw::PoolAt) -> PoolAt {
-    match raw {
-        raw::PoolAt::Auto => PoolAt::Auto,
-        raw::PoolAt::Server => PoolAt::Server,
-        raw::PoolAt::Worker => PoolAt::Worker,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::settings::Standardise;
 
     #[test]
     fn a_bare_name_is_short_for_a_table() {

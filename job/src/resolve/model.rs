@@ -1,81 +1,30 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
-use std::path::PathBuf;
-
-use super::{Resolver, eval, rows};
+use super::Resolver;
 use crate::document::Path;
-use crate::raw;
-use crate::spec::{
-    DenseOptimizer, DenseUpdates, Device, Features, Mode, Model, NonFinite, Precision, Structure, Table, Train,
-};
-
-/// Batches in flight when the job does not say: enough to hide a lookup behind the steps before it.
-const HYBRID_STALENESS: usize = 4;
-
-/// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
-const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
-
-/// The network, whose widths the schema has checked; `file` is where a module of the user's lies.
-pub(super) fn network(raw: raw::Model, file: PathBuf) -> Model {
-    match raw {
-        raw::Model::Dlrm { bottom, top, dropout } => Model::Dlrm { bottom, top, dropout },
-        raw::Model::Ffnn { hidden, dropout } => Model::Ffnn { hidden: widths(hidden), dropout },
-        raw::Model::Dcnv2 { cross_layers, rank, structure, hidden, dropout } => {
-            let structure = match structure {
-                raw::Structure::Stacked => Structure::Stacked,
-                raw::Structure::Parallel => Structure::Parallel,
-            };
-            Model::Dcnv2 { cross_layers, rank, structure, hidden, dropout }
-        }
-        raw::Model::DeepFm { hidden, dropout } => Model::DeepFm { hidden, dropout },
-        raw::Model::WideDeep { hidden, dropout } => Model::WideDeep { hidden, dropout },
-        raw::Model::TorchScript { sha256, .. } => Model::TorchScript { file, sha256: sha256.to_ascii_lowercase() },
-    }
-}
-
-fn widths(hidden: raw::Hidden) -> Vec<i64> {
-    match hidden {
-        raw::Hidden::Widths(widths) => widths,
-        raw::Hidden::Preset(raw::Preset::Persia) => PERSIA.to_vec(),
-    }
-}
-
-/// The dense optimiser, whose numbers the schema has checked.
-pub(super) fn optimizer(raw: raw::DenseOptimizer) -> DenseOptimizer {
-    match raw {
-        raw::DenseOptimizer::Adam { lr, weight_decay } => DenseOptimizer::Adam { lr, weight_decay },
-        raw::DenseOptimizer::AdamW { lr, weight_decay } => DenseOptimizer::AdamW { lr, weight_decay },
-        raw::DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
-            DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay }
-        }
-        raw::DenseOptimizer::Sgd { lr, momentum, weight_decay } => DenseOptimizer::Sgd { lr, momentum, weight_decay },
-    }
-}
+use crate::settings::{Device, Features, Mode, Model, Table, Train};
 
 impl Resolver<'_> {
-    /// Whether features and tables fit the network.
-    pub(super) fn model(&mut self, raw: &raw::Model, features: &Features, tables: &[Table]) {
-        match raw {
-            raw::Model::Dlrm { .. } => {
+    /// Checks that features and tables fit the network.
+    pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
+        match &model {
+            Model::Dlrm { .. } => {
                 self.needs_one_dim("DLRM", features, tables);
                 self.dlrm_needs_numbers(features);
             }
-            raw::Model::DeepFm { .. } => {
+            Model::DeepFm { .. } => {
                 self.needs_one_dim("DeepFM", features, tables);
                 self.deepfm_needs_factors(features, tables);
             }
-            raw::Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
-            raw::Model::TorchScript { sha256, trust, .. } => self.torchscript(sha256, *trust),
-            raw::Model::Ffnn { .. } | raw::Model::Dcnv2 { .. } | raw::Model::WideDeep { .. } => {}
+            Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
+            Model::TorchScript { file, sha256, trust } => {
+                self.torchscript(sha256, *trust);
+                let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
+                return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
+            }
+            Model::Ffnn { .. } | Model::Dcnv2 { .. } | Model::WideDeep { .. } => {}
         }
-    }
-
-    /// Where a module of the user's lies; empty for other networks.
-    pub(super) fn module_file(&mut self, raw: &raw::Model) -> PathBuf {
-        match raw {
-            raw::Model::TorchScript { file, .. } => self.path(&Path::from("model.file"), file),
-            _ => PathBuf::new(),
-        }
+        model
     }
 
     fn torchscript(&mut self, sha256: &str, trust: bool) {
@@ -111,7 +60,7 @@ impl Resolver<'_> {
         let width = features.numeric.len() + vectors;
         if rank >= width {
             let message = format!("rank {rank} is not below {width}, the width of the cross layers' input");
-            let help = "lower it (it saves weights below half of the width), or leave it out for full rank";
+            let help = "lower it (it saves weights below half of the width), or remove it for full rank";
             self.problem("model.rank", message, "too high", help);
         }
     }
@@ -138,69 +87,31 @@ impl Resolver<'_> {
         std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| Path::from("embedding.dim"))
     }
 
-    pub(super) fn train(&mut self, raw: &raw::Train) -> Train {
-        let sync = raw.mode == raw::Mode::Sync;
-        let mode = match raw.mode {
-            raw::Mode::Hybrid => Mode::Hybrid,
-            raw::Mode::Sync => Mode::Sync,
-            raw::Mode::Async => Mode::Async,
-        };
-        if sync && raw.staleness.is_some_and(|staleness| staleness > 0) {
+    pub(super) fn train(&mut self, train: Train) -> Train {
+        let sync = train.mode == Mode::Sync;
+        let is_given = self.is_given("train.staleness");
+        if sync && is_given && train.staleness > 0 {
             let help = "set it to 0 or remove it, or use mode = \"hybrid\"";
             self.problem("train.staleness", "mode \"sync\" allows no staleness", "must be 0", help);
         }
-        if sync && raw.device == raw::Device::Cuda {
+        if sync && train.device == Device::Cuda {
             let message = "mode \"sync\" is bit-exact, and sums on a CUDA device come in any order";
-            self.problem(
-                "train.device",
-                message,
-                "must be \"cpu\"",
-                "use mode = \"hybrid\", or train on the processor",
-            );
+            let help = "use mode = \"hybrid\", or train on the processor";
+            self.problem("train.device", message, "must be \"cpu\"", help);
         }
-        Train {
-            batch_size: raw.batch_size,
-            epochs: raw.epochs,
-            mode,
-            staleness: raw.staleness.unwrap_or(if sync { 0 } else { HYBRID_STALENESS }),
-            staleness_total: raw.staleness_total,
-            seed: raw.seed,
-            threads: if raw.threads == 0 { self.context.threads.torch } else { raw.threads },
-            precision: match raw.precision {
-                raw::Precision::F32 => Precision::F32,
-                raw::Precision::Bf16 => Precision::Bf16,
-                raw::Precision::F16 => Precision::F16,
-            },
-            device: match raw.device {
-                raw::Device::Cpu => Device::Cpu,
-                raw::Device::Cuda => Device::Cuda,
-            },
-            max_steps: raw.max_steps,
-            evaluate_every: raw.evaluate_every,
-            early_stop: raw.early_stop.map(eval::early_stop),
-            updates: updates(raw),
-        }
-    }
-}
-
-fn updates(raw: &raw::Train) -> DenseUpdates {
-    let limit = |limit: f64| (limit > 0.0).then_some(limit);
-    DenseUpdates {
-        schedule: rows::schedule(raw.schedule),
-        clip_value: limit(raw.clip_value),
-        clip_norm: limit(raw.clip_norm),
-        non_finite: match raw.non_finite {
-            raw::NonFiniteStep::Refuse => NonFinite::Refuse,
-            raw::NonFiniteStep::Skip => NonFinite::Skip,
-        },
+        let staleness = if sync && !is_given { 0 } else { train.staleness };
+        let threads = if train.threads == 0 { self.context.threads.torch } else { train.threads };
+        Train { staleness, threads, ..train }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::fixture::{CRITEO, job, problems};
-    use crate::spec::Schedule;
+    use crate::settings::{DenseOptimizer, DenseUpdates, NonFinite, Schedule, Structure};
 
     #[test]
     fn a_device_is_not_bit_exact() {
@@ -213,7 +124,7 @@ mod tests {
     #[test]
     fn staleness_follows_the_mode() {
         let staleness = |train: &str| job(CRITEO, &format!("[train]\n{train}\n")).train.staleness;
-        assert_eq!(staleness(""), HYBRID_STALENESS);
+        assert_eq!(staleness(""), 4);
         assert_eq!(staleness("mode = 'sync'"), 0);
         assert_eq!(staleness("staleness = 0"), 0);
         assert_eq!(staleness("mode = 'sync'\nstaleness = 0"), 0);
@@ -285,7 +196,7 @@ mod tests {
             format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{sha256}'\n{rest}\n")
         };
         let file = PathBuf::from("/jobs/net.pt");
-        let expected = Model::TorchScript { file, sha256: "ab".repeat(32) };
+        let expected = Model::TorchScript { file, sha256: "ab".repeat(32), trust: true };
         assert_eq!(job(CRITEO, &text(&"Ab".repeat(32), "trust = true")).model, expected);
         let untrusted = ["a TorchScript module can run code of whoever made it when it is loaded"];
         assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "")), untrusted);

@@ -1,24 +1,21 @@
 //! What the modes of training allow.
 
-use std::time::Duration;
-
 use super::Resolver;
-use crate::raw;
-use crate::spec::{Checkpoint, DENSE_TABLE, Table};
+use crate::settings::{Checkpoint, DENSE_TABLE, DenseOptimizer, Mode, Table, Train};
 
 impl Resolver<'_> {
     /// Keys that contradict the mode or the number of workers.
-    pub(super) fn mode_fits(&mut self, workers: u32, train: &raw::Train, optimizer: &raw::DenseOptimizer) {
+    pub(super) fn mode_fits(&mut self, workers: u32, train: &Train, optimizer: &DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
             let message = format!("{workers} workers cannot miss as few as {total} batches together");
             let help =
                 format!("each has a batch of its own under way: set it to {} or more, or remove it", workers - 1);
             self.problem("train.staleness_total", message, "too low", help);
         }
-        if train.mode != raw::Mode::Async {
+        if train.mode != Mode::Async {
             return;
         }
-        if let raw::DenseOptimizer::AdamW { weight_decay, .. } = optimizer
+        if let DenseOptimizer::AdamW { weight_decay, .. } = optimizer
             && *weight_decay > 0.0
         {
             let help = "set optimizer.weight_decay = 0, or use kind = \"adam\", whose decay is part of the gradient";
@@ -31,31 +28,28 @@ impl Resolver<'_> {
             let message =
                 format!("`train.{key}` counts steps that {workers} workers make together, and mode \"async\" has none");
             let help =
-                "remove it: passes end and are evaluated together; or train with one worker, or in mode \"hybrid\"";
+                "remove it: epochs end and are evaluated together; or train with one worker, or in mode \"hybrid\"";
             self.problem(format!("train.{key}").as_str(), message, "with one worker only", help);
         }
     }
 
-    /// Where checkpoints go and when they are due.
-    pub(super) fn checkpoint(&mut self, raw: &raw::Checkpoint) -> Checkpoint {
-        self.names_a_folder("checkpoint.folder", raw.folder.as_deref());
-        let every = Duration::from_secs_f64(raw.every_seconds);
-        let (every_steps, folder) = (raw.every_steps, raw.folder.clone());
-        Checkpoint { every: (!every.is_zero()).then_some(every), every_steps, folder, keep: raw.keep as usize }
+    /// Checks where checkpoints go.
+    pub(super) fn checkpoint(&mut self, checkpoint: Checkpoint) -> Checkpoint {
+        self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
+        checkpoint
     }
 
     /// A path, or a prefix of a bucket.
     pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {
         if let Some(reason) = text.and_then(no_folder) {
-            let help =
-                "give a path, or s3://bucket/prefix; the endpoint is told by AWS_ENDPOINT_URL in the environment";
+            let help = "give a path, or s3://bucket/prefix; AWS_ENDPOINT_URL in the environment gives the endpoint";
             self.problem(key, format!("`{key}` names no folder"), reason, help);
         }
     }
 
     /// The dense network's table is the job's own.
-    pub(super) fn names_are_free(&mut self, mode: raw::Mode, tables: &[Table]) {
-        if mode == raw::Mode::Async && tables.iter().any(|table| table.name == DENSE_TABLE) {
+    pub(super) fn names_are_free(&mut self, mode: Mode, tables: &[Table]) {
+        if mode == Mode::Async && tables.iter().any(|table| table.name == DENSE_TABLE) {
             let message = format!("a table is named \"{DENSE_TABLE}\", as that of the dense network in mode \"async\"");
             self.problem("features.categorical", message, "name taken", "give the feature another `table`");
         }
@@ -84,7 +78,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert!(found[0].starts_with("`train.max_steps` counts steps that 2 workers make together"), "{found:?}");
         assert_eq!(job(CRITEO, "[train]\nmode = 'async'\nmax_steps = 5\n").train.max_steps, Some(5));
-        // Each leaves out its own.
+        // Each worker skips its own.
         job(CRITEO, &format!("{several}non_finite = 'skip'\n"));
     }
 

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resolver;
 use crate::document::Path;
-use crate::raw;
-use crate::spec::{Admission, Counter, Element, NonFinite, Order, Retention, Schedule, Table, Ttl, Victims};
+use crate::settings::{Cluster, EvictionOrder, Table, TableOverrides, TableSettings};
 
 impl Resolver<'_> {
-    pub(super) fn one_ttl(&mut self, embedding: &raw::Embedding, settings: &BTreeMap<String, raw::Table>) {
-        let common = (Path::from("embedding"), embedding.ttl_steps, embedding.ttl_seconds);
-        let own = |(name, table): (&String, &raw::Table)| {
+    pub(super) fn one_ttl(&mut self, embedding: &TableSettings, settings: &BTreeMap<String, TableOverrides>) {
+        let common = (Path::from("embedding"), u64::from(embedding.ttl_steps), u64::from(embedding.ttl_seconds));
+        let own = |(name, table): (&String, &TableOverrides)| {
             let path = Path::from("tables").key(name);
-            (path, table.ttl_steps.unwrap_or(0), table.ttl_seconds.unwrap_or(0))
+            (path, table.number("ttl_steps").unwrap_or(0), table.number("ttl_seconds").unwrap_or(0))
         };
         for (path, steps, seconds) in std::iter::once(common).chain(settings.iter().map(own)) {
             if steps > 0 && seconds > 0 {
@@ -22,26 +21,25 @@ impl Resolver<'_> {
         }
     }
 
-    /// Rules of retention that do not go together; one that all tables have in common is told once.
+    /// Rules of retention that do not go together; a rule that all tables break in common is reported once.
     pub(super) fn retention_fits(
         &mut self,
         tables: &[Table],
-        settings: &BTreeMap<String, raw::Table>,
-        cluster: &raw::Cluster,
+        settings: &BTreeMap<String, TableOverrides>,
+        cluster: &Cluster,
     ) {
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for table in tables {
             let own = settings.contains_key(&table.name);
             let path = if own { Path::from("tables").key(&table.name) } else { Path::from("embedding") };
-            let Retention { order, ttl, small_norm, victims } = table.retention;
-            if matches!((order, ttl), (Order::Lfu { .. }, Some(Ttl::Seconds(_)))) && told.insert((path.to_string(), 0))
-            {
+            let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
+            if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
                 let message = format!("`{path}` counts uses in steps and the time to live in seconds");
                 let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
                 self.problem(path.key("ttl_seconds"), message, "not in steps", help);
             }
-            let homeless = small_norm > 0.0 && victims == Victims::Cold && cluster.memory.is_none();
-            if homeless && told.insert((path.to_string(), 1)) {
+            let keeps_small = table.small_norm > 0.0 && table.retention().keeps_evicted_rows();
+            if keeps_small && cluster.memory.is_none() && reported.insert((path.to_string(), 1)) {
                 let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
                 let help = "set `cluster.memory`, or let the rows go for good with victims = \"drop\"";
                 self.problem(path.key("small_norm"), message, "no memory limit", help);
@@ -50,77 +48,14 @@ impl Resolver<'_> {
     }
 }
 
-pub(super) fn non_finite(raw: raw::NonFinite) -> NonFinite {
-    match raw {
-        raw::NonFinite::Refuse => NonFinite::Refuse,
-        raw::NonFinite::Skip => NonFinite::Skip,
-    }
-}
-
-pub(super) fn element(raw: raw::Element) -> Element {
-    match raw {
-        raw::Element::F32 => Element::F32,
-        raw::Element::F16 => Element::F16,
-        raw::Element::Bf16 => Element::Bf16,
-    }
-}
-
-pub(super) fn schedule(raw: raw::Schedule) -> Schedule {
-    match raw {
-        raw::Schedule::Constant => Schedule::Constant,
-        raw::Schedule::Linear { warmup, decay, floor } => Schedule::Linear { warmup, decay, floor: floor as f32 },
-        raw::Schedule::Cosine { warmup, decay, floor } => Schedule::Cosine { warmup, decay, floor: floor as f32 },
-        raw::Schedule::Step { warmup, every, factor } => Schedule::Step { warmup, every, factor: factor as f32 },
-    }
-}
-
-pub(super) fn admission(raw: raw::Admission) -> Admission {
-    match raw {
-        raw::Admission::Always => Admission::Always,
-        raw::Admission::Count { sightings, counter, error, failure } => {
-            let counter = match counter {
-                raw::Counter::Exact => Counter::Exact,
-                raw::Counter::CountMin => Counter::CountMin { error: error as f32, failure: failure as f32 },
-            };
-            Admission::Count { sightings, counter }
-        }
-        raw::Admission::Probability { share } => Admission::Probability { share: share as f32 },
-    }
-}
-
-pub(super) fn retention(common: &raw::Embedding, own: &raw::Table) -> Retention {
-    let ttl = match (own.ttl_steps, own.ttl_seconds) {
-        (None, None) => ttl(common.ttl_steps, common.ttl_seconds),
-        (steps, seconds) => ttl(steps.unwrap_or(0), seconds.unwrap_or(0)),
-    };
-    Retention {
-        order: match own.evict.unwrap_or(common.evict) {
-            raw::Evict::Lru => Order::Lru,
-            raw::Evict::Lfu { half_life } => Order::Lfu { half_life },
-        },
-        ttl,
-        small_norm: own.small_norm.unwrap_or(common.small_norm) as f32,
-        victims: match own.victims.unwrap_or(common.victims) {
-            raw::Victims::Cold => Victims::Cold,
-            raw::Victims::Drop => Victims::Drop,
-        },
-    }
-}
-
-/// 0 is none.
-fn ttl(steps: u32, seconds: u32) -> Option<Ttl> {
-    match (steps, seconds) {
-        (0, 0) => None,
-        (0, seconds) => Some(Ttl::Seconds(seconds)),
-        (steps, _) => Some(Ttl::Steps(steps)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use zagros_table::{Retention, Ttl};
+
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::spec::Table;
+    use crate::settings::{
+        AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinite, Schedule, Table,
+    };
 
     /// Tables `a` and `b`.
     fn text(rest: &str) -> String {
@@ -132,11 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn unless_told_a_table_holds_every_row_exactly_and_for_ever() {
+    fn by_default_a_table_holds_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (Element::F32, NonFinite::Refuse));
-        assert_eq!((table.schedule, table.admission), (Schedule::Constant, Admission::Always));
-        assert_eq!(table.retention, Retention::default());
+        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
+        assert_eq!(table.retention(), Retention::default());
     }
 
     #[test]
@@ -148,21 +83,24 @@ mod tests {
         assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
         assert_eq!(schedule("kind = 'step', every = 3"), Schedule::Step { warmup: 0, every: 3, factor: 0.5 });
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
-        assert_eq!(admission("kind = 'count'"), Admission::Count { sightings: 2, counter: Counter::Exact });
-        let counter = Counter::CountMin { error: 0.25, failure: 0.01 };
+        assert_eq!(
+            admission("kind = 'count'"),
+            AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact }
+        );
+        let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
         let sketch = admission("kind = 'count', sightings = 7, counter = 'count_min', error = 0.25");
-        assert_eq!(sketch, Admission::Count { sightings: 7, counter });
-        assert_eq!(admission("kind = 'probability', share = 0.5"), Admission::Probability { share: 0.5 });
+        assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
+        assert_eq!(admission("kind = 'probability', share = 0.5"), AdmissionPolicy::Probability { share: 0.5 });
     }
 
     #[test]
     fn a_table_differs_in_single_keys() {
         let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
-        let order = Order::Lfu { half_life: 10_000 };
-        let expected = Retention { order, ttl: None, small_norm: 0.5, victims: Victims::Drop };
-        assert_eq!((a.element, a.retention), (Element::Bf16, expected));
-        assert_eq!((b.element, b.retention), (Element::F16, Retention { order: Order::Lru, ..expected }));
+        let order = EvictionOrder::Lfu { half_life: 10_000 };
+        let expected = Retention { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
+        assert_eq!((a.element, a.retention()), (Element::Bf16, expected));
+        assert_eq!((b.element, b.retention()), (Element::F16, Retention { order: EvictionOrder::Lru, ..expected }));
     }
 
     #[test]
@@ -176,14 +114,14 @@ mod tests {
         let own = "[tables.b]\nsmall_norm = 0.5\n";
         let expected = ["`tables.b.small_norm` sends rows to disk, which needs `cluster.memory`"];
         assert_eq!(problems(DELIMITED, &text(own)), expected);
-        assert_eq!(tables(&format!("{own}victims = 'drop'\n"))[1].retention.small_norm, 0.5);
-        assert_eq!(tables(&format!("{own}[cluster]\nmemory = '1GiB'\n"))[1].retention.small_norm, 0.5);
+        assert_eq!(tables(&format!("{own}victims = 'drop'\n"))[1].small_norm, 0.5);
+        assert_eq!(tables(&format!("{own}[cluster]\nmemory = '1GiB'\n"))[1].small_norm, 0.5);
     }
 
     #[test]
     fn a_table_replaces_the_common_time_to_live_whole() {
         let ttl =
-            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention.ttl);
+            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention().ttl);
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
         assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
         assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);

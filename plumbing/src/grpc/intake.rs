@@ -1,9 +1,9 @@
-//! Bytes of requests that have begun to arrive and are not whole yet, bounded over all connections of a server.
+//! Bounds the bytes of incomplete requests over all connections of a server.
 //!
-//! A message is kept until it is whole. Without a bound a stranger who starts many long messages and finishes none makes the
-//! server keep them all. Here each piece that arrives takes from a budget, and gives it back when the message is whole or
-//! given up; a piece that finds the budget spent ends its request with `UNAVAILABLE`, which members try again. A request
-//! that is not whole in time is given up, so that what a stranger holds comes back.
+//! A message is kept until it is whole. Without a bound a sender that starts many long messages and finishes none would fill
+//! the server's memory. Each piece that arrives takes from a budget and gives it back when the message is complete or given
+//! up. A piece that finds no budget ends its request with `UNAVAILABLE`, which members retry. A request that is not complete
+//! in time is given up, so that its bytes return to the budget.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,11 +29,11 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Puts the bound around all services of a server.
 #[derive(Clone, Debug)]
-pub struct IntakeLayer(Arc<Intake>);
+pub struct IntakeLayer(Arc<IntakeBudget>);
 
 /// The budget of one server.
 #[derive(Debug)]
-struct Intake {
+struct IntakeBudget {
     budget: usize,
     whole_within: Duration,
     /// Bytes of requests that are not whole.
@@ -48,7 +48,7 @@ impl Default for IntakeLayer {
 
 impl IntakeLayer {
     fn bounded(budget: usize, whole_within: Duration) -> Self {
-        Self(Arc::new(Intake { budget, whole_within, held: AtomicUsize::new(0) }))
+        Self(Arc::new(IntakeBudget { budget, whole_within, held: AtomicUsize::new(0) }))
     }
 }
 
@@ -64,7 +64,7 @@ impl<S> Layer<S> for IntakeLayer {
 #[derive(Clone, Debug)]
 pub struct IntakeService<S> {
     inner: S,
-    intake: Arc<Intake>,
+    intake: Arc<IntakeBudget>,
 }
 
 impl<S: Service<Request<tonic::body::Body>>> Service<Request<tonic::body::Body>> for IntakeService<S> {
@@ -78,20 +78,20 @@ impl<S: Service<Request<tonic::body::Body>>> Service<Request<tonic::body::Body>>
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> S::Future {
         let intake = &self.intake;
-        self.inner.call(request.map(|body| tonic::body::Body::new(Counted::new(body, Arc::clone(intake)))))
+        self.inner.call(request.map(|body| tonic::body::Body::new(CountedBody::new(body, Arc::clone(intake)))))
     }
 }
 
 /// A request's body that takes from the budget until it is dropped, which its reader does once it has the message.
-struct Counted<B> {
+struct CountedBody<B> {
     body: B,
-    intake: Arc<Intake>,
+    intake: Arc<IntakeBudget>,
     held: usize,
     late: Pin<Box<Sleep>>,
 }
 
-impl<B> Counted<B> {
-    fn new(body: B, intake: Arc<Intake>) -> Self {
+impl<B> CountedBody<B> {
+    fn new(body: B, intake: Arc<IntakeBudget>) -> Self {
         let late = Box::pin(sleep(intake.whole_within));
         Self { body, intake, held: 0, late }
     }
@@ -109,13 +109,13 @@ impl<B> Counted<B> {
     }
 }
 
-impl<B> Drop for Counted<B> {
+impl<B> Drop for CountedBody<B> {
     fn drop(&mut self) {
         self.intake.held.fetch_sub(self.held, Ordering::Relaxed);
     }
 }
 
-impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for Counted<B> {
+impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for CountedBody<B> {
     type Data = Bytes;
     type Error = Status;
 
@@ -164,19 +164,19 @@ mod tests {
         }
     }
 
-    fn begun(intake: &Arc<Intake>) -> (mpsc::UnboundedSender<Bytes>, Counted<Sent>) {
+    fn started(intake: &Arc<IntakeBudget>) -> (mpsc::UnboundedSender<Bytes>, CountedBody<Sent>) {
         let (send, sent) = mpsc::unbounded_channel();
-        (send, Counted::new(Sent(sent), Arc::clone(intake)))
+        (send, CountedBody::new(Sent(sent), Arc::clone(intake)))
     }
 
-    fn intake() -> Arc<Intake> {
+    fn intake() -> Arc<IntakeBudget> {
         IntakeLayer::bounded(100, Duration::from_secs(60)).0
     }
 
     #[tokio::test]
     async fn a_piece_beyond_the_budget_ends_its_request_and_others_go_on_once_there_is_room() {
         let intake = intake();
-        let ((slow, mut held), (send, mut late)) = (begun(&intake), begun(&intake));
+        let ((slow, mut held), (send, mut late)) = (started(&intake), started(&intake));
         slow.send(Bytes::from_static(&[0; 80])).unwrap();
         assert!(held.frame().await.unwrap().is_ok());
         send.send(Bytes::from_static(&[0; 21])).unwrap();
@@ -186,7 +186,7 @@ mod tests {
         drop(late);
         drop(held);
         assert_eq!(intake.held.load(Ordering::Relaxed), 0);
-        let (send, mut whole) = begun(&intake);
+        let (send, mut whole) = started(&intake);
         send.send(Bytes::from_static(&[0; 100])).unwrap();
         drop(send);
         assert!(whole.frame().await.unwrap().is_ok() && whole.frame().await.is_none());
@@ -195,7 +195,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_never_whole_is_given_up() {
         let intake = intake();
-        let (send, mut body) = begun(&intake);
+        let (send, mut body) = started(&intake);
         send.send(Bytes::from_static(&[0; 10])).unwrap();
         assert!(body.frame().await.unwrap().is_ok());
         let refused = body.frame().await.unwrap().unwrap_err();

@@ -24,20 +24,20 @@ const LENGTH_DELIMITED: usize = 2;
 
 /// A message, and its long fields taken out of it.
 #[derive(Debug)]
-pub struct Outgoing<M> {
+pub struct OutgoingMessage<M> {
     head: M,
     payloads: Vec<(u32, Bytes)>,
 }
 
 /// A body that is in memory: pieces of a message, then trailers where the sender is the one who answers.
-pub(super) struct Pieces {
+pub(super) struct OutgoingBody {
     pieces: VecDeque<Bytes>,
     trailers: Option<HeaderMap>,
 }
 
 /// What has arrived of a message.
 #[derive(Debug, Default)]
-struct Arrived {
+struct IncomingMessage {
     pieces: VecDeque<Bytes>,
     /// In all pieces.
     bytes: usize,
@@ -45,7 +45,7 @@ struct Arrived {
     stated: Option<usize>,
 }
 
-impl<M: Message> Outgoing<M> {
+impl<M: Message> OutgoingMessage<M> {
     /// `payloads` are fields of type `bytes`, number and content of each, which `head` has no content for.
     pub fn new(head: M, payloads: impl IntoIterator<Item = (u32, Bytes)>) -> Self {
         // An empty field is the same as none.
@@ -54,7 +54,7 @@ impl<M: Message> Outgoing<M> {
     }
 
     /// The message as the wire has it. Fields may come in any order, so the long ones come last.
-    pub(super) fn into_pieces(self, trailers: Option<HeaderMap>) -> Result<Pieces, Status> {
+    pub(super) fn into_pieces(self, trailers: Option<HeaderMap>) -> Result<OutgoingBody, Status> {
         let length = self.encoded_len();
         check_length(length)?;
         let mut short = BytesMut::with_capacity(PREFIX + self.head.encoded_len() + 64);
@@ -73,7 +73,7 @@ impl<M: Message> Outgoing<M> {
             }
         }
         pieces.push_back(short.freeze());
-        Ok(Pieces { pieces, trailers })
+        Ok(OutgoingBody { pieces, trailers })
     }
 
     fn encoded_len(&self) -> usize {
@@ -89,7 +89,7 @@ fn key(number: u32) -> usize {
     (number as usize) << 3 | LENGTH_DELIMITED
 }
 
-impl Body for Pieces {
+impl Body for OutgoingBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -117,7 +117,7 @@ where
     B: Body<Data = Bytes, Error = Status>,
 {
     let mut body = std::pin::pin!(body);
-    let (mut arrived, mut trailers) = (Arrived::default(), None);
+    let (mut arrived, mut trailers) = (IncomingMessage::default(), None);
     while let Some(frame) = body.frame().await {
         match frame?.into_data() {
             Ok(piece) => arrived.push(piece)?,
@@ -127,7 +127,7 @@ where
     Ok((arrived.into_message()?, trailers))
 }
 
-impl Arrived {
+impl IncomingMessage {
     /// Never holds more than a frame beyond what the prefix states.
     fn push(&mut self, piece: Bytes) -> Result<(), Status> {
         if !piece.is_empty() {
@@ -162,7 +162,7 @@ impl Arrived {
     }
 }
 
-impl Buf for Arrived {
+impl Buf for IncomingMessage {
     fn remaining(&self) -> usize {
         self.bytes
     }
@@ -234,12 +234,12 @@ mod tests {
     fn sent(sample: &Sample) -> Vec<Bytes> {
         let mut head = sample.clone();
         let payloads = [(17, std::mem::take(&mut head.long)), (2, std::mem::take(&mut head.short))];
-        let pieces = Outgoing::new(head, payloads).into_pieces(None).unwrap();
+        let pieces = OutgoingMessage::new(head, payloads).into_pieces(None).unwrap();
         pieces.pieces.into_iter().collect()
     }
 
     fn receive_pieces(pieces: impl IntoIterator<Item = Bytes>) -> Result<Option<Sample>, Status> {
-        let body = tonic::body::Body::new(Pieces { pieces: pieces.into_iter().collect(), trailers: None });
+        let body = tonic::body::Body::new(OutgoingBody { pieces: pieces.into_iter().collect(), trailers: None });
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(read(body)).map(|(message, _)| message)
     }
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_message_beyond_the_limit_is_not_sent() {
         let long = Bytes::from(vec![0; MAX_MESSAGE_BYTES]);
-        let status = Outgoing::new(Sample::default(), [(17, long)]).into_pieces(None).err().unwrap();
+        let status = OutgoingMessage::new(Sample::default(), [(17, long)]).into_pieces(None).err().unwrap();
         assert_eq!(status.code(), Code::OutOfRange);
     }
 }

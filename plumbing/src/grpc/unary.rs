@@ -12,7 +12,7 @@ use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::transport::Channel;
 
-pub use super::message::Outgoing;
+pub use super::message::OutgoingMessage;
 use super::message::read;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -26,7 +26,7 @@ pub async fn call<Q, A>(
     channel: &mut Channel,
     path: PathAndQuery,
     headers: HeaderMap,
-    message: Outgoing<Q>,
+    message: OutgoingMessage<Q>,
 ) -> Result<A, Status>
 where
     Q: Message,
@@ -46,7 +46,7 @@ pub async fn answer<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) 
 where
     Q: Message + Default,
     A: Message,
-    F: Future<Output = Result<Outgoing<A>, Status>>,
+    F: Future<Output = Result<OutgoingMessage<A>, Status>>,
 {
     served(request, work).await.unwrap_or_else(Status::into_http)
 }
@@ -55,7 +55,7 @@ async fn served<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> R
 where
     Q: Message + Default,
     A: Message,
-    F: Future<Output = Result<Outgoing<A>, Status>>,
+    F: Future<Output = Result<OutgoingMessage<A>, Status>>,
 {
     let (message, _) = read(request.into_body()).await?;
     let message = message.ok_or_else(|| Status::invalid_argument("the request has no message"))?;

@@ -13,7 +13,7 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{explain, no_answer};
-use crate::{Problem, StoreError};
+use crate::{StoreError, StoreProblem};
 
 /// Requests are tried so often where that may help, with pauses up to [`LONGEST_PAUSE`], within the timeout.
 const RETRIES: usize = 8;
@@ -49,10 +49,10 @@ pub(crate) struct Bucket {
 }
 
 /// A request under way.
-pub(crate) struct Pending<T> {
+pub(crate) struct PendingRequest<T> {
     what: &'static str,
     key: Key,
-    answer: Receiver<Result<T, (Problem, String)>>,
+    answer: Receiver<Result<T, (StoreProblem, String)>>,
 }
 
 impl Bucket {
@@ -68,7 +68,7 @@ impl Bucket {
             what: "open",
             place: format!("s3://{name}"),
             endpoint: told.clone(),
-            problem: Problem::Environment,
+            problem: StoreProblem::Environment,
             reason,
         };
         let http_allowed = variable("AWS_ALLOW_HTTP").is_some_and(|allow| ["true", "1"].contains(&allow));
@@ -106,7 +106,7 @@ impl Bucket {
         what: &'static str,
         key: &Key,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> PendingRequest<T> {
         let (tell, answer) = channel();
         let timeout = self.timeout;
         let bounded = async move {
@@ -120,15 +120,15 @@ impl Bucket {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(bounded);
         }
-        Pending { what, key: key.clone(), answer }
+        PendingRequest { what, key: key.clone(), answer }
     }
 
     /// Waits for a request, until its deadline (invariant WT-1).
     ///
     /// # Errors
     /// As the store answered, by the object's name.
-    pub(crate) fn wait<T>(&self, pending: Pending<T>) -> Result<T, StoreError> {
-        let Pending { what, key, answer } = pending;
+    pub(crate) fn wait<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
+        let PendingRequest { what, key, answer } = pending;
         let answer = answer.recv_timeout(self.timeout + GRACE).unwrap_or_else(|_| Err(no_answer(self.timeout)));
         answer.map_err(|(problem, reason)| self.error(what, &key, problem, reason))
     }
@@ -146,8 +146,8 @@ impl Bucket {
         self.wait(self.begin(what, key, request))
     }
 
-    pub(crate) fn error(&self, what: &'static str, key: &Key, problem: Problem, reason: String) -> StoreError {
-        let problem = if problem == Problem::Away && !self.has_key { Problem::Keyless } else { problem };
+    pub(crate) fn error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
+        let problem = if problem == StoreProblem::Away && !self.has_key { StoreProblem::Keyless } else { problem };
         StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
     }
 

@@ -8,7 +8,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 
 use crate::StoreError;
-use crate::bucket::{Bucket, Pending};
+use crate::bucket::{Bucket, PendingRequest};
 
 /// Bytes that are fetched at a time.
 const PIECE: u64 = 8 << 20;
@@ -22,7 +22,7 @@ pub(crate) struct Download {
     /// Where the piece at hand starts, and the piece.
     piece: (u64, Bytes),
     /// Where the piece starts that was asked for ahead.
-    ahead: Option<(u64, Pending<Bytes>)>,
+    ahead: Option<(u64, PendingRequest<Bytes>)>,
 }
 
 impl Download {
@@ -41,7 +41,7 @@ impl Download {
         self.bytes
     }
 
-    fn ask(&self, from: u64) -> Pending<Bytes> {
+    fn ask(&self, from: u64) -> PendingRequest<Bytes> {
         let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let range = from..self.bytes.min(from + PIECE);
         self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })

@@ -38,7 +38,7 @@ pub enum StoreError {
         /// Whom was asked.
         endpoint: String,
         /// What kind of failure it is.
-        problem: Problem,
+        problem: StoreProblem,
         /// In the store's words, without what it says of credentials.
         reason: String,
     },
@@ -46,7 +46,7 @@ pub enum StoreError {
 
 /// What kind of failure of an object store, by what helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum StoreProblem {
     /// Credentials, region or rights.
     Refused,
     /// There is no such bucket.
@@ -76,7 +76,7 @@ pub enum Fault {
     Machine,
 }
 
-impl Problem {
+impl StoreProblem {
     fn help(self) -> &'static str {
         match self {
             Self::Refused => {
@@ -105,7 +105,7 @@ impl StoreError {
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            Self::Bucket { problem, .. } => *problem == Problem::Missing,
+            Self::Bucket { problem, .. } => *problem == StoreProblem::Missing,
             Self::Place { .. } => false,
         }
     }
@@ -117,10 +117,10 @@ impl StoreError {
             Self::Place { .. } => Fault::Setting,
             Self::Disk { .. } => Fault::Machine,
             Self::Bucket { problem, .. } => match problem {
-                Problem::Refused | Problem::NoBucket | Problem::Environment => Fault::Setting,
-                Problem::Missing => Fault::Missing,
-                Problem::Away | Problem::Keyless => Fault::Away,
-                Problem::TooLarge => Fault::Machine,
+                StoreProblem::Refused | StoreProblem::NoBucket | StoreProblem::Environment => Fault::Setting,
+                StoreProblem::Missing => Fault::Missing,
+                StoreProblem::Away | StoreProblem::Keyless => Fault::Away,
+                StoreProblem::TooLarge => Fault::Machine,
             },
         }
     }
@@ -128,7 +128,7 @@ impl StoreError {
     /// As an I/O error, for what reads and writes files wherever they are.
     pub(crate) fn into_io(self) -> io::Error {
         let kind = match &self {
-            Self::Bucket { problem: Problem::Away | Problem::Keyless, .. } => io::ErrorKind::NotConnected,
+            Self::Bucket { problem: StoreProblem::Away | StoreProblem::Keyless, .. } => io::ErrorKind::NotConnected,
             error if error.is_missing() => io::ErrorKind::NotFound,
             _ => io::ErrorKind::Other,
         };
@@ -137,7 +137,7 @@ impl StoreError {
 }
 
 /// What a store answered, in few words. Its own may repeat the request with all that was signed.
-pub(crate) fn explain(error: &object_store::Error) -> (Problem, String) {
+pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -145,21 +145,21 @@ pub(crate) fn explain(error: &object_store::Error) -> (Problem, String) {
     let (whole, innermost) = (error.to_string(), innermost.to_string());
     let code = code(&whole).or_else(|| code(&innermost)).map(str::to_owned);
     let problem = match (error, code.as_deref()) {
-        (_, Some("NoSuchBucket")) => Problem::NoBucket,
+        (_, Some("NoSuchBucket")) => StoreProblem::NoBucket,
         (_, Some("AuthorizationHeaderMalformed" | "ExpiredToken" | "InvalidToken" | "PermanentRedirect")) => {
-            Problem::Refused
+            StoreProblem::Refused
         }
         (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }, _) => {
-            Problem::Refused
+            StoreProblem::Refused
         }
-        (object_store::Error::NotFound { .. }, _) => Problem::Missing,
-        _ => Problem::Away,
+        (object_store::Error::NotFound { .. }, _) => StoreProblem::Missing,
+        _ => StoreProblem::Away,
     };
     let reason = match (problem, code) {
-        (Problem::Refused, Some(code)) => format!("the request was refused ({code})"),
-        (Problem::Refused, None) => "the request was refused".to_owned(),
-        (Problem::NoBucket, _) => "there is no such bucket".to_owned(),
-        (Problem::Missing, _) => "it is not there".to_owned(),
+        (StoreProblem::Refused, Some(code)) => format!("the request was refused ({code})"),
+        (StoreProblem::Refused, None) => "the request was refused".to_owned(),
+        (StoreProblem::NoBucket, _) => "there is no such bucket".to_owned(),
+        (StoreProblem::Missing, _) => "it is not there".to_owned(),
         (_, Some(code)) => format!("the store answered {code}"),
         // No document of the store's: the transport's own words.
         (_, None) => innermost.lines().next().unwrap_or_default().chars().take(200).collect(),
@@ -168,8 +168,8 @@ pub(crate) fn explain(error: &object_store::Error) -> (Problem, String) {
 }
 
 /// That nothing came back in time.
-pub(crate) fn no_answer(timeout: Duration) -> (Problem, String) {
-    (Problem::Away, format!("no answer for {:.1} s", timeout.as_secs_f64()))
+pub(crate) fn no_answer(timeout: Duration) -> (StoreProblem, String) {
+    (StoreProblem::Away, format!("no answer for {:.1} s", timeout.as_secs_f64()))
 }
 
 /// The code in the XML of an answer.
@@ -191,7 +191,10 @@ mod tests {
         let document = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
         let error = object_store::Error::PermissionDenied { path: "a/b".into(), source: answered(document) };
         let (problem, reason) = explain(&error);
-        assert_eq!((problem, reason.as_str()), (Problem::Refused, "the request was refused (SignatureDoesNotMatch)"));
+        assert_eq!(
+            (problem, reason.as_str()),
+            (StoreProblem::Refused, "the request was refused (SignatureDoesNotMatch)")
+        );
     }
 
     #[test]
@@ -199,11 +202,14 @@ mod tests {
         let not_found = |document| object_store::Error::NotFound { path: String::new(), source: answered(document) };
         let generic = |document| object_store::Error::Generic { store: "S3", source: answered(document) };
         let problem = |error: object_store::Error| explain(&error).0;
-        assert_eq!(problem(not_found("<Code>NoSuchBucket</Code>")), Problem::NoBucket);
-        assert_eq!(problem(not_found("<Code>NoSuchKey</Code>")), Problem::Missing);
-        assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), Problem::Refused);
+        assert_eq!(problem(not_found("<Code>NoSuchBucket</Code>")), StoreProblem::NoBucket);
+        assert_eq!(problem(not_found("<Code>NoSuchKey</Code>")), StoreProblem::Missing);
+        assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), StoreProblem::Refused);
         assert_eq!(explain(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
-        assert_eq!(explain(&generic("connection refused\nmore")), (Problem::Away, "connection refused".to_owned()));
+        assert_eq!(
+            explain(&generic("connection refused\nmore")),
+            (StoreProblem::Away, "connection refused".to_owned())
+        );
     }
 
     #[test]
@@ -215,8 +221,14 @@ mod tests {
             problem,
             reason: String::new(),
         };
-        let faults = [Problem::Refused, Problem::NoBucket, Problem::Missing, Problem::Away, Problem::TooLarge]
-            .map(|problem| bucket(problem).fault());
+        let faults = [
+            StoreProblem::Refused,
+            StoreProblem::NoBucket,
+            StoreProblem::Missing,
+            StoreProblem::Away,
+            StoreProblem::TooLarge,
+        ]
+        .map(|problem| bucket(problem).fault());
         assert_eq!(faults, [Fault::Setting, Fault::Setting, Fault::Missing, Fault::Away, Fault::Machine]);
         assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), Fault::Setting);
     }

@@ -31,11 +31,11 @@ impl<T: Read + Seek + Send> Input for T {}
 /// A folder of files, on a disk or below a prefix of a bucket. All its calls block.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    place: Place,
+    place: FolderKind,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum FolderKind {
     Disk(PathBuf),
     Bucket { bucket: Arc<Bucket>, prefix: Key },
 }
@@ -44,7 +44,7 @@ impl Folder {
     /// A folder on a disk.
     #[must_use]
     pub fn disk(path: impl Into<PathBuf>) -> Self {
-        Self { place: Place::Disk(path.into()) }
+        Self { place: FolderKind::Disk(path.into()) }
     }
 
     /// A path, `file:///path` or `s3://bucket/prefix`, whose requests take `timeout` at most, retries and all. Only
@@ -67,7 +67,7 @@ impl Folder {
             Location::Disk(path) => Self::disk(path),
             Location::Bucket { bucket, prefix } => {
                 let bucket = Arc::new(Bucket::open(&bucket, timeout, environment)?);
-                Self { place: Place::Bucket { bucket, prefix: Key::from(prefix) } }
+                Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
             }
         })
     }
@@ -76,8 +76,8 @@ impl Folder {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.place {
-            Place::Disk(path) => Some(path),
-            Place::Bucket { .. } => None,
+            FolderKind::Disk(path) => Some(path),
+            FolderKind::Bucket { .. } => None,
         }
     }
 
@@ -85,9 +85,9 @@ impl Folder {
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let place = match &self.place {
-            Place::Disk(path) => Place::Disk(path.join(name)),
-            Place::Bucket { bucket, prefix } => {
-                Place::Bucket { bucket: Arc::clone(bucket), prefix: prefix.clone().join(name) }
+            FolderKind::Disk(path) => FolderKind::Disk(path.join(name)),
+            FolderKind::Bucket { bucket, prefix } => {
+                FolderKind::Bucket { bucket: Arc::clone(bucket), prefix: prefix.clone().join(name) }
             }
         };
         Self { place }
@@ -99,8 +99,8 @@ impl Folder {
     /// What is wrong.
     pub fn check(&self) -> Result<(), StoreError> {
         match &self.place {
-            Place::Disk(path) => disk::make(path).map(drop),
-            Place::Bucket { .. } => {
+            FolderKind::Disk(path) => disk::make(path).map(drop),
+            FolderKind::Bucket { .. } => {
                 self.write(PROBE, b"")?;
                 self.delete_file(PROBE)
             }
@@ -113,8 +113,8 @@ impl Folder {
     /// When it cannot be made.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
-            Place::Disk(path) => disk::make(path).map(Self::disk),
-            Place::Bucket { .. } => Ok(self.clone()),
+            FolderKind::Disk(path) => disk::make(path).map(Self::disk),
+            FolderKind::Bucket { .. } => Ok(self.clone()),
         }
     }
 
@@ -124,8 +124,8 @@ impl Folder {
     /// When it cannot be read.
     pub fn folders(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            Place::Disk(path) => disk::folders(path),
-            Place::Bucket { bucket, prefix } => {
+            FolderKind::Disk(path) => disk::folders(path),
+            FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
                 let found = bucket.call("list", prefix, list)?;
@@ -140,11 +140,13 @@ impl Folder {
     /// When that cannot be found out.
     pub fn has(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
-            Place::Disk(path) => Ok(path.join(file).is_file()),
-            Place::Bucket { bucket, prefix } => match Download::open(Arc::clone(bucket), prefix.clone().join(file)) {
-                Err(error) if error.is_missing() => Ok(false),
-                found => found.map(|_| true),
-            },
+            FolderKind::Disk(path) => Ok(path.join(file).is_file()),
+            FolderKind::Bucket { bucket, prefix } => {
+                match Download::open(Arc::clone(bucket), prefix.clone().join(file)) {
+                    Err(error) if error.is_missing() => Ok(false),
+                    found => found.map(|_| true),
+                }
+            }
         }
     }
 
@@ -154,13 +156,13 @@ impl Folder {
     /// When it is not there or cannot be read.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
         match &self.place {
-            Place::Disk(path) => {
+            FolderKind::Disk(path) => {
                 let path = path.join(file);
                 let mut bytes = Vec::new();
                 let read = regular::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
                 read.map(|_| bytes).map_err(failed("read", &path))
             }
-            Place::Bucket { bucket, prefix } => {
+            FolderKind::Bucket { bucket, prefix } => {
                 let mut download = Download::open(Arc::clone(bucket), prefix.clone().join(file))?;
                 let mut bytes = Vec::with_capacity(usize::try_from(download.size()).unwrap_or_default());
                 download.read_to_end(&mut bytes).map_err(|error| self.cause("read", file, error))?;
@@ -200,12 +202,12 @@ impl Folder {
     /// When it is not there or cannot be read.
     pub fn input(&self, file: &str) -> io::Result<(Box<dyn Input>, u64)> {
         match &self.place {
-            Place::Disk(path) => {
+            FolderKind::Disk(path) => {
                 let file = regular::open(&path.join(file))?;
                 let bytes = file.metadata()?.len();
                 Ok((Box::new(file), bytes))
             }
-            Place::Bucket { bucket, prefix } => {
+            FolderKind::Bucket { bucket, prefix } => {
                 let download = Download::open(Arc::clone(bucket), prefix.clone().join(file));
                 let download = download.map_err(StoreError::into_io)?;
                 let bytes = download.size();
@@ -220,11 +222,11 @@ impl Folder {
     /// When it cannot be written.
     pub fn write(&self, file: &str, content: &[u8]) -> Result<(), StoreError> {
         match &self.place {
-            Place::Disk(path) => {
+            FolderKind::Disk(path) => {
                 let path = path.join(file);
                 durable::write(&path, content).map_err(failed("write", &path))
             }
-            Place::Bucket { bucket, prefix } => {
+            FolderKind::Bucket { bucket, prefix } => {
                 let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
                 upload.write_all(content).map_err(|error| self.cause("write", file, error))?;
                 upload.finish()
@@ -243,11 +245,11 @@ impl Folder {
         fill: impl FnOnce(&mut dyn Write) -> io::Result<Result<T, E>>,
     ) -> io::Result<Result<T, E>> {
         match &self.place {
-            Place::Disk(path) => {
+            FolderKind::Disk(path) => {
                 let path = path.join(file);
                 durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
             }
-            Place::Bucket { bucket, prefix } => {
+            FolderKind::Bucket { bucket, prefix } => {
                 let mut upload = Upload::new(Arc::clone(bucket), prefix.clone().join(file));
                 let filled = fill(&mut upload)?;
                 if filled.is_ok() {
@@ -264,8 +266,8 @@ impl Folder {
     /// When it cannot be deleted.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
-            Place::Disk(path) => disk::delete_file(&path.join(file)),
-            Place::Bucket { bucket, prefix } => delete_object(bucket, prefix.clone().join(file)),
+            FolderKind::Disk(path) => disk::delete_file(&path.join(file)),
+            FolderKind::Bucket { bucket, prefix } => delete_object(bucket, prefix.clone().join(file)),
         }
     }
 
@@ -275,8 +277,8 @@ impl Folder {
     /// When something cannot be deleted.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
-            Place::Disk(path) => disk::delete(path),
-            Place::Bucket { bucket, prefix } => {
+            FolderKind::Disk(path) => disk::delete(path),
+            FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
                 let found = bucket.call("list", prefix, list)?;
@@ -303,8 +305,8 @@ fn delete_object(bucket: &Arc<Bucket>, key: Key) -> Result<(), StoreError> {
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Disk(path) => path.display().fmt(f),
-            Place::Bucket { bucket, prefix } => f.write_str(&bucket.place(prefix)),
+            FolderKind::Disk(path) => path.display().fmt(f),
+            FolderKind::Bucket { bucket, prefix } => f.write_str(&bucket.place(prefix)),
         }
     }
 }

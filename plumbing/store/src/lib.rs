@@ -11,20 +11,20 @@
 //! (invariant WT-1). Credentials and endpoint come from the environment, under the names that AWS gave them, and are
 //! never told.
 
+mod allowed;
 mod bucket;
 mod digest;
 mod disk;
 mod download;
 mod error;
 mod folder;
-mod roots;
 mod upload;
 mod url;
 
+pub use allowed::{AllowedFolders, FolderNotAllowed};
 pub use digest::{Digest, hexadecimal};
-pub use error::{Fault, Problem, StoreError};
+pub use error::{Fault, StoreError, StoreProblem};
 pub use folder::{Folder, Input};
-pub use roots::{OutsideRoots, Roots};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use zagros_fake_s3::{FakeS3, Fault};
 
 use crate::upload::PART;
-use crate::{Fault as Whose, Folder, Problem, StoreError};
+use crate::{Fault as Whose, Folder, StoreError, StoreProblem};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -15,7 +15,7 @@ fn folder_of(store: &FakeS3, timeout: Duration) -> Folder {
     Folder::open_in(&store.environment(), "s3://models/ads", timeout).unwrap()
 }
 
-fn problem(error: &StoreError) -> Option<Problem> {
+fn problem(error: &StoreError) -> Option<StoreProblem> {
     match error {
         StoreError::Bucket { problem, .. } => Some(*problem),
         _ => None,
@@ -134,14 +134,14 @@ fn a_store_that_is_silent_is_told_in_time_and_by_name() {
     let error = folder.write("rows", b"rows").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let told = error.to_string();
-    assert_eq!(problem(&error), Some(Problem::Away), "{told}");
+    assert_eq!(problem(&error), Some(StoreProblem::Away), "{told}");
     assert!(told.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{told}");
     assert!(told.contains("is AWS_ENDPOINT_URL right"), "{told}");
     store.heal();
     folder.write("rows", b"rows").unwrap();
     drop(store);
     let gone = folder.read("rows").unwrap_err();
-    assert_eq!(problem(&gone), Some(Problem::Away), "{gone}");
+    assert_eq!(problem(&gone), Some(StoreProblem::Away), "{gone}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn an_upload_that_fails_is_taken_back() {
     let folder = folder_of(&store, TIMEOUT);
     store.inject(Fault::Denies, "PUT", usize::MAX);
     let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
-    assert_eq!(problem(&error), Some(Problem::Refused), "{error}");
+    assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
     assert_eq!((store.open_uploads(), store.keys().len()), (0, 0));
 }
 
@@ -164,16 +164,16 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
         Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check()).unwrap_err()
     };
     let wrong_key = with("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
-    assert_eq!(problem(&wrong_key), Some(Problem::Refused));
+    assert_eq!(problem(&wrong_key), Some(StoreProblem::Refused));
     let told = wrong_key.to_string();
     assert!(told.contains("InvalidAccessKeyId") && told.contains("check AWS_ACCESS_KEY_ID"), "{told}");
     assert!(!told.contains("someone-else") && !told.contains("test-secret"), "{told}");
     let no_bucket = with("s3://other/ads", "AWS_REGION", "us-east-1");
-    assert_eq!(problem(&no_bucket), Some(Problem::NoBucket), "{no_bucket}");
+    assert_eq!(problem(&no_bucket), Some(StoreProblem::NoBucket), "{no_bucket}");
     let open = with("s3://models/ads", "AWS_ALLOW_HTTP", "false");
     assert!(open.to_string().contains("AWS_ALLOW_HTTP=true"), "{open}");
     let away = with("s3://models/ads", "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
-    assert_eq!(problem(&away), Some(Problem::Away), "{away}");
+    assert_eq!(problem(&away), Some(StoreProblem::Away), "{away}");
     assert!(!format!("{:?}", folder_of(&store, TIMEOUT)).contains("test-"));
 }
 
@@ -185,7 +185,7 @@ fn a_machine_that_has_no_role_either_is_told_which_variables_to_set() {
     environment.push(("AWS_METADATA_ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned()));
     let folder = Folder::open_in(&environment, "s3://models/ads", Duration::from_secs(1)).unwrap();
     let error = folder.read("rows").unwrap_err();
-    assert_eq!(problem(&error), Some(Problem::Keyless), "{error}");
+    assert_eq!(problem(&error), Some(StoreProblem::Keyless), "{error}");
     assert!(error.to_string().contains("there is no AWS_ACCESS_KEY_ID in the environment"), "{error}");
     assert_eq!(error.fault(), Whose::Away);
 }

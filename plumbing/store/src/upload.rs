@@ -8,8 +8,8 @@ use object_store::path::Path as Key;
 use object_store::{MultipartUpload, ObjectStoreExt};
 use tracing::warn;
 
-use crate::bucket::{Bucket, Pending};
-use crate::{Problem, StoreError};
+use crate::bucket::{Bucket, PendingRequest};
+use crate::{StoreError, StoreProblem};
 
 /// Bytes of a part. All but the last are of one size, as R2 demands.
 pub(crate) const PART: usize = 16 << 20;
@@ -25,7 +25,7 @@ pub(crate) struct Upload {
     part: Vec<u8>,
     parts: usize,
     upload: Option<Box<dyn MultipartUpload>>,
-    under_way: VecDeque<Pending<()>>,
+    under_way: VecDeque<PendingRequest<()>>,
 }
 
 impl Upload {
@@ -66,7 +66,7 @@ impl Upload {
         self.parts += 1;
         if self.parts > MOST_PARTS {
             let reason = format!("more than {MOST_PARTS} parts of {} MiB", PART >> 20);
-            return Err(self.bucket.error("write", &self.key, Problem::TooLarge, reason));
+            return Err(self.bucket.error("write", &self.key, StoreProblem::TooLarge, reason));
         }
         while self.under_way.len() >= AHEAD {
             self.settle()?;

@@ -65,12 +65,12 @@ pub fn pack_bags(bags: &[SegmentBags<'_>]) -> Bytes {
 pub struct Bags<'a> {
     words: Cow<'a, [u32]>,
     /// In ascending order of their segments.
-    of: Vec<Place>,
+    of: Vec<BagRange>,
 }
 
 /// Where one segment's bags lie in the payload.
 #[derive(Clone, Debug)]
-struct Place {
+struct BagRange {
     segment: u32,
     direct: u32,
     lengths: Range<usize>,
@@ -125,7 +125,7 @@ impl<'a> Bags<'a> {
         values.ok_or(PackError::TooLarge("value count"))
     }
 
-    fn at(&self, place: &Place) -> SegmentBags<'_> {
+    fn at(&self, place: &BagRange) -> SegmentBags<'_> {
         SegmentBags {
             segment: place.segment,
             direct: place.direct,
@@ -150,7 +150,7 @@ impl<'a> Bags<'a> {
 }
 
 /// Divides the payload as its head says.
-fn places(words: &[u32]) -> Result<Vec<Place>, PackError> {
+fn places(words: &[u32]) -> Result<Vec<BagRange>, PackError> {
     let segments = words[0] as usize;
     let start = 1 + HEAD * segments;
     let bytes = size_of_val(words);
@@ -166,7 +166,7 @@ fn places(words: &[u32]) -> Result<Vec<Place>, PackError> {
         let lengths = length..length + head[2] as usize;
         let members = member..member + head[3] as usize;
         (length, member) = (lengths.end, members.end);
-        Place { segment: head[0], direct: head[1], lengths, members }
+        BagRange { segment: head[0], direct: head[1], lengths, members }
     };
     Ok(heads.iter().map(place).collect())
 }

@@ -33,7 +33,7 @@ impl Default for Buffers {
 #[derive(Debug)]
 pub struct Buffer {
     values: Vec<f32>,
-    home: Arc<Buffers>,
+    pool: Arc<Buffers>,
 }
 
 /// Values of a payload: where they lie, or in a buffer.
@@ -57,7 +57,7 @@ impl Buffers {
     pub fn take(self: &Arc<Self>, count: usize) -> Buffer {
         let mut values = self.kept().pop().unwrap_or_default();
         values.resize(count, 0.0);
-        Buffer { values, home: Arc::clone(self) }
+        Buffer { values, pool: Arc::clone(self) }
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
@@ -76,7 +76,7 @@ impl Buffer {
             return Ok(Bytes::from_owner(self));
         }
         let bytes = self.len() * value_bytes(encoding)?;
-        let mut encoded = self.home.take(bytes.div_ceil(size_of::<f32>()));
+        let mut encoded = self.pool.take(bytes.div_ceil(size_of::<f32>()));
         encode_into(&self, encoding, &mut bytemuck::cast_slice_mut(&mut encoded.values)[..bytes])?;
         Ok(Bytes::from_owner(encoded).slice(..bytes))
     }
@@ -104,9 +104,9 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.values);
-        let mut kept = self.home.kept();
+        let mut kept = self.pool.kept();
         let held: usize = kept.iter().map(Vec::capacity).sum();
-        if kept.len() < KEPT && values.capacity() <= LARGEST && held + values.capacity() <= self.home.most {
+        if kept.len() < KEPT && values.capacity() <= LARGEST && held + values.capacity() <= self.pool.most {
             kept.push(values);
         }
     }

@@ -74,7 +74,7 @@ impl RowReport {
         let parts: Vec<_> = parts(table).iter().map(&mut numbers).collect();
         let square = |weight: &f32| f64::from(*weight).powi(2);
         let norm = parts.first().map_or(0.0, |part| part.1.iter().map(square).sum::<f64>().sqrt());
-        let (element, block, mark) = (table.element.clone(), found.block, found.mark);
+        let (element, block, mark) = (table.element.clone(), found.block, found.access);
         Self { table: table.name.clone(), id: id.to_string(), file, block, bucket, element, norm, parts, mark }
     }
 }
@@ -91,7 +91,7 @@ fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Fail
     let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));
     out!("{} id {id}  {}", report.table.bold(), format!("{file}, block {block}{bucket}").dimmed());
     out!("{:<16} {}", "norm", number(*norm));
-    if let (Some(mark), Some(marks)) = (mark, &table.marks) {
+    if let (Some(mark), Some(marks)) = (mark, &table.access) {
         out!("{:<16} {mark} ({marks})", "mark");
     }
     for (name, values) in parts {

@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{Content, Kind, Norms, Reader, Rows, SnapshotError, TableHeader, decode, parts};
+use zagros_snapshot::{Content, Kind, Norms, Reader, RowBatch, SnapshotError, TableHeader, decode, parts};
 
 use super::draw::{bars, number, sparkline};
 use super::model::Model;
@@ -103,7 +103,7 @@ fn read_file(
     Ok(())
 }
 
-fn add_norms(table: &TableHeader, rows: &Rows, norms: &mut Norms) {
+fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut Norms) {
     let weights = &parts(table)[0];
     let mut values = Vec::with_capacity(table.dim);
     for slot in rows.slots.chunks_exact(table.width) {
@@ -137,7 +137,7 @@ impl<'a> TableFacts<'a> {
             not_finite_rows: norms.not_finite,
             norm_histogram: norms.histogram(LARGE).iter().map(|bin| (bin.from, bin.until, bin.rows)).collect(),
             sighted_ids: *sightings,
-            marks: header.marks.as_deref(),
+            marks: header.access.as_deref(),
         }
     }
 }
@@ -189,7 +189,7 @@ fn print_histogram(report: &TableReport) {
     let TableReport { header, norms, sightings } = report;
     out!("\n{}", format!("{:>10}   {:<10} {:>12}", "norm", "", "rows").dimmed());
     bars(&norms.histogram(LARGE)).iter().for_each(|line| out!("{line}"));
-    if let Some(marks) = &header.marks {
+    if let Some(marks) = &header.access {
         out!("\nmarks: {marks}");
     }
     if *sightings > 0 {

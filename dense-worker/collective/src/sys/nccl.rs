@@ -7,7 +7,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use super::{Group, RawGroup, RawStore, Store, call, int, millis, text};
+use super::{NativeGroup, RawGroup, RawStore, Store, call, int, millis, text};
 
 /// Made by `build.rs`.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzagros_nccl.so"));
@@ -73,7 +73,7 @@ impl Nccl {
         prefix: &str,
         (rank, world): (usize, usize),
         timeout: Duration,
-    ) -> Result<Group, String> {
+    ) -> Result<NativeGroup, String> {
         let prefix = text(prefix)?;
         let (rank, world) = (int(rank)?, int(world)?);
         let mut out = ptr::null_mut();
@@ -82,7 +82,7 @@ impl Nccl {
             // SAFETY: the prefix ends with NUL, the store lives for the call, out and why are ours.
             unsafe { (self.0.form)(store, prefix.as_ptr(), rank, world, timeout, &raw mut out, why, room) }
         })?;
-        NonNull::new(out).map(Group).ok_or_else(|| "no group was made".to_owned())
+        NonNull::new(out).map(NativeGroup).ok_or_else(|| "no group was made".to_owned())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::read::layout::Layout;
-use crate::read::reader::Place;
+use crate::read::layout::FileLayout;
+use crate::read::reader::RowPlace;
 use crate::{BadRow, IngestError};
 
 /// Rows that an error lists.
@@ -17,7 +17,7 @@ const SHOWN: usize = 40;
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct FieldFault {
     /// Field, from 1.
     pub(crate) column: usize,
     /// What should be there.
@@ -32,14 +32,14 @@ pub(crate) struct BadRows {
     /// How many.
     pub(crate) count: u64,
     /// The first of them, each with its line (from 0) in the block.
-    first: Vec<(u64, Fault)>,
+    first: Vec<(u64, FieldFault)>,
 }
 
 /// The first of them, with lines counted from the block's start.
 #[cfg(test)]
 impl std::fmt::Display for BadRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (line, Fault { column, expected, found }) = &self.first[0];
+        let (line, FieldFault { column, expected, found }) = &self.first[0];
         write!(f, "{line}:{column}: expected {expected}, found {found}")
     }
 }
@@ -47,15 +47,15 @@ impl std::fmt::Display for BadRows {
 impl BadRows {
     /// Counts one, and keeps it if it is among the first.
     #[cold]
-    pub(crate) fn add(&mut self, line: u64, fault: Fault) {
+    pub(crate) fn add(&mut self, line: u64, fault: FieldFault) {
         self.count += 1;
         if self.first.len() < DESCRIBED {
             self.first.push((line, fault));
         }
     }
 
-    fn located(&self, layout: &Layout, place: Place) -> Result<Vec<BadRow>, IngestError> {
-        let locate = |(line, fault): &(u64, Fault)| {
+    fn located(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
+        let locate = |(line, fault): &(u64, FieldFault)| {
             Ok(BadRow {
                 path: layout.path.clone(),
                 line: place.line_number(layout, *line)?,
@@ -76,7 +76,7 @@ pub(crate) struct BadBudget {
     /// Of earlier streams.
     before: u64,
     count: u64,
-    first: Vec<(BadRows, Arc<Layout>, Place)>,
+    first: Vec<(BadRows, Arc<FileLayout>, RowPlace)>,
 }
 
 impl BadBudget {
@@ -91,7 +91,7 @@ impl BadBudget {
     }
 
     /// Counts those of a block.
-    pub(crate) fn add(&mut self, bad: &BadRows, layout: &Arc<Layout>, place: Place) -> Result<(), IngestError> {
+    pub(crate) fn add(&mut self, bad: &BadRows, layout: &Arc<FileLayout>, place: RowPlace) -> Result<(), IngestError> {
         if bad.count == 0 {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl BadBudget {
     }
 }
 
-/// A field's text as a message shows it: quoted, on one line, cut.
+/// A field's text as a message shows it: quoted, on one line, shortened.
 pub(crate) fn shown(text: &[u8]) -> String {
     let is_cut = text.len() > SHOWN;
     let start = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]);
@@ -147,7 +147,7 @@ mod tests {
     fn all_are_counted_and_few_kept() {
         let mut bad = BadRows::default();
         for line in 0..1_000 {
-            bad.add(line, Fault { column: 1, expected: "a".into(), found: "b".into() });
+            bad.add(line, FieldFault { column: 1, expected: "a".into(), found: "b".into() });
         }
         assert_eq!((bad.count, bad.first.len()), (1_000, DESCRIBED));
     }

@@ -1,11 +1,11 @@
-//! A line cut into fields.
+//! A line divided into fields.
 //!
 //! Quoting is RFC 4180's: a field that starts with `"` ends at the next single `"`, and `""` inside
-//! stands for one. A quoted line break is not supported: lines are cut before fields are, so that
+//! stands for one. A quoted line break is not supported: lines are divided before fields are, so that
 //! reading can start in the middle of a file; such a row is refused, not misread. Quotes inside an
 //! unquoted field are ordinary characters.
 
-/// Fields of the line cut last; reused from line to line.
+/// Fields of the newest line; reused from line to line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     /// Where each field is, in the line or (when it had quotes) in `unquoted`.
@@ -21,7 +21,7 @@ pub(crate) struct Syntax {
     pub(crate) delimiter: u8,
     /// Whether a field may be quoted.
     pub(crate) quotes: bool,
-    /// Whether blanks (spaces and tabs) around a field are cut.
+    /// Whether blanks (spaces and tabs) around a field are removed.
     pub(crate) trim: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum QuoteError {
 impl Fields {
     /// Cuts a line, given without its line end.
     #[inline]
-    pub(crate) fn cut(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
+    pub(crate) fn tokenize(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
         self.bounds.clear();
         self.from_unquoted = syntax.quotes && memchr::memchr(b'"', line).is_some();
         if self.from_unquoted {
@@ -58,7 +58,7 @@ impl Fields {
         self.bounds.len()
     }
 
-    /// A field of the line that was cut.
+    /// A field of the newest line.
     ///
     /// # Panics
     /// When there is no such field.
@@ -156,15 +156,15 @@ mod tests {
 
     const CSV: Syntax = Syntax { delimiter: b',', quotes: true, trim: false };
 
-    fn cut(line: &str, syntax: Syntax) -> Result<Vec<String>, QuoteError> {
+    fn tokenize(line: &str, syntax: Syntax) -> Result<Vec<String>, QuoteError> {
         let mut fields = Fields::default();
-        fields.cut(line.as_bytes(), syntax)?;
+        fields.tokenize(line.as_bytes(), syntax)?;
         let text = |field| String::from_utf8(fields.get(line.as_bytes(), field).to_vec()).unwrap();
         Ok((0..fields.len()).map(text).collect())
     }
 
     /// The same line through csv-core.
-    fn cut_by_csv_core(line: &str) -> Vec<String> {
+    fn tokenize_by_csv_core(line: &str) -> Vec<String> {
         let (mut text, mut ends) = (vec![0; line.len() + 1], vec![0; line.len() + 2]);
         let mut reader = ReaderBuilder::new().build();
         let (mut result, mut read, mut written, mut fields) = reader.read_record(line.as_bytes(), &mut text, &mut ends);
@@ -179,26 +179,26 @@ mod tests {
 
     #[test]
     fn empty_fields_count() {
-        assert_eq!(cut("", CSV).unwrap(), [""]);
-        assert_eq!(cut(",a,", CSV).unwrap(), ["", "a", ""]);
-        assert_eq!(cut("\"\",\"\"", CSV).unwrap(), ["", ""]);
+        assert_eq!(tokenize("", CSV).unwrap(), [""]);
+        assert_eq!(tokenize(",a,", CSV).unwrap(), ["", "a", ""]);
+        assert_eq!(tokenize("\"\",\"\"", CSV).unwrap(), ["", ""]);
     }
 
     #[test]
     fn quoted_delimiters_and_quotes_are_text() {
-        assert_eq!(cut(r#"a,"b,c","say ""hi""",d"e"#, CSV).unwrap(), ["a", "b,c", r#"say "hi""#, r#"d"e"#]);
+        assert_eq!(tokenize(r#"a,"b,c","say ""hi""",d"e"#, CSV).unwrap(), ["a", "b,c", r#"say "hi""#, r#"d"e"#]);
     }
 
     #[test]
     fn quotes_that_do_not_pair_are_refused() {
-        assert_eq!(cut(r#"a,"b,c"#, CSV), Err(QuoteError::Unclosed(1)));
-        assert_eq!(cut(r#"a,"b"c,d"#, CSV), Err(QuoteError::TextAfterQuote(1)));
+        assert_eq!(tokenize(r#"a,"b,c"#, CSV), Err(QuoteError::Unclosed(1)));
+        assert_eq!(tokenize(r#"a,"b"c,d"#, CSV), Err(QuoteError::TextAfterQuote(1)));
     }
 
     #[test]
     fn quotes_are_ordinary_where_there_is_no_quoting() {
         assert_eq!(
-            cut("\"a\t\"b\"", Syntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
+            tokenize("\"a\t\"b\"", Syntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
             ["\"a", "\"b\""]
         );
     }
@@ -206,27 +206,27 @@ mod tests {
     #[test]
     fn blanks_are_cut_around_fields_but_not_inside_quotes() {
         let syntax = Syntax { trim: true, ..CSV };
-        assert_eq!(cut(" a , b c ,\" d \" ,", syntax).unwrap(), ["a", "b c", " d ", ""]);
-        assert_eq!(cut("39, State-gov, <=50K", syntax).unwrap(), ["39", "State-gov", "<=50K"]);
+        assert_eq!(tokenize(" a , b c ,\" d \" ,", syntax).unwrap(), ["a", "b c", " d ", ""]);
+        assert_eq!(tokenize("39, State-gov, <=50K", syntax).unwrap(), ["39", "State-gov", "<=50K"]);
     }
 
     proptest! {
         #[test]
         fn quoted_fields_come_back(fields in prop::collection::vec("[a-c\", ]{0,6}", 1..6), trim: bool) {
             let line = fields.iter().map(|field| format!("\"{}\"", field.replace('"', "\"\""))).collect::<Vec<_>>();
-            prop_assert_eq!(cut(&line.join(","), Syntax { trim, ..CSV }).unwrap(), fields);
+            prop_assert_eq!(tokenize(&line.join(","), Syntax { trim, ..CSV }).unwrap(), fields);
         }
 
         #[test]
         fn well_formed_lines_are_cut_as_csv_core_cuts_them(line in "([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")(,([a-c ]{0,3}|\"([a-c,]|\"\"){0,4}\")){0,4}") {
             prop_assume!(!line.is_empty());
-            prop_assert_eq!(cut(&line, CSV).unwrap(), cut_by_csv_core(&line));
+            prop_assert_eq!(tokenize(&line, CSV).unwrap(), tokenize_by_csv_core(&line));
         }
 
         #[test]
         fn any_line_is_cut_or_refused(line in "[\"a, \t]{0,20}", quotes: bool, trim: bool) {
             let syntax = Syntax { delimiter: b',', quotes, trim };
-            if let Ok(fields) = cut(&line, syntax) {
+            if let Ok(fields) = tokenize(&line, syntax) {
                 prop_assert!(fields.len() <= line.matches(',').count() + 1);
             }
         }

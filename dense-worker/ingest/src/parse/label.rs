@@ -2,7 +2,7 @@
 
 use zagros_job::Label;
 
-use crate::parse::bad::{Fault, shown};
+use crate::parse::bad::{FieldFault, shown};
 
 /// What the label column may hold.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl LabelTexts {
 
     /// 1 or 0; `field` (from 0) is where the text stands.
     #[inline]
-    pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<Fault>> {
+    pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<FieldFault>> {
         if self.positive.iter().any(|positive| positive == text) {
             Ok(1.0)
         } else if self.negative.iter().any(|negative| negative == text) {
@@ -31,11 +31,11 @@ impl LabelTexts {
     }
 
     #[cold]
-    fn unknown(&self, text: &[u8], field: usize) -> Box<Fault> {
+    fn unknown(&self, text: &[u8], field: usize) -> Box<FieldFault> {
         let list = |texts: &[Vec<u8>]| texts.iter().map(|text| shown(text)).collect::<Vec<_>>().join(" or ");
         let (positive, negative) = (list(&self.positive), list(&self.negative));
         let expected = format!("{positive} (positive) or {negative} (negative) in label column \"{}\"", self.column);
-        Box::new(Fault { column: field + 1, expected, found: shown(text) })
+        Box::new(FieldFault { column: field + 1, expected, found: shown(text) })
     }
 }
 

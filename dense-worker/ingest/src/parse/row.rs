@@ -3,14 +3,14 @@
 use memchr::memmem::Finder;
 use zagros_job::{Format, Job, TestPart, ValidationPart, Values};
 
-use crate::Part;
+use crate::DataPart;
 use crate::hash::HashSplit;
-use crate::parse::bad::{BadRows, Fault, shown};
+use crate::parse::bad::{BadRows, FieldFault, shown};
 use crate::parse::fields::{Fields, QuoteError, Syntax, trimmed};
 use crate::parse::label::{LabelTexts, bytes};
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{Positions, syntax};
+use crate::read::layout::{ColumnPositions, syntax};
 
 /// Parses the rows of a job. Each thread has its own.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct RowParser {
 #[derive(Clone, Copy, Debug)]
 struct HoldOut {
     split: HashSplit,
-    wanted: Part,
+    wanted: DataPart,
 }
 
 /// A categorical column; with a separator it holds many values.
@@ -43,7 +43,7 @@ struct Cell {
 
 /// What became of the lines of a block, besides the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct ParseOutcome {
     /// Rows of the wanted part.
     pub(crate) rows: u64,
     /// Rows of the other part, not looked at.
@@ -54,8 +54,8 @@ pub(crate) struct Outcome {
 
 impl RowParser {
     /// Parses the rows of `part`. Only a *share* held out divides a file; test and validation files of their own
-    /// are read whole ([`Part::All`]).
-    pub(crate) fn new(job: &Job, part: Part) -> Self {
+    /// are read whole ([`DataPart::All`]).
+    pub(crate) fn new(job: &Job, part: DataPart) -> Self {
         let (comment, missing) = match &job.data.format {
             Format::Criteo => (Vec::new(), Vec::new()),
             Format::Delimited(format) => {
@@ -77,8 +77,13 @@ impl RowParser {
     }
 
     /// Parses whole lines.
-    pub(crate) fn parse<S: RowSink>(&mut self, block: &[u8], positions: &Positions, sink: &mut S) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(crate) fn parse<S: RowSink>(
+        &mut self,
+        block: &[u8],
+        positions: &ColumnPositions,
+        sink: &mut S,
+    ) -> ParseOutcome {
+        let mut outcome = ParseOutcome::default();
         // Once a block, so that the usual block pays next to nothing for it.
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
         let mut start = 0;
@@ -124,9 +129,9 @@ impl RowParser {
         &mut self,
         line: &[u8],
         is_clean: bool,
-        positions: &Positions,
+        positions: &ColumnPositions,
         sink: &mut S,
-    ) -> Result<(), Box<Fault>> {
+    ) -> Result<(), Box<FieldFault>> {
         if line.len() > self.max_line_bytes {
             return Err(self.too_long(line));
         }
@@ -134,7 +139,7 @@ impl RowParser {
         if !is_clean {
             self.check_text(line)?;
         }
-        self.fields.cut(line, self.syntax).map_err(quote_fault)?;
+        self.fields.tokenize(line, self.syntax).map_err(quote_fault)?;
         if self.fields.len() != positions.fields {
             return Err(self.wrong_count(positions.fields));
         }
@@ -147,7 +152,12 @@ impl RowParser {
     }
 
     #[inline]
-    fn read_numbers<S: RowSink>(&self, line: &[u8], positions: &Positions, sink: &mut S) -> Result<(), Box<Fault>> {
+    fn read_numbers<S: RowSink>(
+        &self,
+        line: &[u8],
+        positions: &ColumnPositions,
+        sink: &mut S,
+    ) -> Result<(), Box<FieldFault>> {
         for (feature, field) in positions.numeric.iter().enumerate() {
             let text = self.fields.get(line, *field);
             if self.is_missing(text) {
@@ -163,7 +173,7 @@ impl RowParser {
     }
 
     #[inline]
-    fn read_categories<S: RowSink>(&self, line: &[u8], positions: &Positions, sink: &mut S) {
+    fn read_categories<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
         for (feature, field) in positions.categorical.iter().enumerate() {
             let text = self.fields.get(line, *field);
             let text = if self.is_missing(text) { b"" } else { text };
@@ -179,7 +189,7 @@ impl RowParser {
 
     /// The cell as it stands, though its column be a bag; missing is a group of its own.
     #[inline]
-    fn read_group<S: RowSink>(&self, line: &[u8], positions: &Positions, sink: &mut S) {
+    fn read_group<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
         if let Some(field) = positions.group.filter(|_| self.groups) {
             let text = self.fields.get(line, field);
             sink.group(if self.is_missing(text) { b"" } else { text });
@@ -206,7 +216,7 @@ impl RowParser {
 
     /// A line of a block that has a NUL or a broken character somewhere.
     #[cold]
-    fn check_text(&self, line: &[u8]) -> Result<(), Box<Fault>> {
+    fn check_text(&self, line: &[u8]) -> Result<(), Box<FieldFault>> {
         let nul = memchr::memchr(0, line);
         let broken = std::str::from_utf8(line).err().map(|error| error.valid_up_to());
         let (at, expected) = match (nul, broken) {
@@ -221,24 +231,24 @@ impl RowParser {
     }
 
     #[cold]
-    fn too_long(&self, line: &[u8]) -> Box<Fault> {
+    fn too_long(&self, line: &[u8]) -> Box<FieldFault> {
         let limit = self.max_line_bytes;
         let expected = format!("a line of at most {limit} bytes (data.max_line_bytes)");
-        Box::new(Fault { column: 1, expected, found: format!("a longer one that starts with {}", shown(line)) })
+        Box::new(FieldFault { column: 1, expected, found: format!("a longer one that starts with {}", shown(line)) })
     }
 
     #[cold]
-    fn wrong_count(&self, expected: usize) -> Box<Fault> {
+    fn wrong_count(&self, expected: usize) -> Box<FieldFault> {
         let found = self.fields.len();
         let delimiter = shown(&[self.syntax.delimiter]);
         let expected_text = format!("{expected} fields separated by {delimiter}");
-        Box::new(Fault { column: found.min(expected) + 1, expected: expected_text, found: format!("{found}") })
+        Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: format!("{found}") })
     }
 
     #[cold]
-    fn bad_number(&self, feature: usize, field: usize, text: &[u8]) -> Box<Fault> {
+    fn bad_number(&self, feature: usize, field: usize, text: &[u8]) -> Box<FieldFault> {
         let expected = format!("a number in column \"{}\"", self.numeric[feature]);
-        Box::new(Fault { column: field + 1, expected, found: shown(text) })
+        Box::new(FieldFault { column: field + 1, expected, found: shown(text) })
     }
 }
 
@@ -252,35 +262,35 @@ impl Cell {
     }
 }
 
-fn hold_out(job: &Job, wanted: Part) -> Option<HoldOut> {
+fn hold_out(job: &Job, wanted: DataPart) -> Option<HoldOut> {
     let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
     let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
-    let divides = wanted != Part::All && test + validation > 0.0;
+    let divides = wanted != DataPart::All && test + validation > 0.0;
     divides.then(|| HoldOut { split: HashSplit::new(test, validation), wanted })
 }
 
 /// Whether rows of a part come with their group: training has no use for it.
-pub(crate) fn wants_groups(job: &Job, part: Part) -> bool {
-    part != Part::Train && job.eval.group_by.is_some()
+pub(crate) fn wants_groups(job: &Job, part: DataPart) -> bool {
+    part != DataPart::Train && job.eval.group_by.is_some()
 }
 
 fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-fn fault(column: usize, expected: String, found: String) -> Result<(), Box<Fault>> {
-    Err(Box::new(Fault { column, expected, found }))
+fn fault(column: usize, expected: String, found: String) -> Result<(), Box<FieldFault>> {
+    Err(Box::new(FieldFault { column, expected, found }))
 }
 
 #[cold]
-fn quote_fault(error: QuoteError) -> Box<Fault> {
+fn quote_fault(error: QuoteError) -> Box<FieldFault> {
     let (field, expected, found) = match error {
         QuoteError::Unclosed(field) => {
             (field, "a closing quote on the same line (line breaks in quotes are not supported)", "the end of the line")
         }
         QuoteError::TextAfterQuote(field) => (field, "the delimiter after the closing quote", "other text"),
     };
-    Box::new(Fault { column: field + 1, expected: expected.into(), found: found.into() })
+    Box::new(FieldFault { column: field + 1, expected: expected.into(), found: found.into() })
 }
 
 #[cfg(test)]
@@ -291,14 +301,14 @@ mod tests {
     use crate::parse::sink::BatchSink;
     use crate::{Batch, fixture, hash_value};
 
-    fn positions(job: &Job) -> Positions {
+    fn positions(job: &Job) -> ColumnPositions {
         let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
         let numeric = job.features.numeric.len();
         let categorical = (1 + numeric..fields).collect();
-        Positions { fields, label: 0, numeric: (1..=numeric).collect(), categorical, group: Some(fields - 1) }
+        ColumnPositions { fields, label: 0, numeric: (1..=numeric).collect(), categorical, group: Some(fields - 1) }
     }
 
-    fn parse(job: &Job, part: Part, text: &[u8]) -> (Batch, Outcome) {
+    fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {
         let mut sink = BatchSink::new(&job.features);
         let outcome = RowParser::new(job, part).parse(text, &positions(job), &mut sink);
         (sink.rows, outcome)
@@ -306,7 +316,7 @@ mod tests {
 
     /// The one bad row of a text, as a message without its place.
     fn fault(job: &Job, text: &[u8]) -> String {
-        let (rows, outcome) = parse(job, Part::All, text);
+        let (rows, outcome) = parse(job, DataPart::All, text);
         assert_eq!((rows.size, outcome.bad.count), (0, 1), "{outcome:?}");
         outcome.bad.to_string()
     }
@@ -314,7 +324,7 @@ mod tests {
     #[test]
     fn a_criteo_row_in_full() {
         let text = b"1\t0\t-3\t\t7\t\t\t\t\t\t\t\t\t1000000\t68fd1e64\t\tx\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tffffffff\r\n";
-        let (rows, outcome) = parse(&fixture::criteo(), Part::All, text);
+        let (rows, outcome) = parse(&fixture::criteo(), DataPart::All, text);
         assert_eq!((outcome.rows, rows.labels.as_slice()), (1, &[1.0][..]));
         let expected = [0.0, -(4.0_f32.ln()), 0.0, 8.0_f32.ln(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 13.815_512];
         assert_eq!(rows.numeric, expected);
@@ -326,7 +336,7 @@ mod tests {
     #[test]
     fn missing_texts_and_bags_of_a_csv() {
         let job = fixture::delimited(|_| ());
-        let (rows, _) = parse(&job, Part::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
+        let (rows, _) = parse(&job, DataPart::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
         assert_eq!((rows.labels.as_slice(), rows.numeric.as_slice()), (&[0.0, 1.0, 0.0][..], &[-1.0, 2.5, 3.0][..]));
         assert_eq!(rows.categorical[0].ids, [b"".as_slice(), b"Basel", b"a,b"].map(hash_value));
         assert_eq!(rows.categorical[1].of(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
@@ -336,7 +346,7 @@ mod tests {
     #[test]
     fn comments_are_skipped_and_blanks_cut() {
         let job = fixture::delimited(|format| (format.comment, format.trim) = (Some("|".into()), true));
-        let (rows, outcome) = parse(&job, Part::All, b"|1x3 Cross validator\n 1 , 7,  Basel ,a | b\n");
+        let (rows, outcome) = parse(&job, DataPart::All, b"|1x3 Cross validator\n 1 , 7,  Basel ,a | b\n");
         assert_eq!((outcome.rows, outcome.bad.count), (1, 0));
         assert_eq!(rows.categorical[0].ids, [hash_value(b"Basel")]);
         assert_eq!(rows.categorical[1].ids, [hash_value(b"a"), hash_value(b"b")]);
@@ -361,7 +371,7 @@ mod tests {
         let mut job = fixture::delimited(|_| ());
         job.data.max_line_bytes = 10;
         let text = [b"1,2,".to_vec(), b"x".repeat(7), b"\n1,2,x,y\n".to_vec()].concat();
-        let (rows, outcome) = parse(&job, Part::All, &text);
+        let (rows, outcome) = parse(&job, DataPart::All, &text);
         assert_eq!(rows.size, 1);
         let message = "0:1: expected a line of at most 10 bytes (data.max_line_bytes), found a longer one that starts with \"1,2,xxxxxxx\"";
         assert_eq!(outcome.bad.to_string(), message);
@@ -372,8 +382,8 @@ mod tests {
         let job = fixture::delimited(|_| ());
         let good = b"1,2,x,a|b\n0,3,y,c\n";
         let mixed = b"1,2,x,a|b\n1,2,x\n\xff\n0,4,z,d|e\0\n0,3,y,c\n";
-        let (rows, outcome) = parse(&job, Part::All, mixed);
-        assert_eq!((rows, outcome.bad.count), (parse(&job, Part::All, good).0, 3));
+        let (rows, outcome) = parse(&job, DataPart::All, mixed);
+        assert_eq!((rows, outcome.bad.count), (parse(&job, DataPart::All, good).0, 3));
     }
 
     #[test]
@@ -381,11 +391,11 @@ mod tests {
         let mut job = fixture::delimited(|_| ());
         job.eval.group_by = Some("tags".into());
         let text = b"1,2,x,a|b\n1,bad,x,c\n0,3,y,?\n";
-        let (rows, _) = parse(&job, Part::All, text);
+        let (rows, _) = parse(&job, DataPart::All, text);
         assert_eq!(rows.groups, [hash_value(b"a|b"), hash_value(b"")]);
-        assert!(parse(&job, Part::Train, text).0.groups.is_empty());
+        assert!(parse(&job, DataPart::Train, text).0.groups.is_empty());
         job.eval.group_by = None;
-        assert!(parse(&job, Part::All, text).0.groups.is_empty());
+        assert!(parse(&job, DataPart::All, text).0.groups.is_empty());
     }
 
     #[test]
@@ -394,14 +404,14 @@ mod tests {
         job.data.test = TestPart::Fraction(0.3);
         job.data.validation = ValidationPart::Share(0.2);
         let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
-        let (train, seen) = parse(&job, Part::Train, text.as_bytes());
-        let (test, _) = parse(&job, Part::Test, text.replace('\n', "\r\n").as_bytes());
-        let (validation, _) = parse(&job, Part::Validation, text.as_bytes());
+        let (train, seen) = parse(&job, DataPart::Train, text.as_bytes());
+        let (test, _) = parse(&job, DataPart::Test, text.replace('\n', "\r\n").as_bytes());
+        let (validation, _) = parse(&job, DataPart::Validation, text.as_bytes());
         assert_eq!(train.size + test.size + validation.size, 500);
         assert_eq!(seen.other_part as usize, test.size + validation.size);
         assert!((60..140).contains(&validation.size), "{}", validation.size);
         job.data.validation = ValidationPart::None;
-        assert_eq!(parse(&job, Part::Test, text.as_bytes()).0, test, "a validation part changes no test part");
+        assert_eq!(parse(&job, DataPart::Test, text.as_bytes()).0, test, "a validation part changes no test part");
         assert!((100..200).contains(&test.size), "{}", test.size);
     }
 
@@ -410,7 +420,7 @@ mod tests {
         fn any_bytes_are_rows_or_bad_rows(text in prop::collection::vec(prop_oneof![Just(b'\t'), Just(b','), Just(b'\n'), Just(b'"'), Just(b'1'), any::<u8>()], 0..300)) {
             for mut job in [fixture::criteo(), fixture::delimited(|format| format.trim = true)] {
                 job.data.max_line_bytes = 50;
-                let (rows, outcome) = parse(&job, Part::All, &text);
+                let (rows, outcome) = parse(&job, DataPart::All, &text);
                 let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && *line != b"\r").count();
                 prop_assert_eq!(rows.size as u64, outcome.rows);
                 prop_assert_eq!(outcome.rows + outcome.bad.count, lines as u64);
@@ -424,7 +434,7 @@ mod tests {
             let mut lines: Vec<Vec<u8>> = (0..5).map(|n| (fixture::criteo_line(n) + "\n").into_bytes()).collect();
             let at = at % lines[line].len();
             lines[line][at] = byte;
-            let (rows, _) = parse(&job, Part::All, &lines.concat());
+            let (rows, _) = parse(&job, DataPart::All, &lines.concat());
             prop_assert!(rows.categorical.iter().all(|column| column.ids.len() == rows.size));
             prop_assert_eq!(rows.labels.len(), rows.size);
         }

@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A file's layout, found from its first lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct FileLayout {
     /// The file.
     pub(crate) path: PathBuf,
     /// Its size, bytes.
@@ -27,12 +27,12 @@ pub(crate) struct Layout {
     /// Number of that line, from 1.
     pub(crate) first_line: u64,
     /// Which field is which column.
-    pub(crate) positions: Positions,
+    pub(crate) positions: ColumnPositions,
 }
 
 /// Which field (from 0) of a line is which column of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Positions {
+pub(crate) struct ColumnPositions {
     /// Fields of a line.
     pub(crate) fields: usize,
     /// The label.
@@ -45,7 +45,7 @@ pub(crate) struct Positions {
     pub(crate) group: Option<usize>,
 }
 
-impl Layout {
+impl FileLayout {
     /// Looks at the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let mut head = Head::open(path, cancel, job.data.max_line_bytes)?;
@@ -60,12 +60,12 @@ impl Layout {
             is_compressed: head.text.get_ref().is_compressed(),
             data_start: head.offset,
             first_line: head.line,
-            positions: Positions::find(job, path, &names)?,
+            positions: ColumnPositions::find(job, path, &names)?,
         })
     }
 }
 
-impl Positions {
+impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let features = &job.features;
         let find = |column: &String| position(path, names, column);
@@ -175,7 +175,7 @@ impl Head {
     fn names(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
         let syntax = Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
         let mut fields = Fields::default();
-        fields.cut(line, syntax).map_err(|_| self.bad_header("its quotes do not pair up".into()))?;
+        fields.tokenize(line, syntax).map_err(|_| self.bad_header("its quotes do not pair up".into()))?;
         (0..fields.len())
             .map(|field| String::from_utf8(fields.get(line, field).to_vec()))
             .collect::<Result<_, _>>()
@@ -196,11 +196,11 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn layout(job: &Job, bytes: &[u8]) -> Result<Layout, IngestError> {
+    fn layout(job: &Job, bytes: &[u8]) -> Result<FileLayout, IngestError> {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.csv");
         fs::write(&path, bytes).unwrap();
-        Layout::read(job, &path, &Arc::default())
+        FileLayout::read(job, &path, &Arc::default())
     }
 
     /// Wants `click`, `age`, `city`, `tags` by header.
@@ -222,7 +222,7 @@ mod tests {
     fn the_header_decides_where_columns_are() {
         let text = b"\xef\xbb\xbf# made by hand\r\n\ncity,\"tags\",more,age,click\r\n1,2,3,4,5\n";
         let layout = layout(&job(), text).unwrap();
-        let positions = Positions { fields: 5, label: 4, numeric: vec![3], categorical: vec![0, 1], group: None };
+        let positions = ColumnPositions { fields: 5, label: 4, numeric: vec![3], categorical: vec![0, 1], group: None };
         assert_eq!(layout.positions, positions);
         assert_eq!(&text[layout.data_start as usize..], b"1,2,3,4,5\n");
         assert_eq!(layout.first_line, 4);

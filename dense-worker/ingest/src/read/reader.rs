@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::read::cutter::{Limits, LineCutter};
-use crate::read::layout::Layout;
+use crate::read::layout::FileLayout;
+use crate::read::line_blocks::{BlockLimits, LineBlocks};
 use crate::read::text::Text;
 use crate::{IngestError, SplitSource, SplitTask};
 
@@ -17,13 +17,13 @@ use crate::{IngestError, SplitSource, SplitTask};
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Of their file.
-    pub(crate) layout: Arc<Layout>,
+    pub(crate) layout: Arc<FileLayout>,
     /// The lines.
     pub(crate) text: Vec<u8>,
     /// Bytes of the file that they took.
     pub(crate) bytes: u64,
     /// Where they are.
-    pub(crate) place: Place,
+    pub(crate) place: RowPlace,
     /// Set on the last block of a split, which has no lines.
     pub(crate) completes: Option<u64>,
     /// Whether the split is the whole file.
@@ -32,17 +32,17 @@ pub(crate) struct Block {
 
 /// Where a block is, as far as is known without reading what comes before its split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RowPlace {
     /// Offset in the text of the first line of the split.
     split_offset: u64,
     /// Lines of the split before the block.
     lines_before: u64,
 }
 
-impl Place {
+impl RowPlace {
     /// Number in its file, from 1, of line `index` (from 0) of the block. For a split that starts
     /// in the middle the file is read up to there: an error's price, not a row's.
-    pub(crate) fn line_number(self, layout: &Layout, index: u64) -> Result<u64, IngestError> {
+    pub(crate) fn line_number(self, layout: &FileLayout, index: u64) -> Result<u64, IngestError> {
         if self.split_offset == layout.data_start {
             return Ok(layout.first_line + self.lines_before + index);
         }
@@ -59,26 +59,26 @@ impl Place {
 }
 
 /// Reads every split of a source.
-pub(crate) struct Reader {
+pub(crate) struct BlockReader {
     job: Arc<Job>,
     splits: Box<dyn SplitSource>,
     block_bytes: usize,
     cancel: Arc<AtomicBool>,
-    layouts: HashMap<PathBuf, Arc<Layout>>,
+    layouts: HashMap<PathBuf, Arc<FileLayout>>,
     open: Option<OpenSplit>,
 }
 
 struct OpenSplit {
     id: u64,
-    layout: Arc<Layout>,
+    layout: Arc<FileLayout>,
     is_whole_file: bool,
-    cutter: LineCutter<Text>,
-    place: Place,
+    lines: LineBlocks<Text>,
+    place: RowPlace,
     /// Bytes of the file accounted for, from its start.
     accounted: u64,
 }
 
-impl Reader {
+impl BlockReader {
     /// Reads in blocks of about `block_bytes`.
     pub(crate) fn new(
         job: Arc<Job>,
@@ -119,31 +119,31 @@ impl Reader {
         if layout.is_compressed && task.start > 0 {
             return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
         }
-        let limits = Limits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
+        let limits = BlockLimits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
         let end = if layout.is_compressed { u64::MAX } else { task.end };
         let starts_at_data = task.start <= layout.data_start;
         let at = if starts_at_data { layout.data_start } else { task.start - 1 };
         text.skip_to(at)?;
-        let mut cutter = LineCutter::new(text, at, end, limits);
+        let mut lines = LineBlocks::new(text, at, end, limits);
         if !starts_at_data {
-            cutter.skip_line().map_err(|error| cutter.source().explain(error))?;
+            lines.skip_line().map_err(|error| lines.source().explain(error))?;
         }
-        let split_offset = cutter.offset();
+        let split_offset = lines.offset();
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
             layout,
-            cutter,
-            place: Place { split_offset, lines_before: 0 },
+            lines,
+            place: RowPlace { split_offset, lines_before: 0 },
             accounted: if task.start == 0 { 0 } else { split_offset },
         })
     }
 
-    fn layout(&mut self, task: &SplitTask) -> Result<Arc<Layout>, IngestError> {
+    fn layout(&mut self, task: &SplitTask) -> Result<Arc<FileLayout>, IngestError> {
         if let Some(layout) = self.layouts.get(&task.path) {
             return Ok(Arc::clone(layout));
         }
-        let layout = Arc::new(Layout::read(&self.job, &task.path, &self.cancel)?);
+        let layout = Arc::new(FileLayout::read(&self.job, &task.path, &self.cancel)?);
         self.layouts.insert(task.path.clone(), Arc::clone(&layout));
         Ok(layout)
     }
@@ -151,12 +151,12 @@ impl Reader {
 
 impl OpenSplit {
     fn read(&mut self, text: &mut Vec<u8>) -> Result<bool, IngestError> {
-        self.cutter.next_block(text).map_err(|error| self.cutter.source().explain(error))
+        self.lines.next_block(text).map_err(|error| self.lines.source().explain(error))
     }
 
     fn block(&mut self, text: Vec<u8>, completes: Option<u64>) -> Block {
         let position =
-            if self.layout.is_compressed { self.cutter.source().compressed_bytes() } else { self.cutter.offset() };
+            if self.layout.is_compressed { self.lines.source().compressed_bytes() } else { self.lines.offset() };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;
@@ -178,7 +178,7 @@ mod tests {
     use crate::fixture::{self, Dealt};
 
     fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Block>, IngestError> {
-        let mut reader = Reader::new(Arc::new(job), Dealt::new(tasks), block_bytes, Arc::default());
+        let mut reader = BlockReader::new(Arc::new(job), Dealt::new(tasks), block_bytes, Arc::default());
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block(Vec::new())? {
             blocks.push(block);
@@ -198,7 +198,7 @@ mod tests {
                 Err("the coordinator at 10.0.0.1:7700 did not answer for 30s".into())
             }
         }
-        let mut reader = Reader::new(Arc::new(fixture::criteo()), Box::new(Broken), 64, Arc::default());
+        let mut reader = BlockReader::new(Arc::new(fixture::criteo()), Box::new(Broken), 64, Arc::default());
         let error = reader.next_block(Vec::new()).unwrap_err().to_string();
         assert_eq!(
             error,

@@ -21,14 +21,14 @@ const GZIP_BUFFER: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Text {
     path: PathBuf,
-    source: Source,
+    source: TextSource,
     /// Bytes of text given out.
     given: u64,
     cancel: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum TextSource {
     Plain(File),
     Gzip(Box<MultiGzDecoder<BufReader<Counting>>>),
 }
@@ -51,14 +51,14 @@ impl Text {
 
     /// Whether reading starts at the start only.
     pub(crate) fn is_compressed(&self) -> bool {
-        matches!(self.source, Source::Gzip(_))
+        matches!(self.source, TextSource::Gzip(_))
     }
 
     /// Size of the file as it is on disk.
     pub(crate) fn file_bytes(&self) -> Result<u64, IngestError> {
         let file = match &self.source {
-            Source::Plain(file) => file,
-            Source::Gzip(decoder) => &decoder.get_ref().get_ref().file,
+            TextSource::Plain(file) => file,
+            TextSource::Gzip(decoder) => &decoder.get_ref().get_ref().file,
         };
         Ok(file.metadata().map_err(|error| self.explain(error))?.len())
     }
@@ -66,16 +66,16 @@ impl Text {
     /// Bytes of a compressed file read so far.
     pub(crate) fn compressed_bytes(&self) -> u64 {
         match &self.source {
-            Source::Plain(_) => 0,
-            Source::Gzip(decoder) => decoder.get_ref().get_ref().read,
+            TextSource::Plain(_) => 0,
+            TextSource::Gzip(decoder) => decoder.get_ref().get_ref().read,
         }
     }
 
     /// Goes from the start of the text to byte `offset` of it.
     pub(crate) fn skip_to(&mut self, offset: u64) -> Result<(), IngestError> {
         let moved = match &mut self.source {
-            Source::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),
-            Source::Gzip(_) => io::copy(&mut self.by_ref().take(offset), &mut io::sink()).map(drop),
+            TextSource::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),
+            TextSource::Gzip(_) => io::copy(&mut self.by_ref().take(offset), &mut io::sink()).map(drop),
         };
         moved.map_err(|error| self.explain(error))
     }
@@ -87,8 +87,10 @@ impl Text {
             return IngestError::Cancelled;
         }
         match (&self.source, source.kind()) {
-            (Source::Gzip(_), io::ErrorKind::UnexpectedEof) => IngestError::TruncatedGzip { path, compressed, text },
-            (Source::Gzip(_), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+            (TextSource::Gzip(_), io::ErrorKind::UnexpectedEof) => {
+                IngestError::TruncatedGzip { path, compressed, text }
+            }
+            (TextSource::Gzip(_), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
                 IngestError::DamagedGzip { path, compressed, text, source }
             }
             _ => IngestError::Unreadable { path, source },
@@ -102,8 +104,8 @@ impl Read for Text {
             return Err(io::Error::other("cancelled"));
         }
         let read = match &mut self.source {
-            Source::Plain(file) => file.read(buffer),
-            Source::Gzip(decoder) => decoder.read(buffer),
+            TextSource::Plain(file) => file.read(buffer),
+            TextSource::Gzip(decoder) => decoder.read(buffer),
         }?;
         self.given += read as u64;
         Ok(read)
@@ -126,15 +128,15 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
     Ok(file.metadata()?.is_file().then_some(file))
 }
 
-fn detect(mut file: File) -> io::Result<Source> {
+fn detect(mut file: File) -> io::Result<TextSource> {
     let mut magic = Vec::new();
     file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
     file.seek(SeekFrom::Start(0))?;
     if magic != GZIP_MAGIC {
-        return Ok(Source::Plain(file));
+        return Ok(TextSource::Plain(file));
     }
     let compressed = BufReader::with_capacity(GZIP_BUFFER, Counting { file, read: 0 });
-    Ok(Source::Gzip(Box::new(MultiGzDecoder::new(compressed))))
+    Ok(TextSource::Gzip(Box::new(MultiGzDecoder::new(compressed))))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::synthetic::planted::{CATEGORIES, INTEGERS};
 use crate::synthetic::zipf::Zipf;
 use crate::{Batch, IngestError};
 
-/// Part of the number of each random stream.
+/// DataPart of the number of each random stream.
 const SEED: u64 = 20_240_607;
 
 /// Exponent of the ids' frequencies.

@@ -107,7 +107,7 @@ pub(crate) struct Row {
 
 /// The rows of a spec.
 #[derive(Clone, Debug)]
-pub(crate) struct Planted {
+pub(crate) struct PlantedModel {
     bias: f64,
     category_effect: f64,
     integers: Vec<IntegerColumn>,
@@ -145,7 +145,7 @@ struct CategoryColumn {
     texts: u32,
 }
 
-impl Planted {
+impl PlantedModel {
     /// Plants the model of a spec.
     pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
         spec.check()?;
@@ -307,8 +307,8 @@ mod tests {
 
     use super::*;
 
-    fn planted(seed: u64) -> Planted {
-        Planted::new(&SyntheticSpec { seed, ..SyntheticSpec::default() }).unwrap()
+    fn planted(seed: u64) -> PlantedModel {
+        PlantedModel::new(&SyntheticSpec { seed, ..SyntheticSpec::default() }).unwrap()
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         empty.vocabularies[3] = 0;
         for spec in [empty, SyntheticSpec { test_rows: 0, ..default() }, SyntheticSpec { zipf: f64::NAN, ..default() }]
         {
-            assert!(matches!(Planted::new(&spec), Err(IngestError::BadSpec { .. })), "{spec:?}");
+            assert!(matches!(PlantedModel::new(&spec), Err(IngestError::BadSpec { .. })), "{spec:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 
 use crate::IngestError;
-use crate::synthetic::planted::{Planted, Row, SyntheticSpec};
+use crate::synthetic::planted::{PlantedModel, Row, SyntheticSpec};
 
 /// Rows that a thread makes at a time.
 const CHUNK: u64 = 8_192;
@@ -27,14 +27,14 @@ type Truth = Vec<(f32, f32)>;
 /// # Errors
 /// When the spec is impossible or a file cannot be written.
 pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
-    let planted = Planted::new(spec)?;
+    let planted = PlantedModel::new(spec)?;
     let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
     fs::create_dir_all(folder).map_err(unwritable)?;
     write_file(&planted, 0..spec.rows, &folder.join("train.txt"))?;
     write_file(&planted, TEST_START..TEST_START + spec.test_rows, &folder.join("test.txt"))
 }
 
-fn write_file(planted: &Planted, rows: Range<u64>, path: &Path) -> Result<Truth, IngestError> {
+fn write_file(planted: &PlantedModel, rows: Range<u64>, path: &Path) -> Result<Truth, IngestError> {
     let partial = path.with_extension("txt.partial");
     let written = write_rows(planted, rows, &partial).and_then(|truth| {
         fs::rename(&partial, path)?;
@@ -47,7 +47,7 @@ fn write_file(planted: &Planted, rows: Range<u64>, path: &Path) -> Result<Truth,
     written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
 }
 
-fn write_rows(planted: &Planted, rows: Range<u64>, path: &Path) -> io::Result<Truth> {
+fn write_rows(planted: &PlantedModel, rows: Range<u64>, path: &Path) -> io::Result<Truth> {
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
     let mut file = File::create(path)?;
     let mut truth = Truth::new();
@@ -65,7 +65,7 @@ fn write_rows(planted: &Planted, rows: Range<u64>, path: &Path) -> io::Result<Tr
 }
 
 /// The text of consecutive chunks, a thread each.
-fn make_chunks(planted: &Planted, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
+fn make_chunks(planted: &PlantedModel, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
     thread::scope(|scope| {
         let starts = rows.clone().step_by(CHUNK as usize);
         let chunk = |start: u64| start..rows.end.min(start + CHUNK);
@@ -77,7 +77,7 @@ fn make_chunks(planted: &Planted, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
     })
 }
 
-fn make_chunk(planted: &Planted, rows: Range<u64>) -> (Vec<u8>, Truth) {
+fn make_chunk(planted: &PlantedModel, rows: Range<u64>) -> (Vec<u8>, Truth) {
     let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), Truth::with_capacity(CHUNK as usize));
     for number in rows {
         let row = planted.row(number);
@@ -126,7 +126,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{BatchStream, Part, StreamOptions, StreamStart, WholeFiles, files, fixture};
+    use crate::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, fixture};
 
     fn spec(rows: u64, test_rows: u64) -> SyntheticSpec {
         SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() }
@@ -139,7 +139,7 @@ mod tests {
         let job = fixture::criteo();
         let infos = files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
         let options = StreamOptions {
-            part: Part::All,
+            part: DataPart::All,
             epoch: 0,
             start: StreamStart::default(),
             bad_rows: 0,

@@ -1,6 +1,6 @@
 //! Optimisers, schedules and clipping against the papers' formulas in f64, over several steps.
 
-use zagros_job::NonFinite;
+use zagros_job::{NonFinite, Schedule};
 
 use super::*;
 

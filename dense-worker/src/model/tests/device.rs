@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Every network that has no pass of its own, with dropout, so that both sides go by autograd.
+/// Every network that has no forward and backward of its own, with dropout, so that both sides go by autograd.
 fn networks() -> [Model; 3] {
     [
         Model::DeepFm { hidden: vec![6], dropout: 0.5 },
@@ -12,7 +12,7 @@ fn networks() -> [Model; 3] {
 }
 
 fn mirrored(job: &Job) -> DenseModel {
-    DenseModel::new_at(job, Place { device: Device::Cpu, mirrored: true }).unwrap()
+    DenseModel::new_at(job, DevicePlacement { device: Device::Cpu, mirrored: true }).unwrap()
 }
 
 fn step(model: &mut DenseModel, samples: &Samples) -> StepOutput {
@@ -46,7 +46,7 @@ fn what_a_mirrored_network_is_given_reaches_the_device() {
     assert_ne!(predict(&first), predict(&second));
     second.load_safetensors(&first.to_safetensors().unwrap()).unwrap();
     assert_eq!(predict(&first), predict(&second));
-    // As a worker apart from the others takes its weights, and as one without samples joins a step.
+    // As an asynchronous worker takes its weights, and as one without samples joins a step.
     let mut weights = vec![0.0; first.weights()];
     step(&mut first, &samples);
     first.copy_weights(&mut weights).unwrap();

@@ -7,7 +7,7 @@ use zagros_job::{Job, Model, NonFinite};
 
 use super::Samples;
 use crate::WorkerError;
-use crate::datapath::group::seed_of_rank;
+use crate::datapath::process_group::seed_of_rank;
 use crate::error::ExitClass;
 use crate::model::{DenseModel, ModelError};
 use crate::testing::{fixture, job, normed_net};
@@ -22,7 +22,7 @@ const WIDE: (&str, &str) = ("wide_net.pt", "4851ef3ce63d1d5d9f43fca562f3f76f66e1
 const DROPOUT: (&str, &str) = ("dropout_net.pt", "ac89b3fb55c8944216fde9683bd470f8c7ddd45c762e778f3eb389c6cf2ef8cd");
 
 fn with(file: PathBuf, sha256: &str) -> Job {
-    job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned() })
+    job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned(), trust: true })
 }
 
 /// Of the normed net: more than f64 counts.

@@ -15,14 +15,14 @@ pub struct Bags {
 
 /// One server's share of a table's bags.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct BagShare {
     /// Of the server's rows of the table, how many are wanted themselves.
     direct: u32,
     lengths: Vec<u32>,
     /// Positions in the server's ids of the table.
     members: Vec<u32>,
     /// The row of the batch's answer that each bag is a part of; ascending.
-    places: Vec<u32>,
+    rows: Vec<u32>,
 }
 
 impl Bags {
@@ -68,30 +68,30 @@ impl Bags {
     }
 
     /// All of it, for the only server there is. Nothing is asked for bags without members.
-    pub(crate) fn whole(&self) -> Share {
+    pub(crate) fn whole(&self) -> BagShare {
         let filled = |bag: &u32| self.lengths[*bag as usize] > 0;
-        let places = (0..self.lengths.len() as u32).filter(filled).map(|bag| self.direct + bag).collect();
+        let rows = (0..self.lengths.len() as u32).filter(filled).map(|bag| self.direct + bag).collect();
         let lengths = self.lengths.iter().copied().filter(|length| *length > 0).collect();
-        Share { direct: self.direct, lengths, members: self.members.clone(), places }
+        BagShare { direct: self.direct, lengths, members: self.members.clone(), rows }
     }
 
     /// Per server, what it owns of each bag. `positions` are each server's ids as ascending positions in the
     /// table's: together each position once.
-    pub(crate) fn split(&self, positions: &[Vec<u32>]) -> Vec<Share> {
+    pub(crate) fn split(&self, positions: &[Vec<u32>]) -> Vec<BagShare> {
         let share = |positions: &Vec<u32>| {
             let direct = positions.partition_point(|position| *position < self.direct) as u32;
-            Share { direct, ..Share::default() }
+            BagShare { direct, ..BagShare::default() }
         };
-        let mut shares: Vec<Share> = positions.iter().map(share).collect();
+        let mut shares: Vec<BagShare> = positions.iter().map(share).collect();
         let owners = owners(positions);
         let mut rest = &self.members[..];
         for (bag, length) in self.lengths.iter().enumerate() {
-            let place = self.direct + bag as u32;
+            let row = self.direct + bag as u32;
             let (members, after) = rest.split_at(*length as usize);
             rest = after;
             for member in members {
                 let (owner, position) = owners[*member as usize];
-                shares[owner as usize].add(place, position);
+                shares[owner as usize].add(row, position);
             }
         }
         shares
@@ -109,12 +109,12 @@ fn owners(positions: &[Vec<u32>]) -> Vec<(u32, u32)> {
     owners
 }
 
-impl Share {
+impl BagShare {
     /// Bags come in ascending order.
     #[inline]
-    fn add(&mut self, place: u32, member: u32) {
-        if self.places.last() != Some(&place) {
-            self.places.push(place);
+    fn add(&mut self, row: u32, member: u32) {
+        if self.rows.last() != Some(&row) {
+            self.rows.push(row);
             self.lengths.push(0);
         }
         let last = self.lengths.len() - 1;
@@ -129,8 +129,8 @@ impl Share {
 
     /// Rows of the server's answer that are rows of the table, and the rows of the batch's answer that the sums after
     /// them are parts of.
-    pub(crate) fn into_places(self) -> (usize, Vec<u32>) {
-        (self.direct as usize, self.places)
+    pub(crate) fn into_rows(self) -> (usize, Vec<u32>) {
+        (self.direct as usize, self.rows)
     }
 }
 
@@ -140,8 +140,8 @@ impl Share {
 #[must_use]
 pub fn bag_bytes(offsets: &[u32], row_bytes: usize, servers: u32) -> u64 {
     let lengths = || offsets.windows(2).map(|bag| bag[1] - bag[0]);
-    let elsewhere = 1.0 - 1.0 / f64::from(servers.max(1));
-    let met = |length: u32| f64::from(servers.max(1)) * (1.0 - elsewhere.powi(length.min(1 << 20) as i32));
+    let without = 1.0 - 1.0 / f64::from(servers.max(1));
+    let met = |length: u32| f64::from(servers.max(1)) * (1.0 - without.powi(length.min(1 << 20) as i32));
     let answers: f64 = lengths().map(met).sum();
     let members: u64 = lengths().map(u64::from).sum();
     4 * members + (answers * (row_bytes + size_of::<u32>()) as f64) as u64
@@ -163,9 +163,9 @@ mod tests {
     }
 
     /// The members of each of a server's bags, as positions of the table.
-    fn restored(share: &Share, positions: &[u32]) -> Vec<(u32, Vec<u32>)> {
+    fn restored(share: &BagShare, positions: &[u32]) -> Vec<(u32, Vec<u32>)> {
         let table = |bag: &[u32]| bag.iter().map(|member| positions[*member as usize]).collect();
-        share.places.iter().copied().zip_eq(share.of(0).iter().map(table)).collect()
+        share.rows.iter().copied().zip_eq(share.of(0).iter().map(table)).collect()
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!((bags.direct(), bags.count(), bags.wanted()), (2, 3, 5));
         let share = bags.whole();
         assert_eq!(restored(&share, &[0, 1]), [(2, vec![0, 1]), (4, vec![1])]);
-        assert_eq!(share.into_places(), (2, vec![2, 4]));
+        assert_eq!(share.into_rows(), (2, vec![2, 4]));
     }
 
     proptest! {

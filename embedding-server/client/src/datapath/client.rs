@@ -13,10 +13,10 @@ use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
 use super::dedup::UniqueIds;
-use super::route::{Part, split};
+use super::pushes_in_flight::PushesInFlight;
+use super::route::{Route, RoutePart, RoutedIds};
 use super::rows::Rows;
-use super::unacknowledged::Unacknowledged;
-use super::waiting::{Requests, Waiting};
+use super::waiting::{OpenRequests, Waiting};
 use crate::Shard;
 use crate::directory::Directory;
 use crate::errors::ClientError;
@@ -69,8 +69,8 @@ pub struct EmbeddingClient {
     metrics: ClientMetrics,
     /// Memory for gradients on their way.
     buffers: Arc<Buffers>,
-    requests: Requests,
-    unacknowledged: Unacknowledged,
+    requests: OpenRequests,
+    pushes_in_flight: PushesInFlight,
 }
 
 impl From<u64> for Batch {
@@ -89,8 +89,8 @@ impl EmbeddingClient {
             directory: Directory::new(control, connect, config.timeout),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
-            requests: Requests::default(),
-            unacknowledged: Unacknowledged::default(),
+            requests: OpenRequests::default(),
+            pushes_in_flight: PushesInFlight::default(),
         }
     }
 
@@ -109,25 +109,25 @@ impl EmbeddingClient {
         self.directory.refresh().await
     }
 
-    /// Rows and sums of `unique`, aligned with its tables. The sum of a bag is that of its parts, one per server, in
+    /// Rows and sums of `ids`, aligned with its tables. The sum of a bag is that of its parts, one per server, in
     /// the order of the servers.
     ///
     /// # Errors
     /// When a server does not serve in time, refuses, was restarted, or answers in the wrong shape.
-    pub async fn lookup(&self, unique: &UniqueIds, access: Access) -> Result<Rows, ClientError> {
+    pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<Rows, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
-        let parts = self.split(unique).await?;
-        self.metrics.lookup.pooled(unique, &parts, self.config.wire);
-        let answers = try_join_all(parts.iter().map(|part| self.lookup_part(part, access))).await?;
-        let mut rows = Rows::zeroed(unique);
-        for (part, (server, answer)) in parts.iter().zip_eq(answers) {
+        let route = self.route(ids).await?;
+        self.metrics.lookup.pooled(ids, &route.parts, self.config.wire);
+        let answers = try_join_all(route.parts.iter().map(|part| self.lookup_part(part, access))).await?;
+        let mut rows = Rows::zeroed(ids);
+        for (part, (server, answer)) in route.parts.iter().zip_eq(answers) {
             self.metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
             self.take(part, &answer, &mut rows).map_err(|source| ClientError::Malformed { server, source })?;
         }
         Ok(rows)
     }
 
-    /// Pushes `gradients` (aligned with `unique`, one full row per row and sum of its lookup) and waits until every server has
+    /// Pushes `gradients` (aligned with `ids`, one full row per row and sum of its lookup) and waits until every server has
     /// acknowledged them.
     ///
     /// # Errors
@@ -136,16 +136,16 @@ impl EmbeddingClient {
     pub async fn push(
         &self,
         batch: impl Into<Batch>,
-        unique: &UniqueIds,
+        ids: &RoutedIds,
         gradients: &Rows,
     ) -> Result<PushReport, ClientError> {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
-        check_shape(unique, gradients)?;
-        let _begun = self.unacknowledged.begin(batch.seq).await;
-        let parts = self.split(unique).await?;
-        self.metrics.push.pooled(unique, &parts, self.config.wire);
-        let answers = try_join_all(parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
+        check_shape(ids, gradients)?;
+        let _in_flight = self.pushes_in_flight.begin(batch.seq).await;
+        let route = self.route(ids).await?;
+        self.metrics.push.pooled(ids, &route.parts, self.config.wire);
+        let answers = try_join_all(route.parts.iter().map(|part| self.push_part(part, batch, gradients))).await?;
         let mut report = PushReport { servers: answers.len() as u32, ..PushReport::default() };
         for (bytes, answer) in answers {
             report.bytes += bytes;
@@ -169,12 +169,12 @@ impl EmbeddingClient {
         self.requests.waiting()
     }
 
-    async fn split(&self, unique: &UniqueIds) -> Result<Vec<Part>, ClientError> {
+    async fn route(&self, ids: &RoutedIds) -> Result<Arc<Route>, ClientError> {
         let placement = self.directory.current().await?;
-        Ok(split(unique, placement.map(), placement.shards().len()))
+        Ok(ids.route(placement.map(), placement.shards().len()))
     }
 
-    async fn lookup_part(&self, part: &Part, access: Access) -> Result<(String, LookupResponse), ClientError> {
+    async fn lookup_part(&self, part: &RoutePart, access: Access) -> Result<(String, LookupResponse), ClientError> {
         let request = LookupRequest {
             generation: Generation::NONE.0,
             segments: part.segments.clone(),
@@ -186,7 +186,12 @@ impl EmbeddingClient {
         self.call(part.server, &request, &self.metrics.lookup).await
     }
 
-    async fn push_part(&self, part: &Part, batch: Batch, gradients: &Rows) -> Result<(u64, PushResponse), ClientError> {
+    async fn push_part(
+        &self,
+        part: &RoutePart,
+        batch: Batch,
+        gradients: &Rows,
+    ) -> Result<(u64, PushResponse), ClientError> {
         let request = PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
@@ -205,7 +210,7 @@ impl EmbeddingClient {
         Ok((request.gradients.len() as u64, answer))
     }
 
-    fn take(&self, part: &Part, answer: &LookupResponse, rows: &mut Rows) -> Result<(), PackError> {
+    fn take(&self, part: &RoutePart, answer: &LookupResponse, rows: &mut Rows) -> Result<(), PackError> {
         if answer.encoding != self.config.wire as i32 {
             return Err(PackError::Encoding(answer.encoding));
         }
@@ -218,7 +223,7 @@ impl EmbeddingClient {
     /// ([`ClientError::OwnersChanged`]), so a generation only changes addresses. A repeated push therefore meets the
     /// window that has seen its (writer, incarnation, seq), and what the first try applied is not applied again (invariant DP-3);
     /// parts that other servers have already acknowledged are not sent again at all.
-    async fn call<C: Call>(
+    async fn call<C: ShardCall>(
         &self,
         server: u32,
         request: &C,
@@ -256,14 +261,14 @@ impl EmbeddingClient {
 }
 
 /// A request that can be sent again under another generation.
-trait Call: Sync {
+trait ShardCall: Sync {
     type Answer: Send;
     const WHAT: &'static str;
     const PUSHES: bool;
     fn send<'a>(&self, shard: &'a dyn Shard, at: Generation) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
 }
 
-impl Call for LookupRequest {
+impl ShardCall for LookupRequest {
     type Answer = LookupResponse;
     const WHAT: &'static str = "look up rows at";
     const PUSHES: bool = false;
@@ -273,7 +278,7 @@ impl Call for LookupRequest {
     }
 }
 
-impl Call for PushRequest {
+impl ShardCall for PushRequest {
     type Answer = PushResponse;
     const WHAT: &'static str = "push gradients to";
     const PUSHES: bool = true;

@@ -60,27 +60,27 @@ impl UniqueIds {
 /// Finds the distinct ids of batches; keeps its memory from batch to batch.
 #[derive(Debug, Default)]
 pub struct Deduplicator {
-    seen: Seen,
+    index: IdIndex,
 }
 
-/// The ids seen of one table after the other: open addressing with linear probing, at most half full, so that one
-/// cache line answers most questions. What an earlier table left is told by its epoch and need not be cleared.
+/// The distinct ids of one table after the other: open addressing with linear probing, at most half full, so that one cache
+/// line answers most questions. Slots that an earlier table has filled have an older round. They need not be cleared.
 #[derive(Debug, Default)]
-struct Seen {
+struct IdIndex {
     /// A power of two of them, or none yet.
-    slots: Vec<Slot>,
+    slots: Vec<IdSlot>,
     /// Of the current table.
-    epoch: u32,
+    round: u32,
     /// A hash's bits from here on up are its place.
     shift: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct IdSlot {
     id: u64,
     /// Position in `TableIds::ids`.
     index: u32,
-    epoch: u32,
+    round: u32,
 }
 
 impl Deduplicator {
@@ -98,9 +98,9 @@ impl Deduplicator {
         let mut inverse = vec![Vec::new(); features.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
             let of_table = || (0..features.len()).filter(|feature| tables[*feature] == slot);
-            self.seen.begin(of_table().map(|feature| features[feature].ids.len()).sum());
+            self.index.begin(of_table().map(|feature| features[feature].ids.len()).sum());
             for feature in of_table() {
-                let index = |id: &u64| self.seen.index_of(*id, &mut table.ids);
+                let index = |id: &u64| self.index.index_of(*id, &mut table.ids);
                 inverse[feature] = features[feature].ids.iter().map(index).collect();
             }
         }
@@ -108,15 +108,15 @@ impl Deduplicator {
     }
 }
 
-impl Seen {
+impl IdIndex {
     /// Forgets all, and makes room for so many ids.
     fn begin(&mut self, ids: usize) {
         let slots = (2 * ids).next_power_of_two().max(64);
-        if self.slots.len() < slots || self.epoch == u32::MAX {
-            self.slots = vec![Slot::default(); slots.max(self.slots.len())];
-            self.epoch = 0;
+        if self.slots.len() < slots || self.round == u32::MAX {
+            self.slots = vec![IdSlot::default(); slots.max(self.slots.len())];
+            self.round = 0;
         }
-        self.epoch += 1;
+        self.round += 1;
         self.shift = u64::BITS - slots.trailing_zeros();
     }
 
@@ -127,9 +127,9 @@ impl Seen {
         let mut place = (hash(id) >> self.shift) as usize;
         loop {
             let slot = &mut self.slots[place];
-            if slot.epoch != self.epoch {
+            if slot.round != self.round {
                 let index = distinct.len() as u32;
-                *slot = Slot { id, index, epoch: self.epoch };
+                *slot = IdSlot { id, index, round: self.round };
                 distinct.push(id);
                 return index;
             }
@@ -194,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_even_when_its_epochs_run_out() {
+    fn memory_is_used_again_even_when_its_rounds_run_out() {
         let mut deduplicator = Deduplicator::new();
         deduplicator.dedup(&[feature(1, &[5, 6])]);
-        deduplicator.seen.epoch = u32::MAX - 1;
+        deduplicator.index.round = u32::MAX - 1;
         for _ in 0..3 {
             let (unique, inverse) = deduplicator.dedup(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
             assert_eq!((&unique.tables[0].ids[..], &unique.tables[1].ids[..]), (&[6, 5][..], &[5][..]));

@@ -4,16 +4,17 @@
 mod bags;
 mod client;
 mod dedup;
+mod pushes_in_flight;
 mod route;
 mod rows;
-mod unacknowledged;
 mod waiting;
 mod window;
 
 pub use bags::{Bags, bag_bytes};
 pub use client::{Batch, ClientConfig, EmbeddingClient, PushReport};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
-pub(crate) use route::Part;
+pub(crate) use route::RoutePart;
+pub use route::RoutedIds;
 pub use rows::Rows;
 pub use waiting::Waiting;
 pub use window::{Permit, Window};

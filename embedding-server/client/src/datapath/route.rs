@@ -1,22 +1,48 @@
 //! From the ids of a batch to one request per server, and from the answers back to the batch's order.
+//!
+//! ```text
+//!  UniqueIds                      Route: one RoutePart per server that owns some of the ids
+//!  table 0: 7 9 4 2   ── map ──►  server 0: table 0: 9 2 (positions 1 3) · table 1: 5 (0)
+//!  table 1: 5 8                   server 1: table 0: 7 4 (positions 0 2) · table 1: 8 (1)
+//! ```
+//!
+//! A batch is looked up and pushed along the same route. [`RoutedIds`] keeps it: each id is hashed once.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use zagros_protocol::datapath::Encoding;
 use zagros_protocol::packed::{
     Buffer, Buffers, PackError, decode_values, expect_length, ids_as_bytes, pack_bags, value_bytes,
 };
-use zagros_protocol::{BucketMap, RowKey, Segment, Segments};
+use zagros_protocol::{BucketMap, Generation, RowKey, Segment, Segments};
 use zagros_zip::ZipEq;
 
-use super::bags::{Bags, Share};
+use super::bags::{BagShare, Bags};
 use super::dedup::{TableIds, UniqueIds};
 use super::rows::Rows;
 
+/// The distinct ids of a batch, and their route once one call has computed it.
+#[derive(Debug, Default)]
+pub struct RoutedIds {
+    unique: UniqueIds,
+    route: ArcSwapOption<Route>,
+}
+
+/// Where each id of a batch is served, under one bucket map.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// Of the map.
+    generation: Generation,
+    /// One per server that owns any of the ids, in the order of the servers.
+    pub(crate) parts: Vec<RoutePart>,
+}
+
 /// What one server gets of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct RoutePart {
     /// Index of the server.
     pub(crate) server: u32,
     /// As the wire has them.
@@ -25,12 +51,13 @@ pub(crate) struct Part {
     pub(crate) ids: Bytes,
     /// As the wire has them; empty without bags.
     pub(crate) bags: Bytes,
-    places: Vec<Place>,
+    /// One per segment.
+    routes: Vec<SegmentRoute>,
 }
 
 /// Where the answer to one segment belongs in the batch: rows first, then sums.
 #[derive(Debug)]
-struct Place {
+struct SegmentRoute {
     /// Index into [`UniqueIds::tables`].
     table: usize,
     dim: usize,
@@ -44,20 +71,49 @@ struct Place {
 
 /// A part while ids are added.
 #[derive(Default)]
-struct Draft {
+struct PartDraft {
     ids: Vec<u64>,
     segments: Vec<Segment>,
     /// One per segment.
-    shares: Vec<Option<Share>>,
-    places: Vec<Place>,
+    shares: Vec<Option<BagShare>>,
+    /// One per segment.
+    routes: Vec<SegmentRoute>,
+}
+
+impl RoutedIds {
+    /// The route of these ids under `map`, which names `servers` servers. It is computed once for each generation of the map:
+    /// ids of a batch that was looked up under an older map are routed again (invariant PL-2).
+    pub(crate) fn route(&self, map: &BucketMap, servers: usize) -> Arc<Route> {
+        let known = self.route.load_full().filter(|route| route.generation == map.generation());
+        known.unwrap_or_else(|| {
+            let route = Arc::new(Route { generation: map.generation(), parts: split(&self.unique, map, servers) });
+            self.route.store(Some(Arc::clone(&route)));
+            route
+        })
+    }
+}
+
+impl From<UniqueIds> for RoutedIds {
+    fn from(unique: UniqueIds) -> Self {
+        Self { unique, route: ArcSwapOption::empty() }
+    }
+}
+
+/// The ids never change once they may have a route.
+impl Deref for RoutedIds {
+    type Target = UniqueIds;
+
+    fn deref(&self) -> &UniqueIds {
+        &self.unique
+    }
 }
 
 /// One part per server that owns any of the ids. `servers` is the number of servers that the map names.
-pub(crate) fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<Part> {
+fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<RoutePart> {
     // An even share and some more: one allocation in the common case.
     let ids = unique.rows() / servers.max(1) * 9 / 8 + 8;
-    let draft = || Draft { ids: Vec::with_capacity(ids), ..Draft::default() };
-    let mut drafts: Vec<Draft> = std::iter::repeat_with(draft).take(servers).collect();
+    let draft = || PartDraft { ids: Vec::with_capacity(ids), ..PartDraft::default() };
+    let mut drafts: Vec<PartDraft> = std::iter::repeat_with(draft).take(servers).collect();
     for (index, table) in unique.tables.iter().enumerate() {
         match &mut drafts[..] {
             // One server owns everything: nothing to hash, nothing to scatter.
@@ -69,7 +125,7 @@ pub(crate) fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<
     parts.map(|(server, draft)| draft.finish(server as u32)).collect()
 }
 
-fn add_by_owner(drafts: &mut [Draft], index: usize, table: &TableIds, map: &BucketMap) {
+fn add_by_owner(drafts: &mut [PartDraft], index: usize, table: &TableIds, map: &BucketMap) {
     // An even share and some more; one allocation per server and table in the common case.
     let share = table.ids.len() / drafts.len() * 9 / 8 + 8;
     let mut positions: Vec<Vec<u32>> = (0..drafts.len()).map(|_| Vec::with_capacity(share)).collect();
@@ -87,38 +143,38 @@ fn add_by_owner(drafts: &mut [Draft], index: usize, table: &TableIds, map: &Buck
     }
 }
 
-impl Draft {
+impl PartDraft {
     fn add(
         &mut self,
         index: usize,
         table: &TableIds,
         ids: impl ExactSizeIterator<Item = u64>,
         positions: Option<Vec<u32>>,
-        share: Option<Share>,
+        share: Option<BagShare>,
     ) {
         let rows = ids.len();
         self.segments.push(Segment { table: table.table, rows: rows as u32, dim: table.dim });
         self.shares.push(share);
-        self.places.push(Place { table: index, dim: table.dim as usize, rows, positions, sums: Vec::new() });
+        self.routes.push(SegmentRoute { table: index, dim: table.dim as usize, rows, positions, sums: Vec::new() });
         self.ids.extend(ids);
     }
 
-    fn finish(mut self, server: u32) -> Part {
+    fn finish(mut self, server: u32) -> RoutePart {
         let shares = self.shares.iter().enumerate();
         let bags: Vec<_> =
             shares.filter_map(|(segment, share)| share.as_ref().map(|share| share.of(segment as u32))).collect();
         let bags = pack_bags(&bags);
-        for (place, share) in self.places.iter_mut().zip_eq(self.shares) {
+        for (route, share) in self.routes.iter_mut().zip_eq(self.shares) {
             if let Some(share) = share {
-                place.sum(share);
+                route.sum(share);
             }
         }
         let segments = Segments::new(self.segments).pack().into();
-        Part { server, segments, ids: ids_as_bytes(self.ids), bags, places: self.places }
+        RoutePart { server, segments, ids: ids_as_bytes(self.ids), bags, routes: self.routes }
     }
 }
 
-impl Part {
+impl RoutePart {
     /// Writes a server's answer to where its rows belong in `rows`; sums are added to what other servers answered.
     ///
     /// # Errors
@@ -127,9 +183,9 @@ impl Part {
         let width = value_bytes(encoding as i32)?;
         expect_length("rows", self.values().checked_mul(width), payload.len())?;
         let mut rest = payload;
-        for place in &self.places {
-            let (bytes, after) = rest.split_at(place.values() * width);
-            place.scatter(bytes, encoding, &mut rows.tables[place.table])?;
+        for route in &self.routes {
+            let (bytes, after) = rest.split_at(route.values() * width);
+            route.scatter(bytes, encoding, &mut rows.tables[route.table])?;
             rest = after;
         }
         Ok(())
@@ -139,27 +195,27 @@ impl Part {
     pub(crate) fn gather(&self, gradients: &Rows, buffers: &Arc<Buffers>) -> Buffer {
         let mut values = buffers.take(self.values());
         values.clear();
-        for place in &self.places {
-            place.gather(&gradients.tables[place.table], &mut values);
+        for route in &self.routes {
+            route.gather(&gradients.tables[route.table], &mut values);
         }
         values
     }
 
     /// Sums that the server makes.
     pub(crate) fn sums(&self) -> usize {
-        self.places.iter().map(|place| place.sums.len()).sum()
+        self.routes.iter().map(|route| route.sums.len()).sum()
     }
 
     /// Values of the answer.
     pub(crate) fn values(&self) -> usize {
-        self.places.iter().map(Place::values).sum()
+        self.routes.iter().map(SegmentRoute::values).sum()
     }
 }
 
-impl Place {
+impl SegmentRoute {
     /// Of its rows, some are wanted themselves and the others only in sums.
-    fn sum(&mut self, share: Share) {
-        (self.rows, self.sums) = share.into_places();
+    fn sum(&mut self, share: BagShare) {
+        (self.rows, self.sums) = share.into_rows();
         if let Some(positions) = &mut self.positions {
             positions.truncate(self.rows);
         }
@@ -228,7 +284,7 @@ mod tests {
         (0..dim).map(|column| table as f32 * 1e6 + id as f32 * 8.0 + column as f32).collect()
     }
 
-    fn answer(part: &Part) -> Vec<f32> {
+    fn answer(part: &RoutePart) -> Vec<f32> {
         let ids = decode_ids(&part.ids);
         let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
         let mut ids = ids.iter();
@@ -286,6 +342,19 @@ mod tests {
         }
         assert!(parts[0].scatter(&payload, Encoding::F16, &mut rows).is_err());
         assert_eq!(rows, Rows::zeroed(&unique));
+    }
+
+    /// Invariant PL-2.
+    #[test]
+    fn ids_are_routed_once_for_each_generation() {
+        let ids = RoutedIds::from(UniqueIds { tables: vec![TableIds::rows(TableId(0), 2, (0..50).collect())] });
+        let map = BucketMap::even(Generation(1), 64, 2);
+        let first = ids.route(&map, 2);
+        assert!(Arc::ptr_eq(&first, &ids.route(&map, 2)), "the second call computes it again");
+        let next = ids.route(&map.at(Generation(2)), 2);
+        assert_eq!((first.generation, next.generation), (Generation(1), Generation(2)));
+        let other = ids.route(&BucketMap::even(Generation(3), 64, 3), 3);
+        assert_eq!((next.parts.len(), other.parts.len()), (2, 3));
     }
 
     #[test]

@@ -87,13 +87,13 @@ fn measure_store(plan: &Plan, workload: &Workload, compression: Compression) -> 
     let batches: Vec<_> = workload.batches(AT_ONCE).collect();
     let started = Instant::now();
     for batch in &batches {
-        store.write(0, &batch.places, &batch.rows).expect("rows are written");
+        store.write(0, &batch.cold_keys, &batch.rows).expect("rows are written");
     }
     let write = workload.bytes() as f64 / 1e6 / started.elapsed().as_secs_f64();
     let mut found = ColdRows::default();
     let read = per_second(plan, |call| {
         let picked = workload.pick(call, AT_ONCE);
-        store.read(0, &workload.places(&picked), &mut found).expect("rows are read");
+        store.read(0, &workload.cold_keys(&picked), &mut found).expect("rows are read");
         assert!(found.rows == workload.rows(&picked), "a row came back as another");
     });
     let absent = per_second(plan, |call| {

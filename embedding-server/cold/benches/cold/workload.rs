@@ -12,7 +12,7 @@ pub(crate) struct Workload {
 
 /// Rows that are written together.
 pub(crate) struct Batch {
-    pub(crate) places: Vec<u64>,
+    pub(crate) cold_keys: Vec<u64>,
     pub(crate) rows: Vec<u32>,
 }
 
@@ -39,12 +39,12 @@ impl Workload {
     pub(crate) fn batches(&self, at_once: usize) -> impl Iterator<Item = Batch> {
         let mut numbers: Vec<usize> = (0..self.rows).collect();
         for window in numbers.chunks_mut(at_once * STRIPES as usize) {
-            window.sort_by_key(|number| place(*number as u64) / (u64::MAX / STRIPES));
+            window.sort_by_key(|number| cold_key(*number as u64) / (u64::MAX / STRIPES));
         }
         let starts = (0..self.rows).step_by(at_once);
         starts.map(move |start| {
             let part = &numbers[start..self.rows.min(start + at_once)];
-            Batch { places: self.places(part), rows: self.rows(part) }
+            Batch { cold_keys: self.cold_keys(part), rows: self.rows(part) }
         })
     }
 
@@ -59,13 +59,13 @@ impl Workload {
         (0..count).map(random).collect()
     }
 
-    pub(crate) fn places(&self, numbers: &[usize]) -> Vec<u64> {
-        numbers.iter().map(|number| place(*number as u64)).collect()
+    pub(crate) fn cold_keys(&self, numbers: &[usize]) -> Vec<u64> {
+        numbers.iter().map(|number| cold_key(*number as u64)).collect()
     }
 
     /// Places of no row.
     pub(crate) fn absent(&self, call: usize, count: usize) -> Vec<u64> {
-        (0..count).map(|index| place((self.rows + call * count + index) as u64)).collect()
+        (0..count).map(|index| cold_key((self.rows + call * count + index) as u64)).collect()
     }
 
     pub(crate) fn rows(&self, numbers: &[usize]) -> Vec<u32> {
@@ -94,7 +94,7 @@ fn append(number: u64, dim: usize, slots: &mut Vec<u32>) {
     slots.extend(sums);
 }
 
-fn place(number: u64) -> u64 {
+fn cold_key(number: u64) -> u64 {
     mix(number)
 }
 

@@ -1,7 +1,7 @@
 //! What was pushed, kept beside the table: with SGD at a rate of 1 from zero and gradients of 1, each weight of a row is
 //! minus the number of its pushes.
 
-use zagros_table::{Access, Part, Scratch, TableSet};
+use zagros_table::{LookupMode, RequestPart, Scratch, TableSet};
 
 use crate::DIM;
 
@@ -39,8 +39,8 @@ impl Ledger {
         let (mut scratch, all) = (Scratch::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
         for numbers in all.chunks(16_384) {
             let mut weights = vec![f32::NAN; numbers.len() * DIM];
-            let parts = [Part { table: 0, dim: DIM as u32, ids: &ids(numbers) }];
-            tables.lookup(&parts, Access::Read, &mut weights, &mut scratch).expect("rows are read");
+            let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids(numbers) }];
+            tables.lookup(&parts, LookupMode::Read, &mut weights, &mut scratch).expect("rows are read");
             assert!(self.agrees(numbers, &weights), "the ledger is wrong in rows {}…", numbers[0]);
         }
     }

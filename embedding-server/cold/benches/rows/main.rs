@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use workload::{SAMPLES, Zipf};
 use zagros_cold::{RocksOptions, RocksStore};
 use zagros_table::{
-    Access, Capacity, ColdStore, Initializer, Optimizer, Part, Scratch, TableConfig, TableCounts, TableSet,
+    Capacity, ColdStore, Initializer, LookupMode, Optimizer, RequestPart, Scratch, TableConfig, TableCounts, TableSet,
 };
 
 const DIM: usize = 16;
@@ -99,7 +99,7 @@ fn tended<T>(tables: &TableSet, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                if tables.tend().expect("the cold tier works").is_idle() {
+                if tables.maintain().expect("the cold tier works").is_idle() {
                     thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -127,9 +127,9 @@ fn train(tables: &TableSet, batches: usize, rows: usize, mut ledger: Ledger) -> 
     for step in 0..batches {
         let numbers = zipf.batch();
         let (ids, started, used) = (ledger::ids(&numbers), Instant::now(), cpu_seconds());
-        let parts = [Part { table: 0, dim: DIM as u32, ids: &ids }];
+        let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
         let mut weights = vec![0.0; ids.len() * DIM];
-        tables.lookup(&parts, Access::Train, &mut weights, &mut scratch).expect("rows are looked up");
+        tables.lookup(&parts, LookupMode::Train, &mut weights, &mut scratch).expect("rows are looked up");
         assert!(ledger.agrees(&numbers, &weights), "batch {step} read a row that is not what was pushed to it");
         push(tables, &numbers, (rows + step) as u64, &mut ledger, &mut scratch);
         wall += started.elapsed().as_secs_f64();
@@ -144,7 +144,7 @@ fn push(tables: &TableSet, numbers: &[u32], step: u64, ledger: &mut Ledger, scra
     let gradients = vec![1.0; ids.len() * DIM];
     tables.tick(step, 0);
     tables
-        .push(&[Part { table: 0, dim: DIM as u32, ids: &ids }], &gradients, step, scratch)
+        .push(&[RequestPart { table: 0, dim: DIM as u32, ids: &ids }], &gradients, step, scratch)
         .expect("gradients are applied");
     ledger.pushed(numbers);
 }

@@ -21,16 +21,16 @@ enum Call {
 
 type Model = BTreeMap<(u32, u64), Vec<u32>>;
 
-fn place() -> impl Strategy<Value = u64> {
+fn cold_key() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..20, Just(u64::MAX), (0_u32..64).prop_map(|bit| 1 << bit)]
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    let (table, places) = (|| 0..WIDTHS.len() as u32, || prop::collection::vec(place(), 0..8));
+    let (table, cold_keys) = (|| 0..WIDTHS.len() as u32, || prop::collection::vec(cold_key(), 0..8));
     prop_oneof![
-        3 => (table(), places()).prop_map(|(table, places)| Call::Read(table, places)),
-        3 => (table(), places(), 0_u32..9).prop_map(|(table, places, version)| Call::Write(table, places, version)),
-        1 => (table(), places()).prop_map(|(table, places)| Call::Remove(table, places)),
+        3 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Read(table, cold_keys)),
+        3 => (table(), cold_keys(), 0_u32..9).prop_map(|(table, cold_keys, version)| Call::Write(table, cold_keys, version)),
+        1 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Remove(table, cold_keys)),
         1 => table().prop_map(Call::RemoveAll),
         1 => Just(Call::Freeze),
     ]
@@ -40,14 +40,14 @@ fn call() -> impl Strategy<Value = Call> {
 fn scan_all(view: &mut dyn zagros_table::ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<u32>)> {
     let (mut scan, mut from) = (ColdScan::default(), Some(0));
     while let Some(start) = from {
-        let before = scan.places.len();
+        let before = scan.cold_keys.len();
         from = view.scan(table, start..=u64::MAX, limit, &mut scan).unwrap();
-        assert!(scan.places.len() - before <= limit);
+        assert!(scan.cold_keys.len() - before <= limit);
     }
-    let row = |(index, place): (usize, &u64)| {
-        (*place, scan.rows[index * WIDTHS[table as usize]..][..WIDTHS[table as usize]].to_vec())
+    let row = |(index, cold_key): (usize, &u64)| {
+        (*cold_key, scan.rows[index * WIDTHS[table as usize]..][..WIDTHS[table as usize]].to_vec())
     };
-    scan.places.iter().enumerate().map(row).collect()
+    scan.cold_keys.iter().enumerate().map(row).collect()
 }
 
 fn of_table(model: &Model, table: u32) -> Vec<(u64, Vec<u32>)> {
@@ -59,22 +59,22 @@ fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
     let (mut model, mut frozen) = (Model::new(), Vec::new());
     for call in calls {
         match call {
-            Call::Read(table, places) => {
+            Call::Read(table, cold_keys) => {
                 let mut found = ColdRows { found: vec![true; 3], rows: vec![9; 5] };
-                store.read(*table, places, &mut found).unwrap();
+                store.read(*table, cold_keys, &mut found).unwrap();
                 let zeros = vec![0; WIDTHS[*table as usize]];
-                let row = |place: &u64| model.get(&(*table, *place)).unwrap_or(&zeros).clone();
-                assert_eq!(found.rows, places.iter().flat_map(row).collect::<Vec<_>>());
-                let there = |place: &u64| model.contains_key(&(*table, *place));
-                assert_eq!(found.found, places.iter().map(there).collect::<Vec<_>>());
+                let row = |cold_key: &u64| model.get(&(*table, *cold_key)).unwrap_or(&zeros).clone();
+                assert_eq!(found.rows, cold_keys.iter().flat_map(row).collect::<Vec<_>>());
+                let there = |cold_key: &u64| model.contains_key(&(*table, *cold_key));
+                assert_eq!(found.found, cold_keys.iter().map(there).collect::<Vec<_>>());
             }
-            Call::Write(table, places, version) => {
-                store.write(*table, places, &rows(*table, places, *version)).unwrap();
-                model.extend(places.iter().map(|place| ((*table, *place), row(*table, *place, *version))));
+            Call::Write(table, cold_keys, version) => {
+                store.write(*table, cold_keys, &rows(*table, cold_keys, *version)).unwrap();
+                model.extend(cold_keys.iter().map(|cold_key| ((*table, *cold_key), row(*table, *cold_key, *version))));
             }
-            Call::Remove(table, places) => {
-                store.remove(*table, places).unwrap();
-                places.iter().for_each(|place| _ = model.remove(&(*table, *place)));
+            Call::Remove(table, cold_keys) => {
+                store.remove(*table, cold_keys).unwrap();
+                cold_keys.iter().for_each(|cold_key| _ = model.remove(&(*table, *cold_key)));
             }
             Call::RemoveAll(table) => {
                 store.remove_all(*table).unwrap();
@@ -117,7 +117,7 @@ fn a_scan_ends_where_its_range_does() {
     let mut scan = |range, limit| {
         let mut scan = ColdScan::default();
         let next = view.scan(0, range, limit, &mut scan).unwrap();
-        (scan.places, next)
+        (scan.cold_keys, next)
     };
     assert_eq!(scan(2..=8, 9), (vec![5], None));
     assert_eq!(scan(0..=9, 2), (vec![1, 5], Some(9)));
@@ -132,11 +132,14 @@ fn rows_come_back_from_disk_however_they_are_packed() {
         let folder = tempfile::tempdir().unwrap();
         let options = RocksOptions { compression, ..small() };
         let store = RocksStore::open(folder.path(), &WIDTHS, &options).unwrap();
-        let places: Vec<u64> = (0..20_000_u64).map(|place| place.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let cold_keys: Vec<u64> =
+            (0..20_000_u64).map(|cold_key| cold_key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         for version in 0..3 {
-            places.chunks(5000).for_each(|places| store.write(1, places, &rows(1, places, version)).unwrap());
+            cold_keys
+                .chunks(5000)
+                .for_each(|cold_keys| store.write(1, cold_keys, &rows(1, cold_keys, version)).unwrap());
         }
-        assert_holds(&store, 1, &places, 2);
+        assert_holds(&store, 1, &cold_keys, 2);
         assert!(store.reads().misses > 0, "nothing was read from disk");
         assert!(store.size().bytes > 0 && store.size().rows > 0, "{:?}", store.size());
     }

@@ -47,9 +47,9 @@ impl Drop for Disk {
 fn fill(store: &RocksStore) -> (Vec<u64>, ColdError) {
     let mut held = Vec::new();
     loop {
-        let places: Vec<u64> = (0..1000).map(|place| held.len() as u64 + place).collect();
-        match store.write(1, &places, &rows(1, &places, 0)) {
-            Ok(()) => held.extend(places),
+        let cold_keys: Vec<u64> = (0..1000).map(|cold_key| held.len() as u64 + cold_key).collect();
+        match store.write(1, &cold_keys, &rows(1, &cold_keys, 0)) {
+            Ok(()) => held.extend(cold_keys),
             Err(error) => return (held, error),
         }
     }
@@ -67,12 +67,12 @@ fn a_full_disk_loses_nothing_and_is_written_again_once_there_is_space() {
     assert_holds(&store, 1, &held, 0);
 
     fs::remove_file(&ballast).unwrap();
-    let places: Vec<u64> = (0..1000).map(|place| u64::MAX - place).collect();
-    let (since, rows) = (Instant::now(), rows(1, &places, 0));
-    while let Err(error) = store.write(1, &places, &rows) {
+    let cold_keys: Vec<u64> = (0..1000).map(|cold_key| u64::MAX - cold_key).collect();
+    let (since, rows) = (Instant::now(), rows(1, &cold_keys, 0));
+    while let Err(error) = store.write(1, &cold_keys, &rows) {
         assert!(since.elapsed() < TIMEOUT, "still, {TIMEOUT:?} after there is space: {error}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    held.extend(places);
+    held.extend(cold_keys);
     assert_holds(&store, 1, &held, 0);
 }

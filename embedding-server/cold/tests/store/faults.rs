@@ -70,14 +70,14 @@ fn wrong_calls_are_refused_and_write_nothing() {
 fn damaged_files_are_an_error_and_no_missing_row() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).unwrap();
-    let places: Vec<u64> = (0..30_000).collect();
-    places.chunks(1000).for_each(|places| store.write(1, places, &rows(1, places, 0)).unwrap());
+    let cold_keys: Vec<u64> = (0..30_000).collect();
+    cold_keys.chunks(1000).for_each(|cold_keys| store.write(1, cold_keys, &rows(1, cold_keys, 0)).unwrap());
     let is_table = |path: &Path| path.extension().is_some_and(|extension| extension == "sst");
     let files =
         || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| is_table(path));
     assert!(files().count() > 0, "nothing reached the disk");
     files().for_each(|path| OpenOptions::new().write(true).truncate(true).open(path).map(drop).unwrap());
-    let error = store.read(1, &places, &mut ColdRows::default()).unwrap_err();
+    let error = store.read(1, &cold_keys, &mut ColdRows::default()).unwrap_err();
     assert_eq!(error.doing, "read");
     assert!(error.reason.contains(&folder.path().display().to_string()), "{error}");
 }
@@ -91,9 +91,9 @@ fn a_store_that_lost_its_folder_reads_on_and_tells_why_it_cannot_write() {
     let mut held = Vec::new();
     fs::remove_dir_all(&inside).unwrap();
     let error = (0_u64..).step_by(1000).find_map(|first| {
-        let places: Vec<u64> = (first..first + 1000).collect();
-        let written = store.write(1, &places, &rows(1, &places, 0));
-        written.map(|()| held.extend(places)).err()
+        let cold_keys: Vec<u64> = (first..first + 1000).collect();
+        let written = store.write(1, &cold_keys, &rows(1, &cold_keys, 0));
+        written.map(|()| held.extend(cold_keys)).err()
     });
     let error = error.unwrap();
     assert!(error.doing == "write" && error.reason.contains("No such file"), "{error}");

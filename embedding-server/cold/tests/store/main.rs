@@ -16,19 +16,19 @@ pub(crate) fn small() -> RocksOptions {
 }
 
 /// The row that every test writes at a place in its `version`th round.
-pub(crate) fn row(table: u32, place: u64, version: u32) -> Vec<u32> {
-    (0..WIDTHS[table as usize] as u32).map(|word| (place as u32).wrapping_mul(31) ^ (version << 8) ^ word).collect()
+pub(crate) fn row(table: u32, cold_key: u64, version: u32) -> Vec<u32> {
+    (0..WIDTHS[table as usize] as u32).map(|word| (cold_key as u32).wrapping_mul(31) ^ (version << 8) ^ word).collect()
 }
 
 /// The rows at these places, one after the other.
-pub(crate) fn rows(table: u32, places: &[u64], version: u32) -> Vec<u32> {
-    places.iter().flat_map(|place| row(table, *place, version)).collect()
+pub(crate) fn rows(table: u32, cold_keys: &[u64], version: u32) -> Vec<u32> {
+    cold_keys.iter().flat_map(|cold_key| row(table, *cold_key, version)).collect()
 }
 
 /// Asserts that each place holds what [`row`] says.
-pub(crate) fn assert_holds(store: &dyn ColdStore, table: u32, places: &[u64], version: u32) {
+pub(crate) fn assert_holds(store: &dyn ColdStore, table: u32, cold_keys: &[u64], version: u32) {
     let mut found = ColdRows::default();
-    store.read(table, places, &mut found).unwrap();
+    store.read(table, cold_keys, &mut found).unwrap();
     assert!(found.found.iter().all(|found| *found), "{} rows are gone", found.found.iter().filter(|f| !**f).count());
-    assert_eq!(found.rows, rows(table, places, version));
+    assert_eq!(found.rows, rows(table, cold_keys, version));
 }

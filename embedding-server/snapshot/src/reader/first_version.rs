@@ -36,7 +36,7 @@ pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
     let table = |(number, table): (usize, OldTable)| {
         let OldTable { name, dim, stride, state } = table;
         let element = "f32".to_owned();
-        TableHeader { name, number: number as u32, dim, element, width: stride, state, marks: None, sightings: None }
+        TableHeader { name, number: number as u32, dim, element, width: stride, state, access: None, counter: None }
     };
     let tables = tables.into_iter().enumerate().map(table).collect();
     Ok(Header { release, server, servers, buckets: 0, owned: Vec::new(), tables })
@@ -44,13 +44,13 @@ pub(super) fn header(json: &[u8]) -> Result<Header, serde_json::Error> {
 
 /// The head of a block or the mark of the end, with its bytes.
 pub(super) fn read_head(from: &mut Source, place: &Place) -> Result<(BlockHead, Vec<u8>), SnapshotError> {
-    let mark = from.take(place, 4)?;
-    let table = word(&mark, 0);
+    let marker = from.take(place, 4)?;
+    let table = word(&marker, 0);
     if table == END {
-        return Ok((BlockHead { kind: Kind::End, table: 0, from: 0, until: 0, entries: 1, words: 4 }, mark));
+        return Ok((BlockHead { kind: Kind::End, table: 0, from: 0, until: 0, entries: 1, words: 4 }, marker));
     }
     let rest = from.take(place, 16)?;
     let (entries, words) = (word(&rest, 2), word(&rest, 3));
     let head = BlockHead { kind: Kind::Rows, table, from: 0, until: u32::MAX, entries, words };
-    Ok((head, [mark, rest].concat()))
+    Ok((head, [marker, rest].concat()))
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{header, rows_of, written};
-use crate::{Clock, Rows, SavedFile, Writer, verify};
+use crate::{Clock, RowBatch, SavedFile, Writer, verify};
 
 fn all(path: &Path) -> Result<Vec<Block>, SnapshotError> {
     let mut reader = Reader::open(path)?;
@@ -57,7 +57,7 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
     let mut header = header(1024);
     (header.tables[0].dim, header.tables[0].width) = (1024, 1024);
     let ids: Vec<u64> = (0..10_000).collect();
-    let rows = Rows { slots: vec![0; 1024 * ids.len()], ids, marks: Vec::new() };
+    let rows = RowBatch { slots: vec![0; 1024 * ids.len()], ids, access: Vec::new() };
     let path = written(folder.path(), &header, |writer| writer.rows(0, &rows));
     for first in (0..1024).step_by(205) {
         let mut reader = Reader::open(&path).unwrap();
@@ -86,7 +86,7 @@ fn columns_of_another_length_are_not_written() {
     short.slots.pop();
     assert_eq!(writer.rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
     let unmarked = rows_of(0..3, 3, false);
-    assert_eq!(writer.rows(1, &unmarked).unwrap_err().to_string(), "0 marks to write, expected 3");
+    assert_eq!(writer.rows(1, &unmarked).unwrap_err().to_string(), "0 values of access metadata to write, expected 3");
     assert!(writer.rows(2, &unmarked).unwrap_err().to_string().contains("table 2 in a file of 2"));
     assert_eq!(writer.counts(0, &[1], &[]).unwrap_err().to_string(), "0 counts to write, expected 1");
 }
@@ -193,9 +193,9 @@ proptest! {
     fn rows_come_back_word_for_word(ids in prop::collection::btree_set(any::<u64>(), 0..60), words: [u32; 8], buckets in 1_u32..2000) {
         let ids: Vec<u64> = ids.into_iter().collect();
         let word = |index: usize| words[index % 8].rotate_left(index as u32);
-        let rows = Rows {
+        let rows = RowBatch {
             slots: (0..3 * ids.len()).map(word).collect(),
-            marks: (0..ids.len()).map(|index| !word(index)).collect(),
+            access: (0..ids.len()).map(|index| !word(index)).collect(),
             ids,
         };
         let folder = tempfile::tempdir().unwrap();
@@ -204,12 +204,12 @@ proptest! {
         for block in all(&path).unwrap() {
             let Content::Rows(rows) = block.content else { panic!("rows") };
             for (row, id) in rows.ids.iter().enumerate() {
-                prop_assert!(found.insert(*id, (rows.slots[3 * row..][..3].to_vec(), rows.marks[row])).is_none());
+                prop_assert!(found.insert(*id, (rows.slots[3 * row..][..3].to_vec(), rows.access[row])).is_none());
             }
         }
         prop_assert_eq!(found.len(), rows.ids.len());
         for (row, id) in rows.ids.iter().enumerate() {
-            prop_assert_eq!(&found[id], &(rows.slots[3 * row..][..3].to_vec(), rows.marks[row]));
+            prop_assert_eq!(&found[id], &(rows.slots[3 * row..][..3].to_vec(), rows.access[row]));
         }
     }
 

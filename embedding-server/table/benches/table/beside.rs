@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use zagros_table::memory::Pages;
-use zagros_table::{Access, Scratch, Table};
+use zagros_table::{LookupMode, Scratch, Table};
 
 use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests, id_of};
@@ -93,7 +93,9 @@ impl<'a> Bench<'a> {
             Box::new(|request| plain.gather(Places::Known, &rows[request], &mut known)),
             Box::new(|request| plain.gather(Places::Indexed, &rows[request], &mut indexed)),
             Box::new(|request| {
-                self.table.lookup(&self.ids[request], Access::Train, &mut out, &mut scratch).expect("lengths agree");
+                self.table
+                    .lookup(&self.ids[request], LookupMode::Train, &mut out, &mut scratch)
+                    .expect("lengths agree");
             }),
         ])
     }
@@ -135,7 +137,7 @@ impl<'a> Bench<'a> {
         let [mut want, mut found] = [0; 2].map(|_| vec![0.0; self.gradients.len()]);
         for (rows, ids) in std::iter::zip(&self.requests.rows, &self.ids) {
             plain.gather(Places::Known, rows, &mut want);
-            self.table.lookup(ids, Access::Train, &mut found, &mut scratch).expect("lengths agree");
+            self.table.lookup(ids, LookupMode::Train, &mut found, &mut scratch).expect("lengths agree");
             assert!(want == found, "the table's rows are not the plain array's");
         }
         assert_eq!(self.table.rows(), self.plan.rows);

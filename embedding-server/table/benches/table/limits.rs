@@ -1,7 +1,7 @@
 //! What memory allows: the same rows in one plain array, fetched ahead. Their places are known; or, which is the bound of
 //! every index that is larger than the caches, each is known once a random cache line has been read.
 
-use zagros_table::memory::{Arena, Memory, Pages};
+use zagros_table::memory::{Arena, MemoryBlock, Pages};
 use zagros_table::prefetch::prefetch;
 use zagros_table::wide::wide;
 
@@ -27,9 +27,9 @@ pub(crate) enum Places {
 
 /// Slots `[weights | accumulator]` one after the other.
 pub(crate) struct Plain {
-    slots: Memory,
+    slots: MemoryBlock,
     /// Lines of zeros, each of which must be read to know that it is zero.
-    index: Memory,
+    index: MemoryBlock,
     dim: usize,
 }
 

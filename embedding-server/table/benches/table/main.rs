@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use limits::{EPSILON, LR};
 use workload::id_of;
-use zagros_table::{Access, Optimizer, Scratch, Table, TableConfig};
+use zagros_table::{LookupMode, Optimizer, Scratch, Table, TableConfig};
 
 /// Rows named in one pass, enough that their memory is many times the caches.
 const REQUESTS: usize = 64;
@@ -58,7 +58,7 @@ fn filled(rows: usize, dim: usize, scratch: &mut Scratch) -> Table {
     let mut out = vec![0.0; workload::BATCH * dim];
     for start in (0..rows).step_by(workload::BATCH) {
         let ids: Vec<u64> = (start..rows.min(start + workload::BATCH)).map(id_of).collect();
-        table.lookup(&ids, Access::Train, &mut out[..ids.len() * dim], scratch).expect("lengths agree");
+        table.lookup(&ids, LookupMode::Train, &mut out[..ids.len() * dim], scratch).expect("lengths agree");
     }
     table
 }

@@ -74,13 +74,13 @@ fn measure_table(plan: &Plan, rows: usize, dim: usize, ids: &[Vec<u64>], gradien
     let table = filled(rows, dim, &mut scratch);
     let mut out = vec![0.0; gradients.len()];
     let lookup = best(plan.passes, ids, |ids| {
-        table.lookup(ids, zagros_table::Access::Train, &mut out, &mut scratch).expect("lengths agree");
+        table.lookup(ids, zagros_table::LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");
     });
     let update = best(plan.passes, ids, |ids| {
         table.push(ids, gradients, 0, &mut scratch).expect("lengths agree");
     });
     report("the table", dim, lookup, update);
-    table.lookup(&ids[0], zagros_table::Access::Train, &mut out, &mut scratch).expect("lengths agree");
+    table.lookup(&ids[0], zagros_table::LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");
     out
 }
 

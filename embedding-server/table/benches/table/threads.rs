@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use zagros_table::memory::Pages;
-use zagros_table::{Access, Scratch, Table};
+use zagros_table::{LookupMode, Scratch, Table};
 
 use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests, id_of};
@@ -47,7 +47,7 @@ fn lookup(table: &Table) -> impl FnMut(&Vec<u64>) + Send {
     let (mut out, mut scratch) = (Vec::new(), Scratch::new());
     move |ids| {
         out.resize(ids.len() * table.dim(), 0.0);
-        table.lookup(ids, Access::Train, &mut out, &mut scratch).expect("lengths agree");
+        table.lookup(ids, LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");
     }
 }
 
@@ -96,7 +96,7 @@ fn divided(passes: usize, threads: usize, table: &Table, requests: &[Vec<u64>]) 
             let parts = std::iter::zip(ids.chunks(share), out.chunks_mut(share * table.dim()));
             std::thread::scope(|scope| {
                 for ((ids, out), scratch) in std::iter::zip(parts, &mut scratches) {
-                    let mut work = move || table.lookup(ids, Access::Train, out, scratch).expect("lengths agree");
+                    let mut work = move || table.lookup(ids, LookupMode::Train, out, scratch).expect("lengths agree");
                     if threads == 1 {
                         work();
                     } else {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_table::{Access, Capacity, ColdStore, MemoryColdStore, Part, Scratch, TableCounts, TableSet};
+use zagros_table::{Capacity, ColdStore, LookupMode, MemoryColdStore, RequestPart, Scratch, TableCounts, TableSet};
 
 use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
@@ -53,7 +53,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     let seconds = thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                if tables.tend().expect("memory does not fail").is_idle() {
+                if tables.maintain().expect("memory does not fail").is_idle() {
                     thread::sleep(REST);
                 }
             }
@@ -74,9 +74,9 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
 
 /// Looks rows up and pushes the same number to each value of each.
 fn step(tables: &TableSet, ids: &[u64], amount: f32, step: u64, scratch: &mut Scratch) {
-    let part = [Part { table: 0, dim: DIM as u32, ids }];
+    let part = [RequestPart { table: 0, dim: DIM as u32, ids }];
     let mut rows = vec![0.0; ids.len() * DIM];
-    tables.lookup(&part, Access::Train, &mut rows, scratch).expect("rows can be read");
+    tables.lookup(&part, LookupMode::Train, &mut rows, scratch).expect("rows can be read");
     rows.fill(amount);
     tables.push(&part, &rows, step, scratch).expect("rows can be changed");
     tables.tick(step, 0);
@@ -97,8 +97,8 @@ fn check(tables: &TableSet, all: &[u64], requests: &Requests) {
     let mut pushes = vec![0.0_f32; all.len()];
     requests.rows.iter().flatten().for_each(|row| pushes[*row] += 1.0);
     let mut rows = vec![f32::NAN; all.len() * DIM];
-    let part = [Part { table: 0, dim: DIM as u32, ids: all }];
-    tables.lookup(&part, Access::Read, &mut rows, &mut Scratch::new()).expect("rows can be read");
+    let part = [RequestPart { table: 0, dim: DIM as u32, ids: all }];
+    tables.lookup(&part, LookupMode::Read, &mut rows, &mut Scratch::new()).expect("rows can be read");
     for (row, pushes) in rows.chunks(DIM).zip(&pushes) {
         assert!(row.iter().all(|value| *value == -pushes), "{row:?} after {pushes} pushes");
     }

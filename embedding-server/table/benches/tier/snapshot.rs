@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_table::{Access, Capacity, Part, Rows, Scratch, TableSet};
+use zagros_table::{Capacity, LookupMode, RequestPart, RowBatch, Scratch, TableSet};
 
 use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
@@ -22,7 +22,7 @@ pub(crate) fn run(rows: usize, requests: usize) {
     let all: Vec<u64> = (0..rows).map(id_of).collect();
     for ids in all.chunks(crate::workload::BATCH) {
         let mut out = vec![0.0; ids.len() * DIM];
-        tables.lookup(&[part(ids)], Access::Train, &mut out, &mut scratch).expect("memory suffices");
+        tables.lookup(&[part(ids)], LookupMode::Train, &mut out, &mut scratch).expect("memory suffices");
     }
     let requests = Requests::new(Ids::Uniform, rows, requests.min(16));
     let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
@@ -39,8 +39,8 @@ pub(crate) fn run(rows: usize, requests: usize) {
     println!("the instant took {:.2} ms, reading {:.2} s; the snapshot is whole", pause * 1e3, reading);
 }
 
-fn part(ids: &[u64]) -> Part<'_> {
-    Part { table: 0, dim: DIM as u32, ids }
+fn part(ids: &[u64]) -> RequestPart<'_> {
+    RequestPart { table: 0, dim: DIM as u32, ids }
 }
 
 /// Pushes for a while, then until a snapshot is read; the times of both, of the instant and of the reading, in seconds.
@@ -80,11 +80,11 @@ fn measure(tables: &TableSet, batches: &[&[u64]], rows: usize) -> (Pushes, Pushe
 /// Reads all rows of an instant: each of `batch` rows lost 1 with each push.
 fn read_snapshot(tables: &TableSet, rows: usize, batch: usize) -> (f64, f64) {
     let start = Instant::now();
-    let cut = tables.cut().expect("there is none yet");
+    let cut = tables.snapshot().expect("there is none yet");
     let pause = start.elapsed().as_secs_f64();
     let (mut found, mut sum) = (0, 0.0);
     for stripe in 0..tables.table(0).expect("it is there").stripes() {
-        let mut read = Rows::default();
+        let mut read = RowBatch::default();
         cut.read_stripe(0, stripe, &mut read).expect("it is read once");
         found += read.ids.len();
         for slot in read.slots.chunks(DIM) {

@@ -1,45 +1,67 @@
-//! A count-min sketch: counts of any number of keys in memory of one size.
+//! A count-min sketch: counts any number of keys in memory of constant size.
 //!
-//! `depth` rows of `width` cells; a key has a cell in each, and its count is the least of them. Others that share all
-//! its cells can only raise it (Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch and
-//! its applications", 2005: with width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉ by more than ε times the sum of all counts with
-//! probability δ at most). Only cells below the new count are raised, "conservative update" (Estan and Varghese, "New
-//! directions in traffic measurement and accounting", 2002), which errs less and keeps the bound.
+//! It has `depth` rows of `width` cells. A key has one cell in each row, chosen by a hash. The count of a key is the
+//! least of its cells:
+//!
+//! ```text
+//!          cells of key a: ▲   of key b: ▼    both keys share the cell ◆
+//! row 0    0  ▲3  0  0  ▼1  0                 count of a = min(3, 4, 3) = 3
+//! row 1    0  0  ◆4  0  0   0                 count of b = min(1, 4, 1) = 1
+//! row 2   ▼1  0   0  0  ▲3  0
+//! ```
+//!
+//! Invariant: a count is never too low, because other keys can only raise a cell. With width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉
+//! it is too high by more than ε times the sum of all counts with probability δ at most (Cormode and Muthukrishnan, "An
+//! improved data stream summary: the count-min sketch and its applications", 2005).
+//!
+//! The update is conservative: it raises only the cells that are below the new count (Estan and Varghese, "New
+//! directions in traffic measurement and accounting", 2002). That errs less, and the bound stays.
 
-use crate::request::group::key_of;
+use crate::key::key_of;
 
-/// Tells the cells' hash from the one that chose the stripe.
+/// Makes the hash of the cells independent of the hash that chose the stripe.
 const SALT: u64 = 0x6A09_E667_F3BC_C908;
 
-/// Counts up to 65535, where they stay.
+/// A sketch. Counts stay at 65535.
 #[derive(Clone, Debug)]
-pub(crate) struct Sketch {
+pub(crate) struct CountMinSketch {
     width: u32,
     depth: u32,
     /// Cells of 16 bits, two to a word, row after row.
     words: Box<[u32]>,
 }
 
-impl Sketch {
-    /// A sketch for one of `stripes` equal shares of all keys, so that all of them together err by `error` of all
-    /// counts with probability `failure`.
+impl CountMinSketch {
+    /// The sketch of one of `stripes` stripes. Together the sketches keep the bound with ε = `error` and δ = `failure`.
     pub(super) fn new(error: f32, failure: f32, stripes: usize) -> Self {
+        let [width, depth] = Self::shape_for(error, failure, stripes);
+        let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
+        Self { width, depth, words }
+    }
+
+    /// Cells of a row, and rows, of such a sketch.
+    fn shape_for(error: f32, failure: f32, stripes: usize) -> [u32; 2] {
         let width = (1.0_f64.exp() / f64::from(error)).ceil() / stripes as f64;
         let depth = (1.0 / f64::from(failure)).ln().ceil().max(1.0);
         // Even, so that rows are whole words.
         let width = (width.ceil() as u32).next_multiple_of(2).max(2);
-        let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
-        Self { width, depth: depth as u32, words }
+        [width, depth as u32]
+    }
+
+    /// Bytes of the cells of all stripes.
+    pub(super) fn bytes(error: f32, failure: f32, stripes: usize) -> u64 {
+        let [width, depth] = Self::shape_for(error, failure, stripes).map(u64::from);
+        2 * width * depth * stripes as u64
     }
 
     /// Counts a key once more and answers its count.
     pub(super) fn add(&mut self, key: u64) -> u32 {
-        let (places, depth) = (self.places(key), self.depth);
+        let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
-        let least = (0..depth).map(|row| cells[places.at(row)]).min().unwrap_or(0);
+        let least = (0..depth).map(|row| cells[columns.at(row)]).min().unwrap_or(0);
         let count = least.saturating_add(1);
         for row in 0..depth {
-            let cell = &mut cells[places.at(row)];
+            let cell = &mut cells[columns.at(row)];
             *cell = (*cell).max(count);
         }
         u32::from(count)
@@ -48,7 +70,7 @@ impl Sketch {
     /// Adds what another sketch of the same shape has counted.
     ///
     /// # Errors
-    /// How many words were expected, if they are another number.
+    /// The number of words that were expected, if `words` has another.
     pub(super) fn merge(&mut self, words: &[u32]) -> Result<(), usize> {
         if words.len() != self.words.len() {
             return Err(self.words.len());
@@ -76,21 +98,21 @@ impl Sketch {
         [self.width, self.depth]
     }
 
-    /// A hash for each row from two (Kirsch and Mitzenmacher, "Less hashing, same performance", 2008).
-    fn places(&self, key: u64) -> Places {
+    /// Makes a hash for each row out of two (Kirsch and Mitzenmacher, "Less hashing, same performance", 2008).
+    fn columns(&self, key: u64) -> CellColumns {
         let hash = key_of(key ^ SALT);
-        Places { first: hash as u32, second: (hash >> 32) as u32 | 1, width: self.width }
+        CellColumns { first: hash as u32, second: (hash >> 32) as u32 | 1, width: self.width }
     }
 }
 
-/// Where the cells of a key are.
-struct Places {
+/// The cells of a key, by row.
+struct CellColumns {
     first: u32,
     second: u32,
     width: u32,
 }
 
-impl Places {
+impl CellColumns {
     fn at(&self, row: u32) -> usize {
         let hash = self.first.wrapping_add(row.wrapping_mul(self.second));
         // The hash as a fraction of the width.
@@ -107,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn counted(sketch: &mut Sketch, ids: &[u64]) -> HashMap<u64, u32> {
+    fn counted(sketch: &mut CountMinSketch, ids: &[u64]) -> HashMap<u64, u32> {
         let mut exact = HashMap::new();
         for id in ids {
             let count = exact.entry(*id).or_insert(0);
@@ -118,14 +140,14 @@ mod tests {
     }
 
     /// What a sketch would answer, without counting.
-    fn count(sketch: &Sketch, id: u64) -> u32 {
+    fn count(sketch: &CountMinSketch, id: u64) -> u32 {
         sketch.clone().add(key_of(id)) - 1
     }
 
     proptest! {
         #[test]
         fn a_count_is_never_too_low(ids in prop::collection::vec(0_u64..50, 0..300), error in 0.01_f32..0.5) {
-            let mut sketch = Sketch::new(error, 0.1, 1);
+            let mut sketch = CountMinSketch::new(error, 0.1, 1);
             for (id, exact) in counted(&mut sketch, &ids) {
                 prop_assert!(count(&sketch, id) >= exact);
             }
@@ -136,7 +158,7 @@ mod tests {
             left in prop::collection::vec(0_u64..50, 0..200),
             right in prop::collection::vec(0_u64..50, 0..200),
         ) {
-            let [mut first, mut second] = [(); 2].map(|()| Sketch::new(0.1, 0.1, 4));
+            let [mut first, mut second] = [(); 2].map(|()| CountMinSketch::new(0.1, 0.1, 4));
             let (left, right) = (counted(&mut first, &left), counted(&mut second, &right));
             let most = left.keys().chain(right.keys()).map(|id| (*id, count(&first, *id) + count(&second, *id)));
             let most: HashMap<u64, u32> = most.collect();
@@ -154,7 +176,7 @@ mod tests {
     #[test]
     fn the_error_is_as_small_as_promised() {
         let (error, failure) = (0.005, 0.05);
-        let mut sketch = Sketch::new(error, failure, 1);
+        let mut sketch = CountMinSketch::new(error, failure, 1);
         // Id n comes n mod 17 times: 16,000 in all.
         let ids: Vec<u64> = (0..2000_u64).flat_map(|id| vec![id; id as usize % 17]).collect();
         let exact = counted(&mut sketch, &ids);
@@ -171,16 +193,18 @@ mod tests {
 
     #[test]
     fn the_shape_follows_from_the_promise() {
-        assert_eq!(Sketch::new(0.01, 0.01, 1).shape(), [272, 5]);
-        assert_eq!(Sketch::new(0.01, 0.01, 64).shape(), [6, 5]);
-        assert_eq!(Sketch::new(0.5, 0.5, 64).shape(), [2, 1]);
-        let mut sketch = Sketch::new(0.5, 0.5, 1);
+        assert_eq!(CountMinSketch::new(0.01, 0.01, 1).shape(), [272, 5]);
+        assert_eq!(CountMinSketch::new(0.01, 0.01, 64).shape(), [6, 5]);
+        assert_eq!(CountMinSketch::new(0.5, 0.5, 64).shape(), [2, 1]);
+        let stripe = CountMinSketch::new(0.01, 0.01, 64);
+        assert_eq!(CountMinSketch::bytes(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
+        let mut sketch = CountMinSketch::new(0.5, 0.5, 1);
         assert_eq!((sketch.words().len(), sketch.merge(&[0; 7])), (3, Err(3)));
     }
 
     #[test]
     fn a_count_stays_at_its_largest() {
-        let mut sketch = Sketch::new(0.1, 0.1, 1);
+        let mut sketch = CountMinSketch::new(0.1, 0.1, 1);
         let last = (0..70_000).map(|_| sketch.add(3)).last();
         assert_eq!(last, Some(65_535));
         let words = sketch.words().to_vec();

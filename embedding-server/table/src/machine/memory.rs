@@ -27,11 +27,11 @@ const LARGEST_CHUNK: usize = 64 << 20;
 /// A cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Line([u32; LINE]);
+struct CacheLine([u32; LINE]);
 
 /// Words of 32 bits, zero at first, that never move.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryBlock {
     start: NonNull<u32>,
     len: usize,
     /// Where they return to; none for the heap.
@@ -42,7 +42,7 @@ pub struct Memory {
 #[derive(Debug)]
 pub struct Arena {
     pages: Pages,
-    state: Mutex<State>,
+    state: Mutex<ArenaState>,
     /// Bytes of blocks that were given back and wait: memory of the process as much as what is in use.
     idle: AtomicUsize,
 }
@@ -57,7 +57,7 @@ pub enum Pages {
 }
 
 #[derive(Debug)]
-struct State {
+struct ArenaState {
     /// Kept for their memory, which is reached through pointers.
     chunks: Vec<MmapMut>,
     mapped: usize,
@@ -70,28 +70,28 @@ struct State {
 
 #[expect(unsafe_code, reason = "owned memory behind a pointer; a lookup in huge pages is the faster by a third")]
 // SAFETY: a block's words are reached through it alone, by the rules of `&` and `&mut`, like those of a `Box<[u32]>`.
-unsafe impl Send for Memory {}
+unsafe impl Send for MemoryBlock {}
 
 #[expect(unsafe_code, reason = "as for `Send`")]
 // SAFETY: as for `Send`; shared access only reads.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for MemoryBlock {}
 
 #[expect(unsafe_code, reason = "pointers into memory that the state owns")]
 // SAFETY: the pointers are to the state's own chunks, and no block that is in use is among them.
-unsafe impl Send for State {}
+unsafe impl Send for ArenaState {}
 
 impl Arena {
     /// An arena that holds nothing.
     #[must_use]
     pub fn new(pages: Pages) -> Arc<Self> {
         let free = HashMap::new();
-        let state = State { chunks: Vec::new(), mapped: 0, rest: NonNull::dangling(), rest_len: 0, free };
+        let state = ArenaState { chunks: Vec::new(), mapped: 0, rest: NonNull::dangling(), rest_len: 0, free };
         Arc::new(Self { pages, state: Mutex::new(state), idle: AtomicUsize::new(0) })
     }
 
     /// A block of `len` zeros. Untouched pages take no memory.
     #[must_use]
-    pub fn take(self: &Arc<Self>, len: usize) -> Memory {
+    pub fn take(self: &Arc<Self>, len: usize) -> MemoryBlock {
         // Where the system has no memory to map, and for an interpreter that cannot map, the heap serves.
         if len * WORD < SMALLEST || cfg!(miri) {
             return heap(len);
@@ -103,10 +103,10 @@ impl Arena {
                 self.idle.fetch_sub(words * WORD, Ordering::Relaxed);
                 Some(start)
             }
-            None => state.cut(words, self.pages),
+            None => state.split_off(words, self.pages),
         };
         drop(state);
-        start.map_or_else(|| heap(len), |start| Memory { start, len, arena: Some(Arc::clone(self)) })
+        start.map_or_else(|| heap(len), |start| MemoryBlock { start, len, arena: Some(Arc::clone(self)) })
     }
 
     /// Bytes that were given back and that nobody has taken again.
@@ -123,7 +123,7 @@ impl Arena {
     }
 }
 
-impl Memory {
+impl MemoryBlock {
     /// The words as numbers.
     #[expect(unsafe_code, reason = "a branch on where the memory came from would cost more than reading a word")]
     #[inline(always)]
@@ -161,13 +161,14 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MemoryBlock {
     #[expect(unsafe_code, reason = "memory of the heap returns to it")]
     fn drop(&mut self) {
         match self.arena.take() {
             Some(arena) => arena.give_back(self.start, self.len),
             None => {
-                let lines = std::ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast::<Line>(), lines(self.len));
+                let lines =
+                    std::ptr::slice_from_raw_parts_mut(self.start.as_ptr().cast::<CacheLine>(), lines(self.len));
                 // SAFETY: `heap` leaked a box of as many lines, and `self` was its only user.
                 drop(unsafe { Box::from_raw(lines) });
             }
@@ -175,7 +176,7 @@ impl Drop for Memory {
     }
 }
 
-impl State {
+impl ArenaState {
     /// A block of this length that was given back.
     fn take_again(&mut self, len: usize) -> Option<NonNull<u32>> {
         let start = self.free.get_mut(&len).and_then(Vec::pop)?;
@@ -184,7 +185,7 @@ impl State {
     }
 
     /// A new block, cut from a chunk.
-    fn cut(&mut self, len: usize, pages: Pages) -> Option<NonNull<u32>> {
+    fn split_off(&mut self, len: usize, pages: Pages) -> Option<NonNull<u32>> {
         if self.rest_len < len {
             self.map(len, pages)?;
         }
@@ -216,9 +217,9 @@ impl State {
     }
 }
 
-fn heap(len: usize) -> Memory {
-    let lines = vec![Line([0; LINE]); lines(len)].into_boxed_slice();
-    Memory { start: NonNull::from(Box::leak(lines)).cast(), len, arena: None }
+fn heap(len: usize) -> MemoryBlock {
+    let lines = vec![CacheLine([0; LINE]); lines(len)].into_boxed_slice();
+    MemoryBlock { start: NonNull::from(Box::leak(lines)).cast(), len, arena: None }
 }
 
 fn lines(len: usize) -> usize {
@@ -292,7 +293,7 @@ mod tests {
         #[test]
         fn blocks_never_overlap(calls in prop::collection::vec((0_usize..6, any::<bool>()), 0..120)) {
             let arena = Arena::new(Pages::Small);
-            let mut used: Vec<(Memory, u32)> = Vec::new();
+            let mut used: Vec<(MemoryBlock, u32)> = Vec::new();
             for (value, (which, release)) in calls.into_iter().enumerate() {
                 if release && !used.is_empty() {
                     used.swap_remove(which % used.len());

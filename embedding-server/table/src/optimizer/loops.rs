@@ -56,7 +56,7 @@ impl Limits {
     }
 
     fn scale(&self, gradient: &[f32]) -> f32 {
-        let square = |value: &f32| f64::from(cut(*value, self.clip_value)).powi(2);
+        let square = |value: &f32| f64::from(clip(*value, self.clip_value)).powi(2);
         // In f64 no square of an f32 overflows.
         let norm = gradient.iter().map(square).sum::<f64>().sqrt();
         (f64::from(self.clip_norm) / norm).min(1.0) as f32
@@ -67,13 +67,13 @@ impl Shaping {
     /// One value of the gradient as the rule sees it.
     #[inline(always)]
     pub(super) fn gradient(&self, value: f32) -> f32 {
-        cut(value, self.clip_value) * self.scale
+        clip(value, self.clip_value) * self.scale
     }
 }
 
 /// In comparisons that are one instruction each. What is no number becomes `-limit`.
 #[inline(always)]
-fn cut(value: f32, limit: f32) -> f32 {
+fn clip(value: f32, limit: f32) -> f32 {
     let value = if value > -limit { value } else { -limit };
     if value < limit { value } else { limit }
 }
@@ -112,7 +112,7 @@ pub(super) fn each<const PARTS: usize>(
         );
         weights[index] = std::array::from_fn(
             #[inline(always)]
-            |lane| cut(results[lane].0, shaping.weight_bound),
+            |lane| clip(results[lane].0, shaping.weight_bound),
         );
         for (part, (chunks, _)) in state.iter_mut().enumerate() {
             chunks[index] = std::array::from_fn(
@@ -124,7 +124,7 @@ pub(super) fn each<const PARTS: usize>(
     for index in 0..weights_rest.len() {
         let before = state.each_ref().map(|(_, rest)| rest[index]);
         let (weight, after) = rule(weights_rest[index], before, shaping.gradient(gradient_rest[index]));
-        weights_rest[index] = cut(weight, shaping.weight_bound);
+        weights_rest[index] = clip(weight, shaping.weight_bound);
         for part in 0..PARTS {
             state[part].1[index] = after[part];
         }

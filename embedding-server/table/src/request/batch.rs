@@ -1,48 +1,12 @@
 //! The batched calls on a table: lookup, push, insert. One lock per stripe and request; under a lock only memory work.
 
 use std::borrow::Cow;
-use std::ops::AddAssign;
 
 use crate::machine::wide::wide;
 use crate::request::group::Scratch;
 use crate::request::hot::row;
 use crate::request::repeats;
-use crate::{NonFinite, Rows, Step, Table, TableError};
-
-/// Whether a lookup makes rows that do not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// It does.
-    Train,
-    /// It answers their first value and leaves the table as it is.
-    Read,
-}
-
-/// What a lookup met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LookupReport {
-    /// Rows made now.
-    pub created: u64,
-    /// Rows that do not exist and were answered with their first value, or with zeros where not every id gets a row.
-    pub missing: u64,
-    /// Ids that are not admitted yet, or never will be, and were answered with zeros.
-    pub refused: u64,
-}
-
-/// What a push did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PushReport {
-    /// Rows that took a gradient.
-    pub updated: u64,
-    /// Those of them that did not exist before: never looked up for training, or lost with a restart since.
-    pub created: u64,
-    /// Gradients that were added to another of the same id first.
-    pub repeated: u64,
-    /// Gradients that were skipped because they are not finite or too large ([`crate::NonFinite::Skip`]).
-    pub skipped: u64,
-    /// Gradients that were dropped because their id has no row ([`crate::Admission`]).
-    pub refused: u64,
-}
+use crate::{LookupMode, LookupReport, NonFinite, PushReport, PushStep, RowBatch, Table, TableError};
 
 impl Table {
     /// Writes the weights of `ids` into `out`, row-major `[ids.len(), dim]`, in the order of the ids.
@@ -52,7 +16,7 @@ impl Table {
     pub fn lookup(
         &self,
         ids: &[u64],
-        access: Access,
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
@@ -71,7 +35,7 @@ impl Table {
         &self,
         ids: &[u64],
         gradients: &[f32],
-        step: impl Into<Step>,
+        step: impl Into<PushStep>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         let step = step.into();
@@ -80,7 +44,7 @@ impl Table {
             return Ok(self.push_checked(ids, gradients, step, scratch));
         }
         let mut prepared = self.prepare_push(ids, gradients, scratch)?;
-        let _held = self.shared().hold_copies(self.bytes_of_copies(&prepared));
+        let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared));
         self.read_copies(&mut prepared)?;
         Ok(self.apply_push(prepared, step, scratch))
     }
@@ -90,10 +54,10 @@ impl Table {
     ///
     /// # Errors
     /// When lengths disagree; nothing is put in then.
-    pub fn insert(&self, rows: &Rows, scratch: &mut Scratch) -> Result<u64, TableError> {
-        let Rows { ids, slots, marks } = rows;
+    pub fn insert(&self, rows: &RowBatch, scratch: &mut Scratch) -> Result<u64, TableError> {
+        let RowBatch { ids, slots, access } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
-        self.check_rows("marks", ids, usize::from(!marks.is_empty()), marks.len())?;
+        self.check_rows("access metadata", ids, usize::from(!access.is_empty()), access.len())?;
         if self.is_managed() {
             return self.insert_managed(rows, scratch);
         }
@@ -112,7 +76,7 @@ impl Table {
     pub(crate) fn lookup_checked(
         &self,
         ids: &[u64],
-        access: Access,
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
@@ -123,24 +87,35 @@ impl Table {
         Ok(wide(
             #[inline(always)]
             || match access {
-                Access::Train => {
+                LookupMode::Train => {
                     LookupReport { created: self.lookup_for_training(ids, out, scratch), ..LookupReport::default() }
                 }
-                Access::Read => {
+                LookupMode::Read => {
                     LookupReport { missing: self.lookup_for_reading(ids, out, scratch), ..LookupReport::default() }
                 }
             },
         ))
     }
 
-    pub(crate) fn push_checked(&self, ids: &[u64], gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
-        let Distinct { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
+    pub(crate) fn push_checked(
+        &self,
+        ids: &[u64],
+        gradients: &[f32],
+        step: PushStep,
+        scratch: &mut Scratch,
+    ) -> PushReport {
+        let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
         PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
 
     /// Each row once, with gradients that are safe to apply; `scratch` groups them afterwards.
-    pub(crate) fn distinct<'a>(&self, ids: &'a [u64], gradients: &'a [f32], scratch: &mut Scratch) -> Distinct<'a> {
-        let mut rows = Distinct { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
+    pub(crate) fn distinct<'a>(
+        &self,
+        ids: &'a [u64],
+        gradients: &'a [f32],
+        scratch: &mut Scratch,
+    ) -> DistinctGradients<'a> {
+        let mut rows = DistinctGradients { gradients: Cow::Borrowed(gradients), skipped: 0, repeated: 0 };
         let (mut kept, largest) = (Cow::Borrowed(ids), self.layout().limits.largest_gradient());
         if self.layout().non_finite == NonFinite::Skip && !all_within(gradients, largest) {
             let (safe_ids, safe) = rows_within(ids, gradients, self.dim(), largest);
@@ -157,7 +132,7 @@ impl Table {
         rows
     }
 
-    fn push_grouped(&self, gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
+    fn push_grouped(&self, gradients: &[f32], step: PushStep, scratch: &mut Scratch) -> PushReport {
         wide(
             #[inline(always)]
             || self.update_groups(gradients, step, scratch),
@@ -200,30 +175,12 @@ impl Table {
 }
 
 /// The gradients of a push, one for each row; the rows themselves are grouped in a [`Scratch`].
-pub(crate) struct Distinct<'a> {
+pub(crate) struct DistinctGradients<'a> {
     pub(crate) gradients: Cow<'a, [f32]>,
     /// Left out, as they were not finite or too large.
     pub(crate) skipped: u64,
     /// Added to another of the same id.
     pub(crate) repeated: u64,
-}
-
-impl AddAssign for LookupReport {
-    fn add_assign(&mut self, other: Self) {
-        self.created += other.created;
-        self.missing += other.missing;
-        self.refused += other.refused;
-    }
-}
-
-impl AddAssign for PushReport {
-    fn add_assign(&mut self, other: Self) {
-        self.updated += other.updated;
-        self.created += other.created;
-        self.repeated += other.repeated;
-        self.skipped += other.skipped;
-        self.refused += other.refused;
-    }
 }
 
 /// The rows whose gradients are within `largest`, and these.
@@ -269,13 +226,13 @@ mod tests {
 
     fn read(table: &Table, ids: &[u64]) -> Vec<f32> {
         let mut out = vec![f32::NAN; ids.len() * table.dim()];
-        table.lookup(ids, Access::Read, &mut out, &mut Scratch::new()).unwrap();
+        table.lookup(ids, LookupMode::Read, &mut out, &mut Scratch::new()).unwrap();
         out
     }
 
     fn train(table: &Table, ids: &[u64]) -> (Vec<f32>, LookupReport) {
         let mut out = vec![f32::NAN; ids.len() * table.dim()];
-        let report = table.lookup(ids, Access::Train, &mut out, &mut Scratch::new()).unwrap();
+        let report = table.lookup(ids, LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
         (out, report)
     }
 
@@ -287,7 +244,7 @@ mod tests {
         assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
         assert_eq!(read(&table, &[9, 4]), first);
         let mut out = [0.0; 4];
-        let report = table.lookup(&[4, 5], Access::Read, &mut out, &mut Scratch::new()).unwrap();
+        let report = table.lookup(&[4, 5], LookupMode::Read, &mut out, &mut Scratch::new()).unwrap();
         assert_eq!(report, LookupReport { missing: 1, ..LookupReport::default() });
     }
 
@@ -323,10 +280,10 @@ mod tests {
         assert_eq!(bad, TableError::NotFinite { table: 2, id: 2, position: 0, value: f32::NEG_INFINITY });
         let short = table.push(&[1, 2], &[1.0; 3], 0, &mut scratch).unwrap_err();
         assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
-        assert!(table.lookup(&[1], Access::Train, &mut [0.0; 3], &mut scratch).is_err());
-        let rows = Rows { ids: vec![1], slots: vec![0; 3], marks: Vec::new() };
+        assert!(table.lookup(&[1], LookupMode::Train, &mut [0.0; 3], &mut scratch).is_err());
+        let rows = RowBatch { ids: vec![1], slots: vec![0; 3], access: Vec::new() };
         assert!(table.insert(&rows, &mut scratch).is_err());
-        let rows = Rows { slots: vec![0; 2], marks: vec![0; 2], ..rows };
+        let rows = RowBatch { slots: vec![0; 2], access: vec![0; 2], ..rows };
         assert!(table.insert(&rows, &mut scratch).is_err());
         assert_eq!(table.rows(), 0);
     }
@@ -356,9 +313,9 @@ mod tests {
         let table = table(adagrad);
         train(&table, &[5]);
         let slots = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(f32::to_bits);
-        let rows = Rows { ids: vec![5, 6], slots: slots.to_vec(), marks: Vec::new() };
+        let rows = RowBatch { ids: vec![5, 6], slots: slots.to_vec(), access: Vec::new() };
         assert_eq!(table.insert(&rows, &mut Scratch::new()).unwrap(), 1);
-        let mut rows = Rows::default();
+        let mut rows = RowBatch::default();
         (0..4).for_each(|stripe| table.read_stripe(stripe, &mut rows));
         let found: Vec<&[u32]> = [5, 6]
             .map(|id| rows.ids.iter().position(|other| *other == id).unwrap())
@@ -441,7 +398,7 @@ mod tests {
                 for gradient in &pushes {
                     table.push(&[7, 7], &gradient.repeat(2), 0, &mut Scratch::new()).unwrap();
                 }
-                let mut rows = Rows::default();
+                let mut rows = RowBatch::default();
                 (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
                 let slot: &[f32] = bytemuck::cast_slice(&rows.slots);
                 prop_assert!(slot.iter().all(|value| value.is_finite()), "{:?}: {:?}", optimizer, slot);

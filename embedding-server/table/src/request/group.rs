@@ -1,12 +1,21 @@
-//! Ids of one request, grouped by stripe with a counting sort, in buffers that live as long as their owner likes.
+//! The ids of one request, grouped by stripe with a counting sort, in buffers that the caller keeps.
+//!
+//! ```text
+//! ids of the request      17   4   9   8   3
+//! stripe of their keys     1   0   1   0   1
+//! keys, by stripe        │ 4 8 │ 17 9 3 │        the order of the request is kept within a stripe
+//! positions              │ 1 3 │  0 2 4 │        where the id stands in the request
+//! ends                         2        5
+//! ```
 
-use crate::row::slab::Place;
-use crate::tier::visit::Visit;
+use crate::key::{key_of, stripe_of};
+use crate::row::slab::SlotAddress;
+use crate::tier::page_in_rows::PageIn;
 
-/// Bytes of a visit that is kept from request to request.
-const VISIT_KEPT: usize = 128 << 10;
+/// Bytes of page-in buffers that are kept from request to request.
+const PAGE_IN_KEPT: usize = 128 << 10;
 
-/// Working memory of one request; keep it and pass it again, so that a request allocates nothing per row.
+/// Working memory of one request. Keep it and pass it again: then a request allocates nothing per row.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Key of each id, in the order of the request.
@@ -17,12 +26,12 @@ pub struct Scratch {
     order: Vec<u32>,
     /// Where each stripe's positions end in `order`.
     ends: Vec<u32>,
-    /// Where the rows of the stripe at hand lie.
-    places: Vec<Place>,
+    /// Where the rows of the present stripe lie.
+    places: Vec<SlotAddress>,
     /// Positions of ids that have no row.
     pub(crate) missing: Vec<u32>,
     /// Working memory of the calls that bring rows to memory.
-    pub(crate) visits: Vec<Visit>,
+    pub(crate) page_ins: Vec<PageIn>,
     /// Small hash set of the search for repeated ids.
     seen: Vec<u32>,
     /// Weights of a narrow row while they change.
@@ -36,10 +45,10 @@ impl Scratch {
         Self::default()
     }
 
-    /// Keeps the working memory of a visit for the next one, unless it holds many rows: each table of a push has one.
-    pub(crate) fn keep(&mut self, visit: Visit) {
-        if visit.bytes() <= VISIT_KEPT {
-            self.visits.push(visit);
+    /// Keeps page-in buffers for the next request, unless they are large: each table of a push has its own.
+    pub(crate) fn keep(&mut self, page_in: PageIn) {
+        if page_in.bytes() <= PAGE_IN_KEPT {
+            self.page_ins.push(page_in);
         }
     }
 
@@ -74,10 +83,10 @@ impl Scratch {
 
     /// The group of one stripe.
     #[inline]
-    pub(crate) fn at(&mut self, stripe: usize) -> Group<'_> {
+    pub(crate) fn at(&mut self, stripe: usize) -> StripeGroup<'_> {
         let start = if stripe == 0 { 0 } else { self.ends[stripe - 1] };
         let range = start as usize..self.ends[stripe] as usize;
-        Group {
+        StripeGroup {
             keys: &self.keys[range.clone()],
             positions: &self.order[range],
             places: &mut self.places,
@@ -87,40 +96,15 @@ impl Scratch {
 }
 
 /// The ids of a request that belong to one stripe, and the buffers to work on them.
-pub(crate) struct Group<'a> {
+pub(crate) struct StripeGroup<'a> {
     /// Their keys.
     pub(crate) keys: &'a [u64],
     /// Their positions in the request, as many.
     pub(crate) positions: &'a [u32],
-    /// For where their rows lie, in the same order.
-    pub(crate) places: &'a mut Vec<Place>,
-    /// For the search for repeated ids.
+    /// Buffer: where their rows lie, in the same order.
+    pub(crate) places: &'a mut Vec<SlotAddress>,
+    /// Buffer of the search for repeated ids.
     pub(crate) seen: &'a mut Vec<u32>,
-}
-
-/// The finaliser of MurmurHash3: every bit of the id reaches every bit of the key, for three multiplications less
-/// than a hash of bytes. One-to-one, so that a key stands for its id. Pinned: saved sketches of
-/// sightings, rows of the cold tier and the rounding of narrow weights depend on it.
-#[inline(always)]
-pub(crate) fn key_of(id: u64) -> u64 {
-    let mut key = (id ^ (id >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    key = (key ^ (key >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    key ^ (key >> 33)
-}
-
-/// The id of a key: the same steps backwards, with the inverses of both factors modulo 2⁶⁴.
-#[inline]
-pub(crate) fn id_of(key: u64) -> u64 {
-    let mut id = (key ^ (key >> 33)).wrapping_mul(0x9cb4_b2f8_1293_37db);
-    id = (id ^ (id >> 33)).wrapping_mul(0x4f74_430c_22a5_4005);
-    id ^ (id >> 33)
-}
-
-/// The index takes a key's home from its upper half: the stripe comes from its low bits, else all keys of a stripe
-/// would crowd in one part of its index.
-#[inline(always)]
-pub(crate) fn stripe_of(key: u64, stripes: usize) -> usize {
-    key as usize & (stripes - 1)
 }
 
 #[cfg(test)]
@@ -130,11 +114,6 @@ mod tests {
     use super::*;
 
     proptest! {
-        #[test]
-        fn a_key_stands_for_its_id(id: u64) {
-            prop_assert_eq!(id_of(key_of(id)), id);
-        }
-
         #[test]
         fn every_position_is_in_its_stripes_group_once(ids: Vec<u64>, bits in 0_u32..8) {
             let stripes = 1 << bits;
@@ -156,11 +135,6 @@ mod tests {
             positions.sort_unstable();
             prop_assert_eq!(positions, (0..ids.len() as u32).collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn keys_are_pinned() {
-        assert_eq!([0, 1, 2].map(key_of), [0, 0xB456_BCFC_34C2_CB2C, 0x3ABF_2A20_6506_83E7]);
     }
 
     #[test]

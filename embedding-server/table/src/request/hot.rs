@@ -1,19 +1,19 @@
 //! The loops over the rows of a request, stripe by stripe: where a server's time goes.
 
-use crate::config::Layout;
+use crate::config::RowLayout;
 use crate::machine::prefetch::prefetch;
-use crate::request::group::{Group, Scratch};
-use crate::request::update::Update;
-use crate::row::slab::Place;
+use crate::request::group::{Scratch, StripeGroup};
+use crate::request::update::RowUpdate;
+use crate::row::slab::SlotAddress;
 use crate::stripe::Stripe;
-use crate::{Element, PushReport, Step, Table};
+use crate::{Element, PushReport, PushStep, Table};
 
 /// Rows that go through one stage together. What is asked for in one stage is used in the next, some 16 rows later: as
 /// many misses as a core waits for at once.
 const STEP: usize = 16;
 
 /// What a request does with its rows.
-trait Work {
+trait RowVisitor {
     /// Words of a row that are needed.
     fn words(&self) -> usize;
 
@@ -26,29 +26,29 @@ trait Work {
     fn settle(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
 
     /// Reads or changes a row.
-    fn touch(&mut self, stripe: &mut Stripe, place: Place, key: u64, position: u32);
+    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32);
 }
 
 /// Copies weights; rows that do not exist are made.
-struct Train<'a> {
+struct TrainingLookup<'a> {
     table: &'a Table,
-    layout: Layout,
+    layout: RowLayout,
     out: &'a mut [f32],
     made: u64,
 }
 
 /// Copies weights, and notes the positions of rows that do not exist.
-struct Read<'a> {
-    layout: Layout,
+struct ReadingLookup<'a> {
+    layout: RowLayout,
     out: &'a mut [f32],
     missing: &'a mut Vec<u32>,
 }
 
 /// Applies gradients; rows that do not exist are made.
-struct Push<'a> {
+struct GradientPush<'a> {
     table: &'a Table,
-    layout: Layout,
-    update: Update<'a>,
+    layout: RowLayout,
+    update: RowUpdate<'a>,
     gradients: &'a [f32],
     made: u64,
 }
@@ -62,7 +62,7 @@ impl Table {
             *self.layout(),
             #[inline(always)]
             |layout| {
-                let mut work = Train { table: self, layout, out: &mut *out, made: 0 };
+                let mut work = TrainingLookup { table: self, layout, out: &mut *out, made: 0 };
                 self.for_each_group(
                     scratch,
                     #[inline(always)]
@@ -84,7 +84,7 @@ impl Table {
         let mut missing = std::mem::take(&mut scratch.missing);
         missing.clear();
         scratch.group(ids, self.stripes());
-        let mut work = Read { layout, out: &mut *out, missing: &mut missing };
+        let mut work = ReadingLookup { layout, out: &mut *out, missing: &mut missing };
         self.for_each_group(
             scratch,
             #[inline(always)]
@@ -102,21 +102,21 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn update_groups(&self, gradients: &[f32], step: Step, scratch: &mut Scratch) -> PushReport {
+    pub(crate) fn update_groups(&self, gradients: &[f32], step: PushStep, scratch: &mut Scratch) -> PushReport {
         let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
         with_known_width(
             *self.layout(),
             #[inline(always)]
             |layout| {
-                let update = Update::new(layout, step, &mut buffer);
-                let mut work = Push { table: self, layout, update, gradients, made: 0 };
+                let update = RowUpdate::new(layout, step, &mut buffer);
+                let mut work = GradientPush { table: self, layout, update, gradients, made: 0 };
                 self.for_each_group(
                     scratch,
                     #[inline(always)]
                     |stripe, group| {
-                        if stripe.captures() {
-                            stripe.keep_all(group.keys);
+                        if stripe.is_captured() {
+                            stripe.preserve_all(group.keys);
                         }
                         pipelined(stripe, group, &mut work);
                         report.updated += group.keys.len() as u64;
@@ -130,7 +130,11 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(crate) fn for_each_group(&self, scratch: &mut Scratch, mut work: impl FnMut(&mut Stripe, &mut Group<'_>)) {
+    pub(crate) fn for_each_group(
+        &self,
+        scratch: &mut Scratch,
+        mut work: impl FnMut(&mut Stripe, &mut StripeGroup<'_>),
+    ) {
         for stripe in 0..self.stripes() {
             let mut group = scratch.at(stripe);
             if !group.keys.is_empty() {
@@ -140,7 +144,7 @@ impl Table {
     }
 }
 
-impl Work for Train<'_> {
+impl RowVisitor for TrainingLookup<'_> {
     #[inline(always)]
     fn words(&self) -> usize {
         self.layout.weights
@@ -154,12 +158,12 @@ impl Work for Train<'_> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, stripe: &mut Stripe, place: Place, _: u64, position: u32) {
+    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
         self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
 
-impl Work for Read<'_> {
+impl RowVisitor for ReadingLookup<'_> {
     #[inline(always)]
     fn words(&self) -> usize {
         self.layout.weights
@@ -175,12 +179,12 @@ impl Work for Read<'_> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, stripe: &mut Stripe, place: Place, _: u64, position: u32) {
+    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
         self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
 
-impl Work for Push<'_> {
+impl RowVisitor for GradientPush<'_> {
     #[inline(always)]
     fn words(&self) -> usize {
         self.layout.stride
@@ -199,7 +203,7 @@ impl Work for Push<'_> {
     }
 
     #[inline(always)]
-    fn touch(&mut self, stripe: &mut Stripe, place: Place, key: u64, position: u32) {
+    fn touch(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32) {
         self.update.apply(stripe.at_mut(place), key, row(self.gradients, position, self.layout.dim));
     }
 }
@@ -219,7 +223,7 @@ fn find(stripe: &Stripe, key: u64) -> Option<u32> {
 /// Calls `work` with the layout, as a constant where it is one of the commonest: loops over rows of known width need no
 /// counting.
 #[inline(always)]
-fn with_known_width(layout: Layout, mut work: impl FnMut(Layout)) {
+fn with_known_width(layout: RowLayout, mut work: impl FnMut(RowLayout)) {
     match (layout.element, layout.dim) {
         (Element::F32, 16) => work(known::<16>(layout)),
         (Element::F32, 32) => work(known::<32>(layout)),
@@ -231,7 +235,7 @@ fn with_known_width(layout: Layout, mut work: impl FnMut(Layout)) {
 
 /// The layout of a table of `DIM` weights of f32, which it is.
 #[inline(always)]
-fn known<const DIM: usize>(mut layout: Layout) -> Layout {
+fn known<const DIM: usize>(mut layout: RowLayout) -> RowLayout {
     (layout.element, layout.dim, layout.weights) = (Element::F32, DIM, DIM);
     layout
 }
@@ -244,9 +248,9 @@ fn known<const DIM: usize>(mut layout: Layout) -> Layout {
 /// 3. Find, or make, the rows that were not found there.
 /// 4. Read or change them.
 #[inline(always)]
-fn pipelined(stripe: &mut Stripe, group: &mut Group<'_>, work: &mut impl Work) {
+fn pipelined(stripe: &mut Stripe, group: &mut StripeGroup<'_>, work: &mut impl RowVisitor) {
     let (count, words) = (group.keys.len(), work.words());
-    group.places.resize(count, Place::NONE);
+    group.places.resize(count, SlotAddress::NONE);
     let (keys, positions, places) = (group.keys, &group.positions[..count], &mut group.places[..count]);
     let steps = count.div_ceil(STEP);
     let rows = |step: usize| step * STEP..count.min(step * STEP + STEP);

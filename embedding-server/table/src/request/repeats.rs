@@ -1,9 +1,10 @@
-//! Ids that occur twice in one push: their gradients are summed first, because two Adagrad steps with g₁ and g₂ are
-//! not one step with g₁ + g₂.
+//! Ids that occur twice in one push. Their gradients are summed first, because two Adagrad steps with g₁ and g₂ are not
+//! one step with g₁ + g₂.
 
 use hashbrown::HashTable;
 
-use crate::request::group::{Group, Scratch, key_of};
+use crate::key::key_of;
+use crate::request::group::{Scratch, StripeGroup};
 
 /// Cells of the search for each key: so few are taken that most keys find theirs empty at once.
 const CELLS_PER_KEY: usize = 4;
@@ -19,8 +20,8 @@ pub(crate) fn may_exist(stripes: usize, scratch: &mut Scratch) -> bool {
 }
 
 #[inline(always)]
-fn may_exist_in(group: Group<'_>) -> bool {
-    let Group { keys, seen, .. } = group;
+fn may_exist_in(group: StripeGroup<'_>) -> bool {
+    let StripeGroup { keys, seen, .. } = group;
     if keys.len() < 2 {
         return false;
     }
@@ -29,15 +30,15 @@ fn may_exist_in(group: Group<'_>) -> bool {
     seen.resize(mask + 1, 0);
     for key in keys {
         // Zero marks an empty cell. The low bits are the stripe's and tell its keys apart no further.
-        let mark = (key >> 32) as u32 | 1;
+        let tag = (key >> 32) as u32 | 1;
         let mut place = (key >> 16) as usize & mask;
         while seen[place] != 0 {
-            if seen[place] == mark {
+            if seen[place] == tag {
                 return true;
             }
             place = (place + 1) & mask;
         }
-        seen[place] = mark;
+        seen[place] = tag;
     }
     false
 }

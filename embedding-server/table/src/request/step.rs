@@ -7,14 +7,14 @@
 /// worker. A worker's push is then what the gradient of its own batch, penalties included, counts in the mean over all
 /// samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct PushStep {
     /// Its number, the same on every server that has a part of the push: schedules and rounding follow it.
     pub number: u64,
     /// The part of the step's samples that the push is of, 0 to 1.
     pub share: f32,
 }
 
-impl From<u64> for Step {
+impl From<u64> for PushStep {
     /// All of a step.
     fn from(number: u64) -> Self {
         Self { number, share: 1.0 }

@@ -1,13 +1,13 @@
 //! What the rows of one push have in common, and how one of them is changed.
 
-use crate::Step;
-use crate::config::Layout;
+use crate::PushStep;
+use crate::config::RowLayout;
 use crate::optimizer::{Optimizer, Rate};
 use crate::row::element::{Element, Noise};
 
 /// One push as a row sees it.
-pub(crate) struct Update<'a> {
-    layout: Layout,
+pub(crate) struct RowUpdate<'a> {
+    layout: RowLayout,
     /// At the learning rate of the push, with penalties of its share.
     optimizer: Optimizer,
     rate: Rate,
@@ -16,10 +16,10 @@ pub(crate) struct Update<'a> {
     weights: &'a mut [f32],
 }
 
-impl<'a> Update<'a> {
+impl<'a> RowUpdate<'a> {
     /// Of a push of this step; `buffer` is the caller's to reuse.
     #[inline(always)]
-    pub(crate) fn new(layout: Layout, step: Step, buffer: &'a mut Vec<f32>) -> Self {
+    pub(crate) fn new(layout: RowLayout, step: PushStep, buffer: &'a mut Vec<f32>) -> Self {
         let rate = layout.schedule.rate(step.number);
         if layout.element != Element::F32 {
             buffer.resize(layout.dim, 0.0);
@@ -71,17 +71,17 @@ mod tests {
         ]
     }
 
-    fn layout(element: Element, optimizer: Optimizer, schedule: Schedule, dim: usize) -> Layout {
+    fn layout(element: Element, optimizer: Optimizer, schedule: Schedule, dim: usize) -> RowLayout {
         let init = Initializer::Uniform { bound: 1.0 };
         TableConfig { dim, init, optimizer, schedule, element, ..TableConfig::default() }.layout(SEED, 2)
     }
 
     /// The weights of row 3 after each of some pushes.
-    fn trained(layout: Layout, gradients: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    fn trained(layout: RowLayout, gradients: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let (mut slot, mut buffer) = (vec![0; layout.stride], Vec::new());
         layout.fill_slot(3, &mut slot);
         let after = |(step, gradient): (usize, &Vec<f32>)| {
-            Update::new(layout, (step as u64).into(), &mut buffer).apply(&mut slot, 3, gradient);
+            RowUpdate::new(layout, (step as u64).into(), &mut buffer).apply(&mut slot, 3, gradient);
             let mut weights = vec![f32::NAN; layout.dim];
             layout.read(&slot, &mut weights);
             weights
@@ -173,8 +173,8 @@ mod tests {
                 for number in 0..100 {
                     for share in shares {
                         // No gradient of the loss: what moves the row is decay alone.
-                        let step = Step { number, share: *share };
-                        Update::new(layout, step, &mut buffer).apply(&mut slot, 3, &[0.0; 8]);
+                        let step = PushStep { number, share: *share };
+                        RowUpdate::new(layout, step, &mut buffer).apply(&mut slot, 3, &[0.0; 8]);
                     }
                 }
                 layout.read(&slot, &mut weights);
@@ -218,7 +218,7 @@ mod tests {
         for step in 0..5000 {
             layout.read(&slot, &mut weights);
             let gradient: Vec<f32> = weights.iter().map(|weight| weight - TARGET).collect();
-            Update::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
+            RowUpdate::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
         }
         let nearest = |weight: f32, _| Element::Bf16.nearest(weight - lr * (weight - TARGET));
         assert_eq!((0..5000).fold(1.0, nearest), 1.0);

@@ -144,9 +144,9 @@ fn four_truncated(row: RowSeed, block: u32) -> [f64; 4] {
         if values.iter().all(|value| value.abs() <= CUT) {
             return values;
         }
-        let again = four_normals(row, block | draw << 16);
+        let stale = four_normals(row, block | draw << 16);
         for lane in 0..4 {
-            values[lane] = if values[lane].abs() <= CUT { values[lane] } else { again[lane] };
+            values[lane] = if values[lane].abs() <= CUT { values[lane] } else { stale[lane] };
         }
     }
     // One draw in 22 is repeated: never reached in the lifetime of any machine.

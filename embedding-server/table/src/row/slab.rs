@@ -1,9 +1,18 @@
-//! Slots of one size in large blocks: no heap block per row, no copy when it grows. A slot that is given back is given
-//! out again before the slab grows.
+//! Slots of one size in large blocks: no heap block for each row, and no copy when the slab grows. A slot that was given
+//! back is used again before the slab grows.
+//!
+//! ```text
+//! block 0 … 3      4 slots each   │ slot │ slot │ slot │ slot │ access │ access │ access │ access │
+//! block 4 … 7      8 slots each   │ slot │ slot │ …                    │ access │ access │ …
+//! block 8 … 11    16 slots each     and so on, up to blocks of one huge page
+//! ```
+//!
+//! Invariant: slots are numbered in the order of their first use, so block and position follow from the number alone.
+//! Example: slot 18 is the third of block 4, because blocks 0 to 3 hold slots 0 to 15.
 
 use std::sync::Arc;
 
-use crate::machine::memory::{Arena, HUGE_PAGE, Memory};
+use crate::machine::memory::{Arena, HUGE_PAGE, MemoryBlock};
 
 /// Slots of the first blocks: a stripe of a tiny table costs no more than these.
 const FIRST_BLOCK: usize = 4;
@@ -16,20 +25,20 @@ const NONE: u32 = u32::MAX;
 
 /// Slots of `stride` words each, numbered in the order in which they were first given out.
 ///
-/// Where marks are wanted, one word a slot lies behind the slots of each block: what is read of many slots that are
-/// not otherwise needed should not cost a cache line for each.
+/// With access metadata, each block ends with one word for each of its slots. Eviction reads these words of many slots
+/// and nothing else of them, which then does not cost a cache line a slot.
 #[derive(Debug)]
 pub(crate) struct Slab {
     arena: Arc<Arena>,
     stride: usize,
-    marks: bool,
+    with_access: bool,
     /// The level from which on blocks have one size.
     top: u32,
-    blocks: Vec<Memory>,
-    /// The number given next, unless it is `end`.
+    blocks: Vec<MemoryBlock>,
+    /// The number of the next new slot, unless it is `end`.
     next: u32,
     end: u32,
-    /// The slot that was given back last; its first word is the number of the one before.
+    /// The slot that was given back last. Its first word is the number of the one given back before it.
     free: u32,
     /// Slots that were given back.
     released: usize,
@@ -37,15 +46,15 @@ pub(crate) struct Slab {
 
 /// Where a slot lies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SlotAddress {
     pub(crate) slot: u32,
     block: u32,
     /// Its first word in the block.
     start: u32,
 }
 
-impl Place {
-    /// That of no slot.
+impl SlotAddress {
+    /// The address of no slot.
     pub(crate) const NONE: Self = Self { slot: NONE, block: 0, start: 0 };
 
     #[inline(always)]
@@ -55,14 +64,14 @@ impl Place {
 }
 
 impl Slab {
-    /// Slots of `stride` words, at least one, and a mark for each if `marks`.
-    pub(crate) fn new(arena: &Arc<Arena>, stride: usize, marks: bool) -> Self {
-        let largest = BLOCK_BYTES / ((stride + usize::from(marks)) * size_of::<u32>());
+    /// Slots of `stride` words, at least one, and a mark for each if `with_access`.
+    pub(crate) fn new(arena: &Arc<Arena>, stride: usize, with_access: bool) -> Self {
+        let largest = BLOCK_BYTES / ((stride + usize::from(with_access)) * size_of::<u32>());
         let top = (largest / FIRST_BLOCK).max(1).ilog2();
         Self {
             arena: Arc::clone(arena),
             stride,
-            marks,
+            with_access,
             top,
             blocks: Vec::new(),
             next: 0,
@@ -104,7 +113,7 @@ impl Slab {
             let slots = self.slots_of(block);
             (missing, block, grown) = (missing.saturating_sub(slots), block + 1, grown + slots);
         }
-        grown * (self.stride + usize::from(self.marks)) * size_of::<u32>()
+        grown * (self.stride + usize::from(self.with_access)) * size_of::<u32>()
     }
 
     /// Words of a slot.
@@ -113,24 +122,24 @@ impl Slab {
     }
 
     /// Whether each slot has a mark.
-    pub(crate) fn has_marks(&self) -> bool {
-        self.marks
+    pub(crate) fn has_access(&self) -> bool {
+        self.with_access
     }
 
-    /// Where a slot lies: for those that reach for it more than once.
+    /// Where a slot lies, for a caller that uses it more than once.
     #[inline(always)]
-    pub(crate) fn place(&self, slot: u32) -> Place {
+    pub(crate) fn place(&self, slot: u32) -> SlotAddress {
         let (block, index) = self.locate(slot);
-        Place { slot, block: block as u32, start: (index * self.stride) as u32 }
+        SlotAddress { slot, block: block as u32, start: (index * self.stride) as u32 }
     }
 
     #[inline(always)]
-    pub(crate) fn at(&self, place: Place) -> &[u32] {
+    pub(crate) fn at(&self, place: SlotAddress) -> &[u32] {
         &self.blocks[place.block as usize].words()[place.start as usize..][..self.stride]
     }
 
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, place: Place) -> &mut [u32] {
+    pub(crate) fn at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
         &mut self.blocks[place.block as usize].words_mut()[place.start as usize..][..self.stride]
     }
 
@@ -149,23 +158,23 @@ impl Slab {
     /// # Panics
     /// When the slab was made without marks.
     #[inline(always)]
-    pub(crate) fn mark(&self, slot: u32) -> u32 {
+    pub(crate) fn access(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
-        self.blocks[block].words()[self.marks_start(block) + place]
+        self.blocks[block].words()[self.access_start(block) + place]
     }
 
-    /// A slot's mark; as [`Self::mark`].
+    /// A slot's mark; as [`Self::access`].
     #[inline(always)]
-    pub(crate) fn mark_mut(&mut self, slot: u32) -> &mut u32 {
+    pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         let (block, place) = self.locate(slot);
-        let start = self.marks_start(block);
+        let start = self.access_start(block);
         &mut self.blocks[block].words_mut()[start + place]
     }
 
     /// Bytes held, used or not.
     pub(crate) fn bytes(&self) -> usize {
-        let blocks: usize = self.blocks.iter().map(Memory::bytes).sum();
-        blocks + self.blocks.capacity() * size_of::<Memory>()
+        let blocks: usize = self.blocks.iter().map(MemoryBlock::bytes).sum();
+        blocks + self.blocks.capacity() * size_of::<MemoryBlock>()
     }
 
     /// Block of a slot, and its place there: `BLOCKS_PER_LEVEL` blocks of `FIRST_BLOCK` slots, as many of twice as
@@ -181,8 +190,8 @@ impl Slab {
 
     /// Where the marks of a block begin: behind its slots.
     #[inline(always)]
-    fn marks_start(&self, block: usize) -> usize {
-        assert!(self.marks, "the slab has no marks");
+    fn access_start(&self, block: usize) -> usize {
+        assert!(self.with_access, "the slab has no access metadata");
         self.slots_of(block) * self.stride
     }
 
@@ -197,8 +206,8 @@ impl Slab {
         self.free = self.words(slot)[0];
         self.released -= 1;
         self.words_mut(slot).fill(0);
-        if self.marks {
-            *self.mark_mut(slot) = 0;
+        if self.with_access {
+            *self.access_mut(slot) = 0;
         }
         slot
     }
@@ -208,7 +217,7 @@ impl Slab {
         let slots = self.slots_of(self.blocks.len());
         // Billions of rows in one stripe are terabytes in a whole table.
         assert!(self.end as usize + slots < NONE as usize, "a stripe is full: give the table more stripes");
-        self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.marks))));
+        self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.with_access))));
         self.end += slots as u32;
     }
 }
@@ -220,8 +229,8 @@ mod tests {
     use super::*;
     use crate::machine::memory::{CACHE_LINE, Pages};
 
-    fn empty(stride: usize, marks: bool) -> Slab {
-        Slab::new(&Arena::new(Pages::Huge), stride, marks)
+    fn empty(stride: usize, with_access: bool) -> Slab {
+        Slab::new(&Arena::new(Pages::Huge), stride, with_access)
     }
 
     fn filled(stride: usize, slots: usize) -> (Slab, Vec<u32>) {
@@ -258,13 +267,13 @@ mod tests {
                     slab.release(used.swap_remove(which.index(used.len())).0);
                 } else {
                     let slot = slab.add();
-                    prop_assert!(slab.mark(slot) == 0 && slab.words(slot).iter().all(|word| *word == 0));
+                    prop_assert!(slab.access(slot) == 0 && slab.words(slot).iter().all(|word| *word == 0));
                     slab.words_mut(slot).fill(value as u32);
-                    *slab.mark_mut(slot) = value as u32;
+                    *slab.access_mut(slot) = value as u32;
                     used.push((slot, value as u32));
                 }
                 for (slot, value) in &used {
-                    prop_assert_eq!(slab.mark(*slot), *value);
+                    prop_assert_eq!(slab.access(*slot), *value);
                     prop_assert_eq!(slab.words(*slot), &vec![*value; stride]);
                 }
             }
@@ -276,15 +285,15 @@ mod tests {
         let (mut slab, numbers) = filled(32, 1000);
         let bytes = slab.bytes();
         numbers.iter().for_each(|slot| slab.release(*slot));
-        let again: std::collections::BTreeSet<u32> = numbers.iter().map(|_| slab.add()).collect();
-        assert_eq!(again, numbers.into_iter().collect());
+        let stale: std::collections::BTreeSet<u32> = numbers.iter().map(|_| slab.add()).collect();
+        assert_eq!(stale, numbers.into_iter().collect());
         assert_eq!(slab.bytes(), bytes);
     }
 
     #[test]
     fn growth_is_told_before_it_comes() {
         let mut slab = empty(40, true);
-        let held = |slab: &Slab| slab.blocks.iter().map(Memory::bytes).sum::<usize>();
+        let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::bytes).sum::<usize>();
         for more in [1, 3, 1, 200, 7, 5000] {
             let (before, told) = (held(&slab), slab.growth(more));
             let vacant = slab.vacant();

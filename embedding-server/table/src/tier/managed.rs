@@ -1,27 +1,33 @@
-//! The calls on a table whose rows come and go: a pass over what is in memory, one read of the cold tier for all the
-//! rest, a pass over that.
+//! Lookup, push and insert of a *managed* table: a table whose rows have access metadata and may be evicted.
+//!
+//! ```text
+//! lookup   copy the rows in memory ─► one read of the cold tier for the others ─► page them in and copy them
+//! push     list the rows ─► one read of the cold tier ─► page in and update        what can fail comes before any update
+//! insert   list the rows ─► make room ─► write them                                chunk by chunk
+//! ```
 
+use crate::key::id_of;
 use crate::machine::wide::wide;
-use crate::request::batch::Distinct;
-use crate::request::group::{Scratch, id_of};
+use crate::request::batch::DistinctGradients;
+use crate::request::group::Scratch;
 use crate::request::hot::{row, row_mut};
-use crate::request::update::Update;
-use crate::tier::visit::Visit;
-use crate::{Access, LookupReport, PushReport, Rows, Step, Table, TableError};
+use crate::request::update::RowUpdate;
+use crate::tier::page_in_rows::PageIn;
+use crate::{LookupMode, LookupReport, PushReport, PushStep, RowBatch, Table, TableError};
 
-/// Ids of a lookup that are looked for together: what the cold tier has of them is in memory at once.
-const LOOKED_UP: usize = 4096;
+/// Ids of a lookup that are searched for together. Their cold copies are in memory at once.
+const LOOKUP_CHUNK: usize = 4096;
 
 impl Table {
     pub(crate) fn lookup_managed(
         &self,
         ids: &[u64],
-        access: Access,
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
         let mut total = LookupReport::default();
-        for (ids, out) in std::iter::zip(ids.chunks(LOOKED_UP), out.chunks_mut(LOOKED_UP * self.dim())) {
+        for (ids, out) in std::iter::zip(ids.chunks(LOOKUP_CHUNK), out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
             total += self.lookup_some(ids, access, out, scratch)?;
         }
         Ok(total)
@@ -30,89 +36,97 @@ impl Table {
     fn lookup_some(
         &self,
         ids: &[u64],
-        access: Access,
+        access: LookupMode,
         out: &mut [f32],
         scratch: &mut Scratch,
     ) -> Result<LookupReport, TableError> {
-        let mut visit = scratch.visits.pop().unwrap_or_default();
-        visit.clear();
-        self.copy_hot(ids, access, out, scratch, &mut visit);
-        if access == Access::Read && !visit.todo.is_empty() && self.is_indebted() {
-            self.pay_all()?;
-            visit.clear();
-            self.copy_hot(ids, access, out, scratch, &mut visit);
+        let mut page_in = scratch.page_ins.pop().unwrap_or_default();
+        page_in.clear();
+        self.copy_from_memory(ids, access, out, scratch, &mut page_in);
+        if access == LookupMode::Read && !page_in.entries.is_empty() && self.has_pending() {
+            self.apply_all_pending()?;
+            page_in.clear();
+            self.copy_from_memory(ids, access, out, scratch, &mut page_in);
         }
         let done = match access {
-            _ if visit.todo.is_empty() => Ok(LookupReport::default()),
-            Access::Train => self.copy_brought(&mut visit, out),
-            Access::Read => self.copy_cold(&mut visit, out),
+            _ if page_in.entries.is_empty() => Ok(LookupReport::default()),
+            LookupMode::Train => self.copy_paged_in(&mut page_in, out),
+            LookupMode::Read => self.copy_cold(&mut page_in, out),
         };
-        scratch.keep(visit);
+        scratch.keep(page_in);
         done
     }
 
-    /// Copies the rows that are in memory; the others are left to do.
-    fn copy_hot(&self, ids: &[u64], access: Access, out: &mut [f32], scratch: &mut Scratch, visit: &mut Visit) {
+    /// Copies the rows that are in memory, and adds the others to `page_in`.
+    fn copy_from_memory(
+        &self,
+        ids: &[u64],
+        access: LookupMode,
+        out: &mut [f32],
+        scratch: &mut Scratch,
+        page_in: &mut PageIn,
+    ) {
         let (layout, tick) = (*self.layout(), self.tick());
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
-            let before = visit.todo.len();
+            let before = page_in.entries.len();
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for index in 0..group.keys.len() {
                 let (key, position) = (group.keys[index], group.positions[index]);
-                let found = stripe.find(key).filter(|slot| !self.marks().expired(stripe.mark(*slot), tick));
+                let found = stripe.find(key).filter(|slot| !self.access_codec().expired(stripe.access(*slot), tick));
                 let Some(slot) = found else {
-                    visit.add(key, position, stripe.departures, true);
+                    page_in.add(key, position, stripe.cold_version, true);
                     continue;
                 };
-                if access == Access::Train {
-                    *stripe.mark_mut(slot) = self.marks().used(stripe.mark(slot), tick);
+                if access == LookupMode::Train {
+                    *stripe.access_mut(slot) = self.access_codec().used(stripe.access(slot), tick);
                 }
                 layout.read(stripe.slot(slot), row_mut(out, position, layout.dim));
             }
-            stripe.count_lookups(group.keys.len(), visit.todo.len() - before);
+            stripe.count_lookups(group.keys.len(), page_in.entries.len() - before);
         });
     }
 
-    /// For training: brings the rows to do to memory, or makes them, and copies them.
-    fn copy_brought(&self, visit: &mut Visit, out: &mut [f32]) -> Result<LookupReport, TableError> {
-        self.check_room(visit)?;
-        visit.read(self).map_err(|source| self.unreadable(source))?;
-        visit.sighting = true;
+    /// For training: pages the other rows in, or makes them, and copies them.
+    fn copy_paged_in(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
+        self.check_room(page_in)?;
+        self.read_cold(page_in)?;
+        page_in.counts_access = true;
         let (layout, mut refused) = (*self.layout(), 0);
-        self.settle(visit, &mut |stripe, todo, slot| {
-            let weights = row_mut(out, todo.position, layout.dim);
+        self.page_in_all(page_in, &mut |stripe, entry, slot| {
+            let weights = row_mut(out, entry.position, layout.dim);
             match slot {
                 Some(slot) => layout.read(stripe.slot(slot), weights),
                 None => weights.fill(0.0),
             }
             refused += u64::from(slot.is_none());
         })?;
-        Ok(LookupReport { created: visit.created, refused, ..LookupReport::default() })
+        Ok(LookupReport { created: page_in.created, refused, ..LookupReport::default() })
     }
 
-    /// For reading: copies what the cold tier has of the rows to do, and leaves all where it is.
-    fn copy_cold(&self, visit: &mut Visit, out: &mut [f32]) -> Result<LookupReport, TableError> {
-        visit.read(self).map_err(|source| self.unreadable(source))?;
+    /// For reading: copies the other rows from the cold tier, and moves none.
+    fn copy_cold(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
+        self.read_cold(page_in)?;
         let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
-        for todo in &visit.todo {
-            let weights = row_mut(out, todo.position, layout.dim);
-            if let Some(row) = visit.cold_copy(todo, self, tick) {
+        for entry in &page_in.entries {
+            let weights = row_mut(out, entry.position, layout.dim);
+            let copy = page_in.cold_copy(entry, self.stride());
+            if let Some(row) = copy.filter(|row| !self.access_codec().expired(row[self.stride()], tick)) {
                 layout.read(row, weights);
                 continue;
             }
             if self.is_selective() {
                 weights.fill(0.0);
             } else {
-                layout.fill_weights(id_of(todo.key), weights);
+                layout.fill_weights(id_of(entry.key), weights);
             }
             report.missing += 1;
         }
         Ok(report)
     }
 
-    /// What a push does before any part of any table is changed: sums what is repeated and looks which rows are not in
-    /// memory. Their cold copies are to be read next ([`Self::read_copies`]).
+    /// The part of a push that comes before any change of any table: sums repeated gradients and finds out which rows are
+    /// not in memory. The caller reads their cold copies next ([`Self::read_copies`]).
     ///
     /// # Errors
     /// When memory is full.
@@ -121,88 +135,92 @@ impl Table {
         ids: &'a [u64],
         gradients: &'a [f32],
         scratch: &mut Scratch,
-    ) -> Result<Prepared<'a>, TableError> {
+    ) -> Result<PreparedPush<'a>, TableError> {
         let distinct = self.distinct(ids, gradients, scratch);
-        let mut visit = scratch.visits.pop().unwrap_or_default();
-        visit.clear();
+        let mut page_in = scratch.page_ins.pop().unwrap_or_default();
+        page_in.clear();
         self.for_each_group(scratch, |stripe, group| {
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for (key, position) in std::iter::zip(group.keys, group.positions) {
-                visit.add(*key, *position, stripe.departures, stripe.find(*key).is_none());
+                page_in.add(*key, *position, stripe.cold_version, stripe.find(*key).is_none());
             }
         });
-        self.check_room(&visit)?;
-        Ok(Prepared { distinct, visit })
+        self.check_room(&page_in)?;
+        Ok(PreparedPush { distinct, page_in })
     }
 
     /// Reads the cold copies of the rows of a push that are not in memory.
     ///
     /// # Errors
     /// When the cold tier cannot be read.
-    pub(crate) fn read_copies(&self, prepared: &mut Prepared<'_>) -> Result<(), TableError> {
-        prepared.visit.read(self).map_err(|source| self.unreadable(source))
+    pub(crate) fn read_copies(&self, prepared: &mut PreparedPush<'_>) -> Result<(), TableError> {
+        self.read_cold(&mut prepared.page_in)
     }
 
     /// Bytes of the cold copies that a push needs at most.
-    pub(crate) fn bytes_of_copies(&self, prepared: &Prepared<'_>) -> usize {
-        let rows =
-            if self.is_tiered() { prepared.visit.todo.iter().filter(|todo| todo.is_missing()).count() } else { 0 };
+    pub(crate) fn bytes_of_copies(&self, prepared: &PreparedPush<'_>) -> usize {
+        let rows = if self.is_tiered() {
+            prepared.page_in.entries.iter().filter(|entry| entry.is_missing()).count()
+        } else {
+            0
+        };
         rows * (self.stride() + 1) * size_of::<u32>()
     }
 
-    /// Applies what was prepared. Nothing can go wrong any more: the gradient of a row that left memory meanwhile and
-    /// cannot be read back is kept until it can.
-    pub(crate) fn apply_push(&self, prepared: Prepared<'_>, step: Step, scratch: &mut Scratch) -> PushReport {
-        let Prepared { distinct, mut visit } = prepared;
+    /// Applies a prepared push. It cannot fail: if a row was evicted meanwhile and cannot be read back, its gradient
+    /// waits until it can ([`Self::defer_gradients`]).
+    pub(crate) fn apply_push(&self, prepared: PreparedPush<'_>, step: PushStep, scratch: &mut Scratch) -> PushReport {
+        let PreparedPush { distinct, mut page_in } = prepared;
         let mut report = PushReport { skipped: distinct.skipped, repeated: distinct.repeated, ..PushReport::default() };
-        let mut update = Update::new(*self.layout(), step, &mut scratch.weights);
-        let settled = self.settle(&mut visit, &mut |stripe, todo, slot| {
+        let mut update = RowUpdate::new(*self.layout(), step, &mut scratch.weights);
+        let paged_in = self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {
             let Some(slot) = slot else {
                 report.refused += 1;
                 return;
             };
-            stripe.keep(todo.key, slot);
-            let gradient = row(&distinct.gradients, todo.position, self.dim());
+            stripe.keep(entry.key, slot);
+            let gradient = row(&distinct.gradients, entry.position, self.dim());
             wide(
                 #[inline(always)]
-                || update.apply(stripe.slot_mut(slot), todo.key, gradient),
+                || update.apply(stripe.slot_mut(slot), entry.key, gradient),
             );
             report.updated += 1;
         });
-        if settled.is_err() {
-            report.updated += visit.todo.len() as u64;
-            self.owe(&visit.todo, &distinct.gradients, step);
+        if paged_in.is_err() {
+            report.updated += page_in.entries.len() as u64;
+            self.defer_gradients(&page_in.entries, &distinct.gradients, step);
         }
-        report.created = visit.created;
-        scratch.keep(visit);
+        report.created = page_in.created;
+        scratch.keep(page_in);
         report
     }
 
-    /// Puts whole rows in, some at a time, with room made for each lot.
-    pub(crate) fn insert_managed(&self, rows: &Rows, scratch: &mut Scratch) -> Result<u64, TableError> {
-        self.pay_all()?;
-        let (tick, mut new, mut visit) = (self.tick(), 0, scratch.visits.pop().unwrap_or_default());
+    /// Puts whole rows in, chunk by chunk, and makes room for each chunk.
+    pub(crate) fn insert_managed(&self, rows: &RowBatch, scratch: &mut Scratch) -> Result<u64, TableError> {
+        self.apply_all_pending()?;
+        let (tick, mut new, mut page_in) = (self.tick(), 0, scratch.page_ins.pop().unwrap_or_default());
         scratch.group(&rows.ids, self.stripes());
-        visit.clear();
+        page_in.clear();
         self.for_each_group(scratch, |_, group| {
-            std::iter::zip(group.keys, group.positions).for_each(|(key, position)| visit.add(*key, *position, 0, true));
+            std::iter::zip(group.keys, group.positions)
+                .for_each(|(key, position)| page_in.add(*key, *position, 0, true));
         });
-        self.check_room(&visit)?;
-        self.for_each_lot(&mut visit.todo, &mut |stripe, todo| {
-            new += u64::from(stripe.find(todo.key).is_none());
-            let slot = stripe.put(todo.key, row(&rows.slots, todo.position, self.stride()));
-            let mark = rows.marks.get(todo.position as usize).copied();
-            *stripe.mark_mut(slot) = mark.unwrap_or_else(|| self.marks().first(tick));
+        self.check_room(&page_in)?;
+        self.for_each_chunk(&mut page_in.entries, &mut |stripe, entry| {
+            new += u64::from(stripe.find(entry.key).is_none());
+            let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
+            let access = rows.access.get(entry.position as usize).copied();
+            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first(tick));
         });
-        scratch.keep(visit);
+        scratch.keep(page_in);
         Ok(new)
     }
 
-    /// Refuses rows that would have to come to memory when it is full beyond measure and none can leave it.
-    fn check_room(&self, visit: &Visit) -> Result<(), TableError> {
+    /// Refuses a request that pages rows in while memory is exhausted and no row can be evicted.
+    fn check_room(&self, page_in: &PageIn) -> Result<(), TableError> {
         let shared = self.shared();
-        let hopeless = || self.is_tiered() && shared.budget.is_exhausted() && shared.failure().is_some();
-        let Some(first) = visit.missing().filter(|_| hopeless()) else {
+        let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.failure().is_some();
+        let Some(first) = page_in.missing().filter(|_| is_stuck()) else {
             return Ok(());
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
@@ -214,8 +232,8 @@ impl Table {
     }
 }
 
-/// A push to one table that cannot fail any more.
-pub(crate) struct Prepared<'a> {
-    distinct: Distinct<'a>,
-    visit: Visit,
+/// A push to one table that is checked and ready to apply.
+pub(crate) struct PreparedPush<'a> {
+    distinct: DistinctGradients<'a>,
+    page_in: PageIn,
 }

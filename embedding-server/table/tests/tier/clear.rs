@@ -1,7 +1,8 @@
 //! All rows forgotten at once.
 
 use zagros_table::{
-    Access, Admission, Capacity, ColdStore, Counter, Moment, Part, Retention, Rows, Scratch, TableConfig, TableSet, Ttl,
+    AdmissionPolicy, Capacity, ColdStore, FrequencyCounter, LookupMode, RequestPart, Retention, RowBatch, Scratch,
+    TableConfig, TableSet, TableTime, Ttl,
 };
 
 use crate::support::{hot, ledger_config, push, read, tiny, train};
@@ -12,7 +13,7 @@ fn cleared_tables_are_as_they_were_made() {
     let (tables, store) = tiny(&[ledger_config(2, 4), ledger_config(2, 2)]);
     let ids: Vec<u64> = (0..3000).collect();
     push(&tables, &ids, 1.0);
-    let other = Part { table: 1, dim: 2, ids: &[7] };
+    let other = RequestPart { table: 1, dim: 2, ids: &[7] };
     tables.push(&[other], &[1.0, 1.0], 0, &mut Scratch::new()).unwrap();
     assert!(store.size().rows > 0 && !hot(&tables).is_empty());
     tables.clear().unwrap();
@@ -22,21 +23,21 @@ fn cleared_tables_are_as_they_were_made() {
     // They learn as new ones do.
     push(&tables, &[5], 1.0);
     assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
-    let mut rows = Rows::default();
-    let cut = tables.cut().unwrap();
+    let mut rows = RowBatch::default();
+    let cut = tables.snapshot().unwrap();
     (0..4).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     assert_eq!(rows.ids, [5]);
 }
 
 #[test]
 fn sightings_are_forgotten_too() {
-    for counter in [Counter::Exact, Counter::CountMin { error: 0.01, failure: 0.01 }] {
-        let config = TableConfig { admission: Admission::Count { sightings: 2, counter }, ..ledger_config(2, 1) };
+    for counter in [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.01, failure: 0.01 }] {
+        let config = TableConfig { admission: AdmissionPolicy::Count { threshold: 2, counter }, ..ledger_config(2, 1) };
         let tables = TableSet::new(0, &[config], Capacity::default()).unwrap();
         train(&tables, &[1]);
         tables.clear().unwrap();
-        let part = Part { table: 0, dim: 2, ids: &[1] };
-        let look = || tables.lookup(&[part], Access::Train, &mut [0.0; 2], &mut Scratch::new()).unwrap().created;
+        let part = RequestPart { table: 0, dim: 2, ids: &[1] };
+        let look = || tables.lookup(&[part], LookupMode::Train, &mut [0.0; 2], &mut Scratch::new()).unwrap().created;
         assert_eq!((look(), look()), (0, 1), "{counter:?}");
     }
 }
@@ -47,18 +48,18 @@ fn expiring(ttl: Ttl) -> TableSet {
 }
 
 /// The rows of a snapshot, and when it was taken.
-fn saved(tables: &TableSet) -> (Rows, Moment) {
-    let (mut rows, cut) = (Rows::default(), tables.cut().unwrap());
+fn saved(tables: &TableSet) -> (RowBatch, TableTime) {
+    let (mut rows, cut) = (RowBatch::default(), tables.snapshot().unwrap());
     (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     (rows, cut.moment())
 }
 
 /// As a load that replaces what is there.
-fn restore(tables: &TableSet, rows: &Rows, moment: Moment) {
+fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
     tables.clear().unwrap();
     tables.tick(moment.steps, 0);
     let (table, mut rows) = (tables.table(0).unwrap(), rows.clone());
-    table.carry_marks(&mut rows, moment);
+    table.rebase_access(&mut rows, moment);
     table.insert(&rows, &mut Scratch::new()).unwrap();
 }
 
@@ -83,7 +84,7 @@ fn rows_that_are_put_back_are_as_old_as_when_they_were_saved() {
         tables.tick(110, 504);
         assert_eq!(read(&tables, &[1, 2]), [0.0, 0.0, -2.0, -2.0], "{ttl:?}");
         // The search for rows to forget starts anew as well.
-        while !tables.tend().unwrap().is_idle() {}
+        while !tables.maintain().unwrap().is_idle() {}
         assert_eq!(hot(&tables), [2], "{ttl:?}");
     }
 }

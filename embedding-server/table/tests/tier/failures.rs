@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_table::{Access, Capacity, ColdStore, CutError, Part, Scratch, TableError, TableSet};
+use zagros_table::{Capacity, ColdStore, LookupMode, RequestPart, Scratch, TableError, TableSet, TableSnapshotError};
 
 use crate::support::{HookedStore, hot, ledger_config, push, read, tiny, train, within};
 
@@ -16,14 +16,14 @@ fn heal(store: &HookedStore) {
     store.inner.fail_with(None);
 }
 
-fn try_lookup(tables: &TableSet, ids: &[u64], access: Access) -> Result<Vec<f32>, TableError> {
+fn try_lookup(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
     let mut out = vec![0.0; ids.len() * 2];
-    tables.lookup(&[Part { table: 0, dim: 2, ids }], access, &mut out, &mut Scratch::new()).map(|_| out)
+    tables.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut Scratch::new()).map(|_| out)
 }
 
 fn try_push(tables: &TableSet, ids: &[u64], amount: f32) -> Result<(), TableError> {
     let gradients = vec![amount; ids.len() * 2];
-    tables.push(&[Part { table: 0, dim: 2, ids }], &gradients, 0, &mut Scratch::new()).map(|_| ())
+    tables.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut Scratch::new()).map(|_| ())
 }
 
 /// First values of rows.
@@ -46,20 +46,20 @@ fn rows_in_memory_are_served_and_no_cold_one_is_invented() {
     for refused in [&[cold[0]][..], &[in_memory[0], cold[0]], &[u64::MAX]] {
         let errors = [
             try_push(&tables, refused, 1.0).err(),
-            try_lookup(&tables, refused, Access::Train).err(),
-            try_lookup(&tables, refused, Access::Read).err(),
+            try_lookup(&tables, refused, LookupMode::Train).err(),
+            try_lookup(&tables, refused, LookupMode::Read).err(),
         ];
         for error in errors.map(Option::unwrap) {
             assert!(matches!(&error, TableError::Cold { source, .. } if source.reason == FULL), "{error}");
             assert!(error.is_retryable());
         }
     }
-    assert!(matches!(tables.cut(), Err(CutError::Cold(_))));
+    assert!(matches!(tables.snapshot(), Err(TableSnapshotError::Cold(_))));
     heal(&store);
     push(&tables, &ids, 1.0);
     let expected = |id: &u64| if in_memory.contains(id) { -3.0 } else { -2.0 };
     assert_eq!(firsts(&read(&tables, &ids)), ids.iter().map(expected).collect::<Vec<_>>());
-    assert!(tables.cut().is_ok());
+    assert!(tables.snapshot().is_ok());
 }
 
 /// Reads succeed and writes do not, as on a full disk.
@@ -84,7 +84,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
         }
     };
     assert!(matches!(&refusal, TableError::Full { source, .. } if source.reason == FULL), "{refusal}");
-    assert!(refusal.is_retryable() && tables.trouble().unwrap().reason == FULL);
+    assert!(refusal.is_retryable() && tables.last_write_error().unwrap().reason == FULL);
     let (used, _) = tables.budget().unwrap();
     assert!((BUDGET..BUDGET * 13 / 10).contains(&used), "{used} bytes");
     let ids: Vec<u64> = (0..accepted).collect();
@@ -93,7 +93,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     store.fail_writes(false);
     let crowd: Vec<u64> = (1 << 20..(1 << 20) + 10_000).collect();
     push(&tables, &crowd, 1.0);
-    assert_eq!((tables.trouble(), firsts(&read(&tables, &ids))), (None, vec![-1.0; ids.len()]));
+    assert_eq!((tables.last_write_error(), firsts(&read(&tables, &ids))), (None, vec![-1.0; ids.len()]));
     assert_eq!(tables.budget().unwrap().0, used, "memory grew although rows can leave");
 }
 
@@ -113,11 +113,11 @@ fn a_gradient_whose_row_cannot_be_read_is_kept_until_it_can() {
         fail(&failing);
     });
     push(&tables, &[1, 2], 1.0);
-    assert!(matches!(tables.cut(), Err(CutError::Cold(_))), "the snapshot would miss the gradient");
-    assert!(try_lookup(&tables, &[2], Access::Read).is_err());
+    assert!(matches!(tables.snapshot(), Err(TableSnapshotError::Cold(_))), "the snapshot would miss the gradient");
+    assert!(try_lookup(&tables, &[2], LookupMode::Read).is_err());
     heal(&store);
     assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);
-    assert!(tables.cut().is_ok());
+    assert!(tables.snapshot().is_ok());
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn a_failed_maintenance_leaves_rows_where_they_are() {
     let ids: Vec<u64> = (0..64).collect();
     push(&tables, &ids, 1.0);
     fail(&store);
-    assert_eq!(tables.tend().unwrap_err().reason, FULL);
+    assert_eq!(tables.maintain().unwrap_err().reason, FULL);
     assert_eq!((hot(&tables), store.size().rows), (ids, 0));
     heal(&store);
-    assert!(tables.tend().unwrap().removed > 0);
+    assert!(tables.maintain().unwrap().removed > 0);
     assert!(store.size().rows > 0);
 }

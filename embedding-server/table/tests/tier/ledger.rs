@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use zagros_table::{Access, Cut, Part, Rows, Scratch, TableSet};
+use zagros_table::{LookupMode, RequestPart, RowBatch, Scratch, TableSet, TableSnapshot};
 
 use crate::support::{by_id, ledger_config, read, within};
 
@@ -31,9 +31,9 @@ fn amount(thread: u64, round: u64) -> f32 {
 /// Adds to rows of the first table what it takes from the same rows of the second.
 fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut Scratch) {
     let ids = ids_of(thread, round);
-    let parts = [0, 1].map(|table| Part { table, dim: DIM as u32, ids: &ids });
+    let parts = [0, 1].map(|table| RequestPart { table, dim: DIM as u32, ids: &ids });
     let mut rows = vec![f32::NAN; 2 * ids.len() * DIM];
-    let access = if round.is_multiple_of(2) { Access::Train } else { Access::Read };
+    let access = if round.is_multiple_of(2) { LookupMode::Train } else { LookupMode::Read };
     tables.lookup(&parts, access, &mut rows, scratch).unwrap();
     assert!(rows.chunks(DIM).all(|row| row[0] == row[1]), "a torn row");
     let amount = amount(thread, round);
@@ -43,8 +43,8 @@ fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut Scratch) {
 }
 
 /// What is missing in one table is in the other: no push is half in the snapshot.
-fn check_cut(cut: &Cut<'_>) {
-    let mut all = [Rows::default(), Rows::default()];
+fn check_cut(cut: &TableSnapshot<'_>) {
+    let mut all = [RowBatch::default(), RowBatch::default()];
     for stripe in 0..4 {
         (0..2).for_each(|table| cut.read_stripe(table as u32, stripe, &mut all[table]).unwrap());
     }
@@ -76,12 +76,12 @@ fn every_push_counts_once_wherever_its_row_lies() {
         scope.spawn(|| {
             start.wait();
             while !done.load(Ordering::Relaxed) {
-                tables.tend().unwrap();
+                tables.maintain().unwrap();
             }
         });
         start.wait();
         while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            check_cut(&tables.cut().unwrap());
+            check_cut(&tables.snapshot().unwrap());
             cuts += 1;
         }
         done.store(true, Ordering::Relaxed);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
 use zagros_table::{
-    Access, Capacity, Cut, EvictionOrder, EvictionTarget, Initializer, Limits, Optimizer, Part, Retention, Rows,
-    Scratch, TableConfig, TableSet, Ttl,
+    Capacity, EvictionOrder, EvictionTarget, Initializer, Limits, LookupMode, Optimizer, RequestPart, Retention,
+    RowBatch, Scratch, TableConfig, TableSet, TableSnapshot, Ttl,
 };
 
 use crate::support::{by_id, within};
@@ -23,12 +23,12 @@ const MOST_IDS: usize = 40;
 
 #[derive(Clone, Debug)]
 enum Call {
-    Lookup(Access, Vec<u64>),
+    Lookup(LookupMode, Vec<u64>),
     Push(BTreeMap<u64, i8>),
     Insert(BTreeMap<u64, i8>),
     Tick(u64),
     Tend,
-    Cut,
+    TableSnapshot,
     ReadCut,
 }
 
@@ -97,7 +97,7 @@ impl Model {
     /// gone.
     fn follow(&mut self, tables: &TableSet, before: &HashMap<u64, u64>, requested: &BTreeSet<u64>) {
         for (stripe, was) in std::mem::take(&mut self.hot).into_iter().enumerate() {
-            let mut rows = Rows::default();
+            let mut rows = RowBatch::default();
             tables.table(0).unwrap().read_stripe(stripe, &mut rows);
             let is: BTreeSet<u64> = rows.ids.into_iter().collect();
             let rank = |id: &&u64| before[*id];
@@ -108,7 +108,7 @@ impl Model {
                 assert!(gone <= stayed, "a row of rank {gone} left and one of {stayed} stayed");
             }
             for id in was.difference(&is) {
-                if self.retention.victims == EvictionTarget::Drop || before[id] == 0 {
+                if self.retention.target == EvictionTarget::Drop || before[id] == 0 {
                     self.rows.remove(id);
                 }
             }
@@ -122,7 +122,7 @@ struct Run<'a> {
     tables: &'a TableSet,
     model: Model,
     scratch: Scratch,
-    cut: Option<(Cut<'a>, BTreeMap<u64, Vec<f32>>)>,
+    cut: Option<(TableSnapshot<'a>, BTreeMap<u64, Vec<f32>>)>,
 }
 
 impl<'a> Run<'a> {
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
             Call::Lookup(access, ids) => {
                 self.lookup(*access, ids);
                 // What is in memory is used before room is made, and counts as such.
-                used = ids.iter().filter(|id| *access == Access::Train && hot.contains(*id)).copied().collect();
+                used = ids.iter().filter(|id| *access == LookupMode::Train && hot.contains(*id)).copied().collect();
             }
             Call::Push(rows) => {
                 self.push(rows);
@@ -149,9 +149,9 @@ impl<'a> Run<'a> {
                 self.tables.tick(self.model.now, 0);
                 return;
             }
-            Call::Tend => drop(self.tables.tend().unwrap()),
-            Call::Cut => {
-                self.cut = self.cut.take().or_else(|| Some((self.tables.cut().unwrap(), self.model.content())))
+            Call::Tend => drop(self.tables.maintain().unwrap()),
+            Call::TableSnapshot => {
+                self.cut = self.cut.take().or_else(|| Some((self.tables.snapshot().unwrap(), self.model.content())))
             }
             Call::ReadCut => self.read_cut(),
         }
@@ -163,14 +163,14 @@ impl<'a> Run<'a> {
         self.model.follow(self.tables, &ranks, &requested);
     }
 
-    fn lookup(&mut self, access: Access, ids: &[u64]) {
+    fn lookup(&mut self, access: LookupMode, ids: &[u64]) {
         let mut out = vec![f32::NAN; ids.len() * DIM];
-        let part = Part { table: 0, dim: DIM as u32, ids };
+        let part = RequestPart { table: 0, dim: DIM as u32, ids };
         self.tables.lookup(&[part], access, &mut out, &mut self.scratch).unwrap();
         for (row, id) in ids.iter().enumerate() {
             let slot = match access {
-                Access::Train => self.model.used(*id).slot.clone(),
-                Access::Read => self.model.alive(*id).map_or_else(|| self.model.first(*id), |row| row.slot.clone()),
+                LookupMode::Train => self.model.used(*id).slot.clone(),
+                LookupMode::Read => self.model.alive(*id).map_or_else(|| self.model.first(*id), |row| row.slot.clone()),
             };
             assert_eq!(out[row * DIM..][..DIM], slot[..DIM], "id {id}");
         }
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
     fn push(&mut self, rows: &BTreeMap<u64, i8>) {
         let ids: Vec<u64> = rows.keys().copied().collect();
         let gradients: Vec<f32> = rows.values().flat_map(|value| [f32::from(*value), 1.0]).collect();
-        let part = Part { table: 0, dim: DIM as u32, ids: &ids };
+        let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
         let report = self.tables.push(&[part], &gradients, 0, &mut self.scratch).unwrap();
         assert_eq!(report.updated as usize, ids.len());
         for (row, id) in ids.iter().enumerate() {
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
     fn insert(&mut self, rows: &BTreeMap<u64, i8>) {
         let slot = |value: &i8| vec![f32::from(*value), 1.5, 0.25, f32::from(value.unsigned_abs())];
         let slots = rows.values().flat_map(slot).map(f32::to_bits).collect();
-        let whole = Rows { ids: rows.keys().copied().collect(), slots, marks: Vec::new() };
+        let whole = RowBatch { ids: rows.keys().copied().collect(), slots, access: Vec::new() };
         self.tables.table(0).unwrap().insert(&whole, &mut self.scratch).unwrap();
         for (id, value) in rows {
             self.model.rows.insert(*id, Row { slot: slot(value), last: self.model.now, uses: 1 });
@@ -202,19 +202,19 @@ impl<'a> Run<'a> {
         let Some((cut, expected)) = self.cut.take() else {
             return;
         };
-        let mut rows = Rows::default();
+        let mut rows = RowBatch::default();
         for stripe in 0..self.model.hot.len() {
             let start = rows.ids.len();
             cut.read_stripe(0, stripe, &mut rows).unwrap();
             assert!(rows.ids[start..].is_sorted());
         }
-        assert_eq!((by_id(&rows, STRIDE), rows.marks.len()), (expected, rows.ids.len()));
+        assert_eq!((by_id(&rows, STRIDE), rows.access.len()), (expected, rows.ids.len()));
     }
 
     /// All rows, hot and cold, are what the model says.
     fn finish(mut self) {
         self.cut = None;
-        self.call(&Call::Cut);
+        self.call(&Call::TableSnapshot);
         self.call(&Call::ReadCut);
     }
 }
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
 fn tables(retention: Retention, stripes: usize, budget: usize) -> TableSet {
     let config =
         TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
-    match retention.victims {
+    match retention.target {
         EvictionTarget::Cold => within(&[config], budget).0,
         EvictionTarget::Drop => {
             TableSet::new(0, &[config], Capacity { budget: Some(budget), ..Capacity::default() }).unwrap()
@@ -234,27 +234,27 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     let id = || 0_u64..250;
     let ids = prop::collection::vec(id(), 0..MOST_IDS);
     let rows = || prop::collection::btree_map(id(), -8_i8..8, 0..MOST_IDS);
-    let access = prop_oneof![3 => Just(Access::Train), 1 => Just(Access::Read)];
+    let access = prop_oneof![3 => Just(LookupMode::Train), 1 => Just(LookupMode::Read)];
     let call = prop_oneof![
         8 => (access, ids).prop_map(|(access, ids)| Call::Lookup(access, ids)),
         8 => rows().prop_map(Call::Push),
         1 => rows().prop_map(Call::Insert),
         4 => (1_u64..4).prop_map(Call::Tick),
         2 => Just(Call::Tend),
-        1 => Just(Call::Cut),
+        1 => Just(Call::TableSnapshot),
         1 => Just(Call::ReadCut),
     ];
     prop::collection::vec(call, 1..60)
 }
 
 fn retentions() -> impl Strategy<Value = Retention> {
-    let victims = prop_oneof![2 => Just(EvictionTarget::Cold), 1 => Just(EvictionTarget::Drop)];
+    let target = prop_oneof![2 => Just(EvictionTarget::Cold), 1 => Just(EvictionTarget::Drop)];
     let order = prop_oneof![
         Just((EvictionOrder::Lru, None)),
         (3_u32..20).prop_map(|ttl| (EvictionOrder::Lru, Some(Ttl::Steps(ttl)))),
         Just((EvictionOrder::Lfu { half_life: HALF_LIFE }, None)),
     ];
-    (victims, order).prop_map(|(victims, (order, ttl))| Retention { victims, order, ttl, small_norm: 0.0 })
+    (target, order).prop_map(|(target, (order, ttl))| Retention { target, order, ttl, small_norm: 0.0 })
 }
 
 proptest! {

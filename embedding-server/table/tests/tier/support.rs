@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zagros_table::{
-    Access, Capacity, ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, MemoryColdStore, Optimizer,
-    Part, Rows, Scratch, TableConfig, TableSet,
+    Capacity, ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
+    RequestPart, RowBatch, Scratch, TableConfig, TableSet,
 };
 
 /// SGD with a rate of 1 from zeros: a row is minus the sum of what was pushed to it.
@@ -35,17 +35,17 @@ pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<H
 }
 
 pub(crate) fn train(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
-    look(tables, ids, Access::Train)
+    look(tables, ids, LookupMode::Train)
 }
 
 pub(crate) fn read(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
-    look(tables, ids, Access::Read)
+    look(tables, ids, LookupMode::Read)
 }
 
-fn look(tables: &TableSet, ids: &[u64], access: Access) -> Vec<f32> {
+fn look(tables: &TableSet, ids: &[u64], access: LookupMode) -> Vec<f32> {
     let dim = tables.table(0).unwrap().dim();
     let mut out = vec![f32::NAN; ids.len() * dim];
-    let part = Part { table: 0, dim: dim as u32, ids };
+    let part = RequestPart { table: 0, dim: dim as u32, ids };
     tables.lookup(&[part], access, &mut out, &mut Scratch::new()).unwrap();
     out
 }
@@ -53,19 +53,19 @@ fn look(tables: &TableSet, ids: &[u64], access: Access) -> Vec<f32> {
 /// Pushes the same number to each value of each row.
 pub(crate) fn push(tables: &TableSet, ids: &[u64], amount: f32) {
     let dim = tables.table(0).unwrap().dim();
-    let part = Part { table: 0, dim: dim as u32, ids };
+    let part = RequestPart { table: 0, dim: dim as u32, ids };
     tables.push(&[part], &vec![amount; ids.len() * dim], 0, &mut Scratch::new()).unwrap();
 }
 
 /// Ids of table 0 that are in memory.
 pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
-    let (table, mut rows) = (tables.table(0).unwrap(), Rows::default());
+    let (table, mut rows) = (tables.table(0).unwrap(), RowBatch::default());
     (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
     rows.ids
 }
 
 /// Whole rows of a snapshot by id.
-pub(crate) fn by_id(rows: &Rows, stride: usize) -> BTreeMap<u64, Vec<f32>> {
+pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
     assert_eq!(rows.slots.len(), rows.ids.len() * stride);
     let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
     let all: BTreeMap<_, _> = rows.ids.iter().copied().zip(rows.slots.chunks(stride).map(floats)).collect();

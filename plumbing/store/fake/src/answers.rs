@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http_body::Frame;
 
 use crate::objects::Page;
-use crate::{Fault, Injected, KEY, Shared};
+use crate::{Fault, InjectedFaults, KEY, ServerState};
 
 /// Larger than any part.
 const MOST_BYTES: usize = 64 << 20;
@@ -24,11 +24,11 @@ const PAGE: usize = 3;
 /// Of everything.
 const MODIFIED: &str = "Sat, 31 Jan 2026 00:00:00 GMT";
 
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<ServerState>) -> Router {
     Router::new().fallback(answer).with_state(shared)
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let path = unescape(head.uri.path());
     let named = head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -65,14 +65,14 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
 }
 
 /// The fault that this request meets, and one time less.
-fn meets(injected: &mut Option<Injected>, request: &str) -> Option<Fault> {
+fn meets(injected: &mut Option<InjectedFaults>, request: &str) -> Option<Fault> {
     let injected = injected.as_mut().filter(|it| it.times > 0 && request.starts_with(&it.matching))?;
     injected.times -= 1;
     Some(injected.fault)
 }
 
 fn respond(
-    shared: &Shared,
+    shared: &ServerState,
     method: &Method,
     key: &str,
     query: &Query,

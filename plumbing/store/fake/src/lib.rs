@@ -40,22 +40,22 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct FakeS3 {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     runtime: Option<Runtime>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ServerState {
     bucket: String,
     objects: Mutex<Objects>,
-    fault: Mutex<Option<Injected>>,
+    fault: Mutex<Option<InjectedFaults>>,
     /// Method and path of each request that was let in.
     requests: Mutex<Vec<String>>,
 }
 
 /// A fault, and which requests meet it.
 #[derive(Clone, Debug)]
-struct Injected {
+struct InjectedFaults {
     fault: Fault,
     /// Start of the method, space, path.
     matching: String,
@@ -75,7 +75,7 @@ impl FakeS3 {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.set_nonblocking(true).expect("a port that does not block");
         let address = listener.local_addr().expect("a bound port");
-        let shared = Shared {
+        let shared = ServerState {
             bucket: bucket.to_owned(),
             objects: Mutex::default(),
             fault: Mutex::default(),
@@ -103,7 +103,7 @@ impl FakeS3 {
 
     /// The next `times` requests whose `METHOD /bucket/key` starts with `matching` meet this fault.
     pub fn inject(&self, fault: Fault, matching: &str, times: usize) {
-        *self.shared.fault.lock() = Some(Injected { fault, matching: matching.to_owned(), times });
+        *self.shared.fault.lock() = Some(InjectedFaults { fault, matching: matching.to_owned(), times });
     }
 
     /// No more faults.

@@ -6,7 +6,7 @@ use zagros_protocol::{RowKey, TableId};
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::datapath::{Bags, TableIds};
+use crate::datapath::{Bags, TableIds, UniqueIds};
 use crate::testing::{Cluster, Fault, added, unique_ids, value, with_bags};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -16,9 +16,9 @@ fn client(cluster: &Cluster) -> EmbeddingClient {
     EmbeddingClient::new(config, Arc::clone(&cluster.control) as Arc<dyn ControlPlane>, cluster.connect())
 }
 
-fn some_ids() -> UniqueIds {
+fn some_ids() -> RoutedIds {
     let table = |table, dim| TableIds::rows(TableId(table), dim, (0..60).collect());
-    UniqueIds { tables: vec![table(0, 2), table(4, 3)] }
+    UniqueIds { tables: vec![table(0, 2), table(4, 3)] }.into()
 }
 
 /// Row-major, a function of table, id and column alone; sums of them where sums are wanted.
@@ -76,7 +76,7 @@ proptest! {
         for (server, fault) in faults {
             cluster.shards[(server % servers) as usize].faults.lock().unwrap().push_back(fault);
         }
-        let rows = run(client(&cluster).lookup(&unique, Access::Train)).unwrap();
+        let rows = run(client(&cluster).lookup(&unique.clone().into(), Access::Train)).unwrap();
         prop_assert_eq!(rows, expected(&unique));
     }
 
@@ -96,7 +96,7 @@ proptest! {
         for (seq, unique) in batches.iter().enumerate() {
             let seq = seq as u64;
             let gradients = expected(unique);
-            run(client.push(seq, unique, &gradients)).unwrap();
+            run(client.push(seq, &unique.clone().into(), &gradients)).unwrap();
             for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
                 for (key, gradient) in owed(table, values) {
                     booked.entry(key).or_default().push(gradient);
@@ -113,9 +113,9 @@ fn narrow_wires_carry_the_same_rows() {
         let cluster = Cluster::new(3);
         let mut client = client(&cluster);
         client.config.wire = wire;
-        let unique = some_ids();
-        assert_eq!(run(client.lookup(&unique, Access::Read)).unwrap(), expected(&unique));
-        let report = run(client.push(0, &unique, &expected(&unique))).unwrap();
+        let ids = some_ids();
+        assert_eq!(run(client.lookup(&ids, Access::Read)).unwrap(), expected(&ids));
+        let report = run(client.push(0, &ids, &expected(&ids))).unwrap();
         assert_eq!(report, PushReport { servers: 3, duplicates: 0, bytes: 2 * 60 * (2 + 3) });
     }
 }
@@ -135,11 +135,11 @@ fn a_new_generation_is_followed_in_the_middle_of_a_run() {
     let cluster = Cluster::new(2);
     let client = client(&cluster);
     run(async {
-        client.lookup(&some_ids(), Access::Train).await.unwrap();
+        let ids = some_ids();
+        client.lookup(&ids, Access::Train).await.unwrap();
         cluster.announce(2, |entry| entry);
         cluster.shards.iter().for_each(|shard| shard.set_generation(2));
-        let unique = some_ids();
-        client.push(1, &unique, &expected(&unique)).await.unwrap();
+        client.push(1, &ids, &expected(&ids)).await.unwrap();
     });
     assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
     assert_eq!(client.servers().len(), 2);
@@ -285,12 +285,12 @@ fn sums_and_what_they_spare_are_measured() {
     let cluster = Cluster::new(1);
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
-    let mut unique = some_ids();
+    let mut unique = UniqueIds::clone(&some_ids());
     let members: Vec<u32> = (0..60).collect();
     let mut bags = Bags::new(0);
     bags.extend(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
-    run(client.lookup(&unique, Access::Train)).unwrap();
+    run(client.lookup(&unique.into(), Access::Train)).unwrap();
     let text = zagros_plumbing::metrics::render(&registry);
     assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
     // Two sums in place of 60 rows of 12 bytes, for a count, a head, two lengths and 60 members.

@@ -1,7 +1,7 @@
 //! Random words for stochastic rounding: a function of (seed, table, step, row, lane) alone, so that a run is the same
 //! on any number of servers and threads and with vectors of any width (invariant DP-6).
 
-use crate::request::group::key_of;
+use crate::key::key_of;
 
 /// Odd constants of the golden ratio: multiples of them spread over all words.
 const GOLDEN_64: u64 = 0x9E37_79B9_7F4A_7C15;

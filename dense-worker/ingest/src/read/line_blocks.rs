@@ -1,0 +1,213 @@
+//! Text divided into blocks of whole lines, in bounded memory.
+//!
+//! A split `[start, end)` owns the lines whose first byte lies in it. With
+//! `b(x)` = one past the first line end at or after byte `x − 1` (and `b(0)` = 0), that is the text
+//! from `b(start)` to `b(end)`: neighbours agree on the border, so each line has one owner.
+
+use std::io::{self, Read};
+
+/// Read behind the end of a split, where the end of its last line is: a line of usual length.
+const LINE_END: u64 = 4 << 10;
+
+/// Sizes of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockLimits {
+    /// Bytes of a block, when lines are shorter.
+    pub(crate) block_bytes: usize,
+    /// Of a line longer than this, `max_line_bytes + 1` bytes are kept (enough to see that it is
+    /// too long) and the rest is skipped, unless it lies inside a block anyway.
+    pub(crate) max_line_bytes: usize,
+}
+
+/// Cuts a text.
+#[derive(Debug)]
+pub(crate) struct LineBlocks<R> {
+    source: R,
+    limits: BlockLimits,
+    /// Text read but not given out yet.
+    carry: Vec<u8>,
+    /// Offset of the first byte of `carry`.
+    at: u64,
+    /// Lines that start here or later belong to someone else.
+    end: u64,
+    is_exhausted: bool,
+}
+
+impl<R: Read> LineBlocks<R> {
+    /// Cuts the lines that start before `end`; `source` stands at byte `at`, the start of a line.
+    pub(crate) fn new(source: R, at: u64, end: u64, limits: BlockLimits) -> Self {
+        Self { source, limits, carry: Vec::new(), at, end, is_exhausted: false }
+    }
+
+    /// Offset of the next block.
+    pub(crate) fn offset(&self) -> u64 {
+        self.at
+    }
+
+    /// What is read.
+    pub(crate) fn source(&self) -> &R {
+        &self.source
+    }
+
+    /// How much to read at a time: a block, or what is left of the split and the end of its last line.
+    fn portion(&self) -> usize {
+        let owned = self.end.saturating_sub(self.at).saturating_add(LINE_END);
+        usize::try_from(owned).unwrap_or(usize::MAX).min(self.limits.block_bytes)
+    }
+
+    /// Skips to one past the next line end.
+    pub(crate) fn skip_line(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.carry) {
+                self.carry.drain(..=end);
+                self.at += end as u64 + 1;
+                return Ok(());
+            }
+            self.at += self.carry.len() as u64;
+            self.carry.clear();
+            if self.is_exhausted {
+                return Ok(());
+            }
+            let mut chunk = std::mem::take(&mut self.carry);
+            let portion = self.portion();
+            self.fill(&mut chunk, portion)?;
+            self.carry = chunk;
+        }
+    }
+
+    /// Puts the next lines into `block`; false at the end. Each line ends with `\n`, but for the
+    /// last of the text where the text does not.
+    pub(crate) fn next_block(&mut self, block: &mut Vec<u8>) -> io::Result<bool> {
+        block.clear();
+        if self.at >= self.end {
+            return Ok(false);
+        }
+        block.append(&mut self.carry);
+        let mut wanted = self.portion().max(block.len() + 1);
+        loop {
+            self.fill(block, wanted)?;
+            if let Some(length) = self.length_of_whole_lines(block) {
+                self.carry.extend_from_slice(&block[length..]);
+                block.truncate(length);
+                self.at += length as u64;
+                return Ok(length > 0);
+            }
+            if block.len() > self.limits.max_line_bytes {
+                self.shorten(block)?;
+                return Ok(true);
+            }
+            wanted = block.len() * 2;
+        }
+    }
+
+    /// How much of `block`, which starts at `self.at`, is whole lines of this split; `None` when
+    /// the end of its first line is not in it.
+    fn length_of_whole_lines(&self, block: &[u8]) -> Option<usize> {
+        let last_owned = usize::try_from(self.end - 1 - self.at).unwrap_or(usize::MAX);
+        if let Some(rest) = block.get(last_owned..)
+            && let Some(end) = memchr::memchr(b'\n', rest)
+        {
+            return Some(last_owned + end + 1);
+        }
+        if self.is_exhausted {
+            return Some(block.len());
+        }
+        memchr::memrchr(b'\n', block).map(|end| end + 1)
+    }
+
+    /// `block` is the start of one long line: keeps as much as shows that it is too long.
+    fn shorten(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
+        self.at += block.len() as u64;
+        block.truncate(self.limits.max_line_bytes + 1);
+        block.push(b'\n');
+        self.skip_line()
+    }
+
+    /// Reads until `buffer` holds `wanted` bytes or the text ends. Always up to the mark, so that
+    /// blocks do not depend on how the system hands out bytes.
+    fn fill(&mut self, buffer: &mut Vec<u8>, wanted: usize) -> io::Result<()> {
+        let missing = wanted.saturating_sub(buffer.len()) as u64;
+        let read = self.source.by_ref().take(missing).read_to_end(buffer)?;
+        self.is_exhausted |= (read as u64) < missing;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The lines of `[start, end)`, found as a reader that starts in the middle finds them.
+    fn lines_of(text: &[u8], start: u64, end: u64, limits: BlockLimits) -> Vec<Vec<u8>> {
+        let at = start.saturating_sub(1);
+        let mut blocks = LineBlocks::new(text.get(at as usize..).unwrap_or_default(), at, end, limits);
+        if start > 0 {
+            blocks.skip_line().unwrap();
+        }
+        let (mut lines, mut block) = (Vec::new(), Vec::new());
+        while blocks.next_block(&mut block).unwrap() {
+            assert!(block.len() <= 2 * limits.block_bytes.max(limits.max_line_bytes + 1), "{} bytes", block.len());
+            lines.extend(block.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec));
+        }
+        lines
+    }
+
+    const WIDE: BlockLimits = BlockLimits { block_bytes: 64, max_line_bytes: 1 << 20 };
+
+    #[test]
+    fn a_line_longer_than_a_block_stays_whole() {
+        let text = [b"x".repeat(300), b"\nb\n".to_vec()].concat();
+        assert_eq!(lines_of(&text, 0, u64::MAX, WIDE), [text[..301].to_vec(), b"b\n".to_vec()]);
+    }
+
+    #[test]
+    fn of_a_line_beyond_the_limit_only_the_start_is_kept() {
+        let text = [b"a\n".to_vec(), b"x".repeat(100_000), b"\nb\n".to_vec()].concat();
+        let limits = BlockLimits { block_bytes: 64, max_line_bytes: 100 };
+        let lines = lines_of(&text, 0, u64::MAX, limits);
+        assert_eq!(lines, [b"a\n".to_vec(), [b"x".repeat(101), b"\n".to_vec()].concat(), b"b\n".to_vec()]);
+    }
+
+    #[test]
+    fn a_line_that_starts_on_the_border_belongs_to_the_later_split() {
+        assert_eq!(lines_of(b"ab\ncd\nef", 0, 3, WIDE), [b"ab\n"]);
+        assert_eq!(lines_of(b"ab\ncd\nef", 3, 4, WIDE), [b"cd\n"]);
+        assert_eq!(lines_of(b"ab\ncd\nef", 4, 6, WIDE), [b""; 0]);
+        assert_eq!(lines_of(b"ab\ncd\nef", 6, u64::MAX, WIDE), [b"ef"]);
+    }
+
+    proptest! {
+        /// With any borders, blocks and line ends, and with or without a last line end.
+        #[test]
+        fn splits_partition_the_lines(
+            text in "([a-c]{0,12}\r?\n){0,20}[a-c]{0,3}",
+            mut borders in prop::collection::vec(0_u64..300, 0..6),
+            block_bytes in 1_usize..40,
+        ) {
+            let limits = BlockLimits { block_bytes, max_line_bytes: 1_000 };
+            borders.extend([0, u64::MAX]);
+            borders.sort_unstable();
+            let parts: Vec<Vec<u8>> =
+                borders.windows(2).filter(|pair| pair[0] < pair[1]).flat_map(|pair| lines_of(text.as_bytes(), pair[0], pair[1], limits)).collect();
+            let whole: Vec<Vec<u8>> = text.as_bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            prop_assert_eq!(parts, whole);
+        }
+
+        #[test]
+        fn long_lines_never_shift_their_neighbours(
+            lengths in prop::collection::vec(0_usize..60, 1..20),
+            block_bytes in 1_usize..80,
+            max_line_bytes in 1_usize..50,
+        ) {
+            let text: Vec<u8> = lengths.iter().flat_map(|length| [b"x".repeat(*length), b"\n".to_vec()].concat()).collect();
+            let found = lines_of(&text, 0, u64::MAX, BlockLimits { block_bytes, max_line_bytes });
+            prop_assert_eq!(found.len(), lengths.len());
+            for (line, length) in found.iter().zip(lengths) {
+                let kept = line.len() - 1;
+                prop_assert!(kept == length || (length > max_line_bytes && kept == max_line_bytes + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A chunk through DLRM ([`crate::model::dlrm`]) and back.
+
+use tch::Tensor;
+
+use super::matrix::Matrix;
+use super::pairs::{Pairs, PairsPlace};
+use super::stack::Stack;
+use super::{BatchShare, CHUNK, ChunkProgress};
+use crate::model::ModelError;
+use crate::model::dlrm::Dlrm;
+use crate::model::mlp::Dropout;
+
+#[derive(Debug)]
+pub(in crate::model) struct DlrmForwardBackward {
+    bottom: Option<Bottom>,
+    pairs: Pairs,
+    /// `[chunk, D + pairs]`: the bottom's output, if there is a bottom, and the products.
+    input: Matrix,
+    d_input: Matrix,
+    top: Stack,
+}
+
+#[derive(Debug)]
+struct Bottom {
+    numeric: Matrix,
+    stack: Stack,
+    dim: usize,
+}
+
+impl DlrmForwardBackward {
+    /// `gradients` of the variables, in their order.
+    pub(super) fn new(dlrm: &Dlrm, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
+        let dim = dlrm.dim;
+        let bottom = match &dlrm.bottom {
+            Some(mlp) => {
+                let numeric = Matrix::dense(CHUNK, mlp.inputs())?;
+                Some(Bottom { numeric, stack: Stack::new(mlp, CHUNK, false, gradients)?, dim })
+            }
+            None => None,
+        };
+        let pairs = Pairs::new(dlrm.features + usize::from(bottom.is_some()), dim);
+        let inputs = pairs.count() + if bottom.is_some() { dim } else { 0 };
+        let (input, d_input) = (Matrix::aligned(CHUNK, inputs)?, Matrix::aligned(CHUNK, inputs)?);
+        let top = Stack::new(&dlrm.top, CHUNK, true, gradients)?;
+        Ok(Self { bottom, pairs, input, d_input, top })
+    }
+
+    /// Takes note of a change of the weights; due before each batch.
+    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+        self.bottom.as_mut().map_or(Ok(()), |bottom| bottom.stack.refresh())?;
+        self.top.refresh()
+    }
+
+    /// Forward and backward of one chunk; gives the sum of its losses.
+    pub(super) fn chunk(
+        &mut self,
+        mut share: BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
+        let Self { bottom, pairs, input, d_input, top } = self;
+        let (rows, place) =
+            (share.labels.len(), PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
+        let dense = match bottom {
+            Some(bottom) => bottom.forward(share.numeric, rows, input)?,
+            None => &[],
+        };
+        pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
+        let loss = top.through_loss((input, Some(d_input)), &mut share, progress, dropout)?;
+        let slopes = d_input.values(rows);
+        match bottom {
+            Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), progress)?,
+            None => pairs.backward((&[], share.embeddings), (slopes, place), &mut [], share.gradients),
+        }
+        Ok(loss)
+    }
+}
+
+impl Bottom {
+    /// Through the bottom, whose output is given and copied to the head of each row of `input`.
+    fn forward(&mut self, numeric: &[f32], rows: usize, input: &mut Matrix) -> Result<&[f32], ModelError> {
+        let stride = input.stride();
+        self.numeric.values_mut(rows).copy_from_slice(numeric);
+        self.stack.forward(&self.numeric.rows(rows)?, rows, None)?;
+        let output = self.stack.output(rows);
+        for (into, vector) in input.values_mut(rows).chunks_exact_mut(stride).zip(output.chunks_exact(self.dim)) {
+            into[..self.dim].copy_from_slice(vector);
+        }
+        Ok(output)
+    }
+
+    /// What comes back by the copy and by the pairs.
+    fn backward(
+        &mut self,
+        pairs: &mut Pairs,
+        (embeddings, gradients): (&[f32], &mut [f32]),
+        (slopes, place): (&[f32], PairsPlace),
+        progress: &mut ChunkProgress<'_>,
+    ) -> Result<(), ModelError> {
+        let rows = slopes.len() / place.stride;
+        let (dense, d_dense) = self.stack.ends(rows);
+        for (into, slopes) in d_dense.chunks_exact_mut(self.dim).zip(slopes.chunks_exact(place.stride)) {
+            into.copy_from_slice(&slopes[..self.dim]);
+        }
+        pairs.backward((dense, embeddings), (slopes, place), d_dense, gradients);
+        self.stack.backward(&self.numeric.rows(rows)?, rows, progress, None)
+    }
+}

@@ -1,0 +1,62 @@
+//! A chunk through the feed-forward network and back.
+
+use tch::Tensor;
+
+use super::matrix::Matrix;
+use super::stack::Stack;
+use super::{BatchShare, CHUNK, ChunkProgress};
+use crate::model::ModelError;
+use crate::model::ffnn::Ffnn;
+use crate::model::mlp::Dropout;
+
+#[derive(Debug)]
+pub(in crate::model) struct FfnnForwardBackward {
+    /// `[chunk, numeric + ΣD]`.
+    input: Matrix,
+    /// `[chunk, ΣD]`: nobody asks for the slopes of the numeric inputs. None where there are no others.
+    d_input: Option<Matrix>,
+    numeric: usize,
+    layers: Stack,
+}
+
+impl FfnnForwardBackward {
+    /// `gradients` of the variables, in their order.
+    pub(super) fn new(
+        ffnn: &Ffnn,
+        numeric: usize,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Self, ModelError> {
+        let inputs = ffnn.layers.inputs();
+        let input = Matrix::aligned(CHUNK, inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(CHUNK, inputs - numeric)).transpose()?;
+        Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, CHUNK, true, gradients)? })
+    }
+
+    /// Takes note of a change of the weights; due before each batch.
+    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+        self.layers.refresh()
+    }
+
+    /// Forward and backward of one chunk; gives the sum of its losses.
+    pub(super) fn chunk(
+        &mut self,
+        mut share: BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
+        let Self { input, d_input, numeric, layers } = self;
+        let (rows, numeric, stride) = (share.labels.len(), *numeric, input.stride());
+        let width = input.columns() - numeric;
+        for (sample, into) in input.values_mut(rows).chunks_exact_mut(stride).enumerate() {
+            let (head, tail) = into.split_at_mut(numeric);
+            head.copy_from_slice(&share.numeric[sample * numeric..][..numeric]);
+            tail[..width].copy_from_slice(&share.embeddings[sample * width..][..width]);
+        }
+        let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
+        let Some(d_input) = d_input else { return Ok(loss) };
+        for (sample, slopes) in d_input.values(rows).chunks_exact(d_input.stride()).enumerate() {
+            share.gradients[sample * width..][..width].copy_from_slice(&slopes[..width]);
+        }
+        Ok(loss)
+    }
+}

@@ -1,0 +1,143 @@
+//! The step without autograd: a batch goes through the network and back in chunks that stay in cache, in memory
+//! that every step uses again.
+//!
+//! libtorch makes the matrix products; bias, ReLU, interactions and the loss are loops of our own. Against autograd
+//! that saves making, clearing and faulting in every activation anew, and several walks over each.
+
+mod dlrm;
+mod ffnn;
+mod loss;
+mod matrix;
+mod pairs;
+mod product;
+mod stack;
+mod threads;
+
+use tch::Tensor;
+
+use super::mlp::Dropout;
+use super::{InputShape, ModelError, Network};
+use dlrm::DlrmForwardBackward;
+use ffnn::FfnnForwardBackward;
+pub(super) use matrix::{values, values_mut};
+pub(super) use threads::ComputeThreads;
+
+/// Samples that go through together: fewer make the products copy the weights more often, more leave the cache.
+const CHUNK: usize = 1024;
+
+/// A network's step, as made by one thread.
+#[derive(Debug)]
+enum ForwardBackward {
+    Dlrm(DlrmForwardBackward),
+    Ffnn(FfnnForwardBackward),
+}
+
+/// Samples of a batch, each row-major, and where d loss / d embeddings goes.
+#[derive(Debug)]
+pub(super) struct BatchShare<'a> {
+    /// `[samples, numeric]`.
+    pub(super) numeric: &'a [f32],
+    /// `[samples, ΣD]`.
+    pub(super) embeddings: &'a [f32],
+    /// `[samples]`.
+    pub(super) labels: &'a [f32],
+    /// `[samples]`, written.
+    pub(super) logits: &'a mut [f32],
+    /// `[samples, ΣD]`, written.
+    pub(super) gradients: &'a mut [f32],
+}
+
+/// Where a chunk stands in its batch.
+struct ChunkProgress<'a> {
+    /// Samples of the batch, which the loss is the mean over.
+    batch: usize,
+    /// Whether chunks before this one left gradients.
+    earlier: bool,
+    /// Whether none comes after this one.
+    last: bool,
+    on_gradients: &'a mut dyn FnMut(usize),
+}
+
+impl ChunkProgress<'_> {
+    /// A layer of so many weights has its gradients, of this chunk.
+    fn finished(&mut self, weights: usize) {
+        if self.last {
+            (self.on_gradients)(weights);
+        }
+    }
+}
+
+impl ForwardBackward {
+    /// None for networks that have only autograd. `gradients` of the variables, in their order, are what steps write to.
+    pub(super) fn of(
+        network: &Network,
+        shape: &InputShape,
+        gradients: impl IntoIterator<Item = Tensor>,
+    ) -> Result<Option<Self>, ModelError> {
+        let gradients = &mut gradients.into_iter();
+        Ok(match network {
+            Network::Dlrm(dlrm) => Some(Self::Dlrm(DlrmForwardBackward::new(dlrm, gradients)?)),
+            Network::Ffnn(ffnn) => Some(Self::Ffnn(FfnnForwardBackward::new(ffnn, shape.numeric, gradients)?)),
+            _ => None,
+        })
+    }
+
+    /// Forward and backward of a share of a batch of `batch` samples. The gradients of the variables are then this
+    /// share's part of those of the batch's mean loss. Gives the sum of the share's losses, nats. `finished` is on_gradients of
+    /// each layer, from the last one back, how many weights it has, once their gradients are complete.
+    pub(super) fn run(
+        &mut self,
+        mut share: BatchShare<'_>,
+        batch: usize,
+        dropout: &mut Dropout,
+        finished: &mut dyn FnMut(usize),
+    ) -> Result<f64, ModelError> {
+        let _no_grad = tch::no_grad_guard();
+        match self {
+            Self::Dlrm(step) => step.refresh()?,
+            Self::Ffnn(step) => step.refresh()?,
+        }
+        let mut loss = 0.0;
+        let mut earlier = false;
+        while !share.labels.is_empty() {
+            let chunk = share.split_off(CHUNK.min(share.labels.len()));
+            let mut progress = ChunkProgress { batch, earlier, last: share.labels.is_empty(), on_gradients: finished };
+            loss += match self {
+                Self::Dlrm(step) => step.chunk(chunk, &mut progress, dropout)?,
+                Self::Ffnn(step) => step.chunk(chunk, &mut progress, dropout)?,
+            };
+            earlier = true;
+        }
+        Ok(loss)
+    }
+}
+
+impl<'a> BatchShare<'a> {
+    /// Takes the first `count` samples away.
+    pub(super) fn split_off(&mut self, count: usize) -> Self {
+        let samples = self.labels.len().max(1);
+        let (numeric, width) = (self.numeric.len() / samples * count, self.embeddings.len() / samples * count);
+        Self {
+            numeric: take_front(&mut self.numeric, numeric),
+            embeddings: take_front(&mut self.embeddings, width),
+            labels: take_front(&mut self.labels, count),
+            logits: take_front_mut(&mut self.logits, count),
+            gradients: take_front_mut(&mut self.gradients, width),
+        }
+    }
+}
+
+fn take_front<'a>(from: &mut &'a [f32], count: usize) -> &'a [f32] {
+    let (head, tail) = from.split_at(count);
+    *from = tail;
+    head
+}
+
+fn take_front_mut<'a>(from: &mut &'a mut [f32], count: usize) -> &'a mut [f32] {
+    let (head, tail) = std::mem::take(from).split_at_mut(count);
+    *from = tail;
+    head
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! DLRM's dot products of pairs, forward and backward, as loops of our own.
+//!
+//! Of V vectors there are V(V−1)/2 pairs, the strict lower triangle row by row: (1,0), (2,0), (2,1), …
+//! libtorch's way makes all V² products, selects, and scatters back; here only what is needed is computed,
+//! sample by sample, in buffers that stay in cache. Every sum is taken in one fixed order, whatever the
+//! processor's vectors are: each of their lanes is a sum of its own.
+
+use pulp::{Arch, Simd, WithSimd};
+
+/// Floats of the widest vectors; rows of the buffers are whole numbers of them.
+const LANES: usize = 16;
+
+/// Shapes, and memory for one sample.
+#[derive(Clone, Debug)]
+pub(super) struct Pairs {
+    /// V.
+    vectors: usize,
+    /// D.
+    dim: usize,
+    /// `[D, V]` transposed, V rounded up.
+    transposed: Vec<f32>,
+    /// The products, and room for the lanes beyond the last.
+    products: Vec<f32>,
+    /// `[V, D]`, D rounded up.
+    values: Vec<f32>,
+    /// `[V, V]`, symmetric, nothing on the diagonal.
+    slopes: Vec<f32>,
+    /// As `values`.
+    gradients: Vec<f32>,
+}
+
+/// Where each sample's products lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PairsPlace {
+    /// Floats from sample to sample.
+    pub(super) stride: usize,
+    /// Of the first product within a sample's.
+    pub(super) offset: usize,
+}
+
+impl Pairs {
+    /// For V vectors of D values.
+    pub(super) fn new(vectors: usize, dim: usize) -> Self {
+        let (columns, width) = (vectors.next_multiple_of(LANES), dim.next_multiple_of(LANES));
+        Self {
+            vectors,
+            dim,
+            transposed: vec![0.0; dim * columns],
+            products: vec![0.0; vectors * vectors.saturating_sub(1) / 2 + LANES],
+            values: vec![0.0; vectors * width],
+            slopes: vec![0.0; vectors * vectors],
+            gradients: vec![0.0; vectors * width],
+        }
+    }
+
+    /// V(V−1)/2.
+    pub(super) fn count(&self) -> usize {
+        self.vectors * self.vectors.saturating_sub(1) / 2
+    }
+
+    /// Writes each sample's products. `dense` is `[batch, D]`, or empty when there is no such vector, `embeddings`
+    /// `[batch, (V or V−1)·D]`; `out` is `[batch, stride]`, written from the offset on.
+    pub(super) fn forward(&mut self, dense: &[f32], embeddings: &[f32], out: &mut [f32], place: PairsPlace) {
+        let samples = Samples::new(self, dense, embeddings);
+        Arch::new().dispatch(Forward { pairs: self, samples, out, place });
+    }
+
+    /// The derivative of [`Self::forward`]: with `out` of `[batch, stride]` being d loss / d products in the same
+    /// places, *adds* d loss / d dense to `d_dense` and *writes* d loss / d embeddings to `d_embeddings`.
+    pub(super) fn backward(
+        &mut self,
+        (dense, embeddings): (&[f32], &[f32]),
+        (out, place): (&[f32], PairsPlace),
+        d_dense: &mut [f32],
+        d_embeddings: &mut [f32],
+    ) {
+        let samples = Samples::new(self, dense, embeddings);
+        Arch::new().dispatch(Backward { pairs: self, samples, out, place, d_dense, d_embeddings });
+    }
+
+    #[inline(always)]
+    fn transpose(&mut self, dense: &[f32], embeddings: &[f32]) {
+        let columns = self.vectors.next_multiple_of(LANES);
+        let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
+        for (vector, values) in vectors.enumerate() {
+            let places = self.transposed[vector..].iter_mut().step_by(columns);
+            values.iter().zip(places).for_each(|(value, place)| *place = *value);
+        }
+    }
+
+    /// Row after row of the triangle. Lanes beyond a row's end spill into the next row, which is written later.
+    #[inline(always)]
+    fn multiply<S: Simd>(&mut self, simd: S, dense: &[f32], embeddings: &[f32]) {
+        let columns = self.vectors.next_multiple_of(LANES);
+        let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
+        let mut first = 0;
+        for (row, values) in vectors.enumerate() {
+            for block in (0..row).step_by(S::F32_LANES) {
+                let mut sum = simd.splat_f32s(0.0);
+                for (value, others) in values.iter().zip(self.transposed.chunks_exact(columns)) {
+                    let others = S::as_simd_f32s(&others[block..][..S::F32_LANES]).0[0];
+                    sum = simd.add_f32s(sum, simd.mul_f32s(simd.splat_f32s(*value), others));
+                }
+                S::as_mut_simd_f32s(&mut self.products[first + block..][..S::F32_LANES]).0[0] = sum;
+            }
+            first += row;
+        }
+    }
+
+    #[inline(always)]
+    fn pad(&mut self, dense: &[f32], embeddings: &[f32]) {
+        let width = self.dim.next_multiple_of(LANES);
+        let vectors = dense.chunks_exact(self.dim).chain(embeddings.chunks_exact(self.dim));
+        for (values, into) in vectors.zip(self.values.chunks_exact_mut(width)) {
+            into[..self.dim].copy_from_slice(values);
+        }
+    }
+
+    #[inline(always)]
+    fn mirror(&mut self, slopes: &[f32]) {
+        let (mut slopes, vectors) = (slopes.iter(), self.vectors);
+        for row in 0..vectors {
+            for (column, slope) in (0..row).zip(slopes.by_ref()) {
+                self.slopes[row * vectors + column] = *slope;
+                self.slopes[column * vectors + row] = *slope;
+            }
+        }
+    }
+
+    /// `gradients` of every vector: each pair's slope times the other vector.
+    #[inline(always)]
+    fn derive<S: Simd>(&mut self, simd: S) {
+        let width = self.dim.next_multiple_of(LANES);
+        let rows = self.slopes.chunks_exact(self.vectors).zip(self.gradients.chunks_exact_mut(width));
+        for (slopes, gradient) in rows {
+            for block in (0..width).step_by(LANES) {
+                // As many sums as fill the widest vector, so that narrower ones work on several at once.
+                let (gradient, _) = S::as_mut_simd_f32s(&mut gradient[block..][..LANES]);
+                gradient.fill(simd.splat_f32s(0.0));
+                let mut sums = [simd.splat_f32s(0.0); LANES];
+                let sums = &mut sums[..LANES / S::F32_LANES];
+                for (slope, other) in slopes.iter().zip(self.values.chunks_exact(width)) {
+                    let slope = simd.splat_f32s(*slope);
+                    let (other, _) = S::as_simd_f32s(&other[block..][..LANES]);
+                    for (sum, other) in sums.iter_mut().zip(other) {
+                        *sum = simd.add_f32s(*sum, simd.mul_f32s(slope, *other));
+                    }
+                }
+                gradient.copy_from_slice(sums);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn give(&self, d_dense: &mut [f32], d_embeddings: &mut [f32]) {
+        let mut gradients = self.gradients.chunks_exact(self.dim.next_multiple_of(LANES));
+        if !d_dense.is_empty() {
+            let gradient = gradients.next().unwrap_or_default();
+            d_dense.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient);
+        }
+        for (into, gradient) in d_embeddings.chunks_exact_mut(self.dim).zip(gradients) {
+            into.copy_from_slice(&gradient[..self.dim]);
+        }
+    }
+}
+
+struct Forward<'a> {
+    pairs: &'a mut Pairs,
+    samples: Samples<'a>,
+    out: &'a mut [f32],
+    place: PairsPlace,
+}
+
+impl WithSimd for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { pairs, samples, out, place } = self;
+        let count = pairs.count();
+        for (index, out) in out.chunks_exact_mut(place.stride).enumerate() {
+            let (dense, embeddings) = samples.at(index);
+            pairs.transpose(dense, embeddings);
+            pairs.multiply(simd, dense, embeddings);
+            out[place.offset..][..count].copy_from_slice(&pairs.products[..count]);
+        }
+    }
+}
+
+struct Backward<'a> {
+    pairs: &'a mut Pairs,
+    samples: Samples<'a>,
+    out: &'a [f32],
+    place: PairsPlace,
+    d_dense: &'a mut [f32],
+    d_embeddings: &'a mut [f32],
+}
+
+impl WithSimd for Backward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { pairs, samples, out, place, d_dense, d_embeddings } = self;
+        let count = pairs.count();
+        for (index, out) in out.chunks_exact(place.stride).enumerate() {
+            let (dense, embeddings) = samples.at(index);
+            pairs.pad(dense, embeddings);
+            pairs.mirror(&out[place.offset..][..count]);
+            pairs.derive(simd);
+            let (d_dense, d_embeddings) = samples.at_mut(d_dense, d_embeddings, index);
+            pairs.give(d_dense, d_embeddings);
+        }
+    }
+}
+
+/// Cuts the two inputs of a batch, of which the first may be empty, into samples.
+#[derive(Clone, Copy)]
+struct Samples<'a> {
+    dense: &'a [f32],
+    embeddings: &'a [f32],
+    /// Values of a sample in each.
+    widths: (usize, usize),
+}
+
+impl<'a> Samples<'a> {
+    fn new(pairs: &Pairs, dense: &'a [f32], embeddings: &'a [f32]) -> Self {
+        let of_dense = if dense.is_empty() { 0 } else { pairs.dim };
+        Self { dense, embeddings, widths: (of_dense, pairs.vectors * pairs.dim - of_dense) }
+    }
+
+    #[inline(always)]
+    fn at(&self, index: usize) -> (&'a [f32], &'a [f32]) {
+        let (dense, embeddings) = self.widths;
+        (&self.dense[index * dense..][..dense], &self.embeddings[index * embeddings..][..embeddings])
+    }
+
+    #[inline(always)]
+    fn at_mut<'b>(&self, dense: &'b mut [f32], embeddings: &'b mut [f32], at: usize) -> (&'b mut [f32], &'b mut [f32]) {
+        let widths = self.widths;
+        (&mut dense[at * widths.0..][..widths.0], &mut embeddings[at * widths.1..][..widths.1])
+    }
+}

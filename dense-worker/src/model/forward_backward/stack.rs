@@ -1,0 +1,219 @@
+//! One chunk of a batch through a stack of linear layers, forward and backward.
+
+use tch::{Kind, Tensor};
+use zagros_job::Precision;
+use zagros_table::wide::wide;
+
+use super::loss::cross_entropy;
+use super::matrix::{Matrix, values, values_mut};
+use super::product::Products;
+use super::{BatchShare, ChunkProgress};
+use crate::model::ModelError;
+use crate::model::device::has_units;
+use crate::model::mlp::{Dropout, Mlp};
+
+/// A stack's layers with the memory of one chunk.
+#[derive(Debug)]
+pub(super) struct Stack {
+    layers: Vec<Layer>,
+    dropout: bool,
+}
+
+#[derive(Debug)]
+struct Layer {
+    products: Products,
+    /// `[outputs]`, the variable itself seen without autograd.
+    bias: Tensor,
+    /// Views of the gradients, shaped as weight and bias.
+    d_weight: Tensor,
+    d_bias: Tensor,
+    /// After ReLU and dropout, where they follow.
+    output: Matrix,
+    /// d loss / d output, then d loss / d product.
+    d_output: Matrix,
+    /// What dropout multiplied with; empty when nothing was dropped.
+    mask: Vec<f32>,
+    activate: bool,
+}
+
+/// What the copies of products in this precision are made of; none of those in f32.
+fn half(precision: Precision) -> Option<Kind> {
+    let kind = if has_units(Kind::BFloat16) { Kind::BFloat16 } else { Kind::Float };
+    (precision == Precision::Bf16).then_some(kind)
+}
+
+impl Stack {
+    /// For chunks of up to `rows` samples. `gradients` are where those of the variables go, in their order.
+    pub(super) fn new(
+        mlp: &Mlp,
+        rows: usize,
+        dropout: bool,
+        gradients: &mut impl Iterator<Item = Tensor>,
+    ) -> Result<Self, ModelError> {
+        let mut layers = Vec::new();
+        for (weight, bias, activate) in mlp.parts() {
+            let width = usize::try_from(weight.size()[0]).unwrap_or(0);
+            let missing = ModelError::Shape { what: "a layer has no gradient" };
+            let (Some(d_weight), Some(d_bias)) = (gradients.next(), gradients.next()) else { return Err(missing) };
+            let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
+            layers.push(Layer {
+                products: Products::new(weight, rows, half(mlp.precision_of(activate)))?,
+                bias: bias.f_detach()?,
+                d_weight,
+                d_bias,
+                output,
+                d_output,
+                mask: Vec::new(),
+                activate,
+            });
+        }
+        Ok(Self { layers, dropout })
+    }
+
+    /// Takes note of a change of the weights; due before each batch.
+    pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
+        self.layers.iter_mut().try_for_each(|layer| layer.products.refresh())
+    }
+
+    /// `[rows, inputs]` to what [`Self::output`] then shows.
+    pub(super) fn forward(
+        &mut self,
+        input: &Tensor,
+        rows: usize,
+        dropout: Option<&mut Dropout>,
+    ) -> Result<(), ModelError> {
+        let mut dropout = dropout.filter(|_| self.dropout);
+        let mut input = input.shallow_clone();
+        for layer in &mut self.layers {
+            let mut output = layer.output.rows(rows)?;
+            layer.products.forward(&input, &mut output)?;
+            add_bias(layer.output.values_mut(rows), values(&layer.bias), layer.activate);
+            layer.mask.clear();
+            if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
+                dropout.draw(rows * layer.output.columns(), &mut layer.mask);
+                multiply(layer.output.values_mut(rows), &layer.mask);
+            }
+            input = output;
+        }
+        Ok(())
+    }
+
+    /// From the network's last input to the loss and back to `d_input`, which is of as many of the last inputs as it has
+    /// columns: writes the logits of `share`, and gives the sum
+    /// of its losses.
+    pub(super) fn through_loss(
+        &mut self,
+        (input, d_input): (&Matrix, Option<&Matrix>),
+        share: &mut BatchShare<'_>,
+        progress: &mut ChunkProgress<'_>,
+        dropout: &mut Dropout,
+    ) -> Result<f64, ModelError> {
+        let rows = share.labels.len();
+        let input = input.rows(rows)?;
+        self.forward(&input, rows, Some(dropout))?;
+        share.logits.copy_from_slice(self.output(rows));
+        let loss = cross_entropy(share.logits, share.labels, progress.batch, self.d_output(rows));
+        let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
+        self.backward(&input, rows, progress, d_input.as_ref())?;
+        Ok(loss)
+    }
+
+    /// `[rows, last width]`.
+    pub(super) fn output(&self, rows: usize) -> &[f32] {
+        self.layers.last().map_or(&[], |layer| layer.output.values(rows))
+    }
+
+    /// Where d loss / d output is expected by [`Self::backward`].
+    fn d_output(&mut self, rows: usize) -> &mut [f32] {
+        self.layers.last_mut().map_or(&mut [], |layer| layer.d_output.values_mut(rows))
+    }
+
+    /// Both at once.
+    pub(super) fn ends(&mut self, rows: usize) -> (&[f32], &mut [f32]) {
+        match self.layers.last_mut() {
+            Some(Layer { output, d_output, .. }) => (output.values(rows), d_output.values_mut(rows)),
+            None => (&[], &mut []),
+        }
+    }
+
+    /// After [`Self::forward`] on the same input: adds the gradients of weights and biases to what earlier chunks
+    /// of this batch gave, and writes d loss / d input where it is wanted.
+    pub(super) fn backward(
+        &mut self,
+        input: &Tensor,
+        rows: usize,
+        progress: &mut ChunkProgress<'_>,
+        d_input: Option<&Tensor>,
+    ) -> Result<(), ModelError> {
+        for index in (0..self.layers.len()).rev() {
+            let (before, rest) = self.layers.split_at_mut(index);
+            let layer = &mut rest[0];
+            layer.undo_activation(rows, progress.earlier);
+            let slopes = layer.d_output.rows(rows)?;
+            let input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
+            let mut wanted = match before.last() {
+                Some(before) => Some(before.d_output.rows(rows)?),
+                None => d_input.map(Tensor::shallow_clone),
+            };
+            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, progress)?;
+            progress.finished(layer.d_weight.numel() + layer.d_bias.numel());
+            if let Some(wanted) = &mut wanted {
+                layer.products.input_gradient(&slopes, wanted)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layer {
+    /// From d loss / d output to d loss / d product, whose columns sum up to the bias's gradient.
+    fn undo_activation(&mut self, rows: usize, earlier: bool) {
+        let width = self.output.columns();
+        let slopes = self.d_output.values_mut(rows);
+        if !self.mask.is_empty() {
+            multiply(slopes, &self.mask);
+        }
+        let d_bias = values_mut(&mut self.d_bias);
+        if !earlier {
+            d_bias.fill(0.0);
+        }
+        let output = self.activate.then(|| self.output.values(rows));
+        wide(
+            #[inline(always)]
+            || match output {
+                Some(output) => {
+                    for (slopes, output) in slopes.chunks_exact_mut(width).zip(output.chunks_exact(width)) {
+                        for ((slope, output), sum) in slopes.iter_mut().zip(output).zip(d_bias.iter_mut()) {
+                            *slope = if *output <= 0.0 { 0.0 } else { *slope };
+                            *sum += *slope;
+                        }
+                    }
+                }
+                None => {
+                    for slopes in slopes.chunks_exact(width) {
+                        slopes.iter().zip(d_bias.iter_mut()).for_each(|(slope, sum)| *sum += slope);
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Adds the bias to every row; with `activate`, ReLU follows. What is not a number stays so.
+fn add_bias(values: &mut [f32], bias: &[f32], activate: bool) {
+    wide(
+        #[inline(always)]
+        || {
+            for row in values.chunks_exact_mut(bias.len()) {
+                for (value, bias) in row.iter_mut().zip(bias) {
+                    let sum = *value + bias;
+                    *value = if activate && sum <= 0.0 { 0.0 } else { sum };
+                }
+            }
+        },
+    );
+}
+
+fn multiply(values: &mut [f32], by: &[f32]) {
+    values.iter_mut().zip(by).for_each(|(value, by)| *value *= by);
+}

@@ -1,0 +1,199 @@
+//! The step without autograd against the same network's step with it.
+
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use zagros_job::{DenseOptimizer, Job, Model, Precision};
+
+use super::CHUNK;
+use super::pairs::{Pairs, PairsPlace};
+use crate::model::{DenseModel, InputShape, ModelError, StepOutput};
+use crate::testing::job;
+
+fn dlrm(dropout: f64) -> Model {
+    Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout }
+}
+
+fn ffnn(dropout: f64) -> Model {
+    Model::Ffnn { hidden: vec![11, 6], dropout }
+}
+
+/// Numeric values, embeddings and labels of a batch.
+fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let shape = InputShape::of(job);
+    let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+    let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+    let labels = values(batch).into_iter().map(|value| if value > 0.3 { 1.0 } else { 0.0 }).collect();
+    [numeric, embeddings, labels]
+}
+
+/// A step of the job's network, and the gradients of its weights.
+fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, Vec<f32>) {
+    let mut model = DenseModel::new(job).unwrap();
+    assert!(model.compute.is_some());
+    if by_autograd {
+        model.compute = None;
+    }
+    let run = |[numeric, embeddings, labels]: &[Vec<f32>; 3]| model.step(numeric, embeddings, labels).unwrap();
+    let output = steps.iter().map(run).last().unwrap();
+    (output, model.gradients.values().to_vec())
+}
+
+/// Rounding differs: the sums are taken in another order.
+fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
+    let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let off = (found - expected).abs();
+        assert!(off <= 2e-5 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
+    }
+}
+
+fn check(job: &mut Job, batch: usize, threads: usize) {
+    // Not Adam, whose first step goes by the sign of a gradient: rounding would decide where one is all but zero.
+    job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 };
+    // The second step sees memory that the first one left, and a smaller batch than it was made for.
+    let steps = [samples(job, batch, 1), samples(job, batch.div_ceil(2), 2)];
+    for count in 1..=steps.len() {
+        job.train.threads = 1;
+        let (expected, expected_weights) = step(job, true, &steps[..count]);
+        job.train.threads = threads;
+        let (found, found_weights) = step(job, false, &steps[..count]);
+        assert_near("loss", &[found.loss], &[expected.loss]);
+        assert_near("logit", &found.logits, &expected.logits);
+        assert_near("embedding gradient", &found.gradients, &expected.gradients);
+        assert_near("weight gradient", &found_weights, &expected_weights);
+        assert!(found_weights.iter().any(|gradient| *gradient != 0.0));
+    }
+}
+
+#[test]
+fn dlrm_equals_autograd_for_any_batch_and_threads() {
+    for (batch, threads) in
+        [(1, 1), (3, 4), (CHUNK - 1, 1), (2 * CHUNK + 1, 1), (2 * CHUNK + 1, 3), (3 * CHUNK, 4), (CHUNK, 2)]
+    {
+        check(&mut job(3, &[5, 5, 5, 5, 5, 5, 5, 5, 5], dlrm(0.0)), batch, threads);
+    }
+}
+
+#[test]
+fn dlrm_without_numeric_values_equals_autograd() {
+    check(&mut job(0, &[16, 16, 16], dlrm(0.0)), CHUNK + 5, 2);
+}
+
+#[test]
+fn ffnn_equals_autograd_for_any_inputs() {
+    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[])] {
+        check(&mut job(numeric, dims, ffnn(0.0)), CHUNK + 5, 2);
+    }
+}
+
+#[test]
+fn dropout_is_that_of_autograd_within_one_chunk() {
+    for model in [dlrm(0.3), ffnn(0.5)] {
+        check(&mut job(2, &[4, 4], model), CHUNK, 1);
+    }
+}
+
+/// bf16 keeps 8 digits of 24: far from f32, and near enough to go the same way.
+#[test]
+fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
+    for model in [dlrm(0.0), ffnn(0.0)] {
+        let mut job = job(3, &[8, 8, 8], model);
+        let steps = [samples(&job, CHUNK + 9, 1)];
+        let (exact, exact_weights) = step(&job, false, &steps);
+        let logits = |job: &Job| DenseModel::new(job).unwrap().predict(&steps[0][0], &steps[0][1], CHUNK + 9).unwrap();
+        let exact_logits = logits(&job);
+        job.train.precision = Precision::Bf16;
+        let (found, found_weights) = step(&job, false, &steps);
+        let (by_autograd, _) = step(&job, true, &steps);
+        for (found, exact) in [
+            (&found.logits, &exact.logits),
+            (&found.gradients, &exact.gradients),
+            (&found_weights, &exact_weights),
+            (&logits(&job), &exact_logits),
+            (&by_autograd.logits, &exact.logits),
+        ] {
+            let size = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+            let off = size(&mut found.iter().zip(exact).map(|(found, exact)| found - exact));
+            let share = off / size(&mut exact.iter().copied());
+            assert!(share > 1e-6 && share < 0.05, "{share}");
+        }
+    }
+}
+
+/// A score of eight bits would be that of many samples.
+#[test]
+fn bf16_gives_logits_of_more_bits() {
+    let mut job = job(3, &[8, 8, 8], ffnn(0.0));
+    job.train.precision = Precision::Bf16;
+    let [numeric, embeddings, labels] = samples(&job, 1024, 1);
+    let mut model = DenseModel::new(&job).unwrap();
+    let predicted = model.predict(&numeric, &embeddings, 1024).unwrap();
+    let trained = model.step(&numeric, &embeddings, &labels).unwrap().logits;
+    for logits in [predicted, trained] {
+        let bits: std::collections::HashSet<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
+        assert!(bits.len() > 1000, "{} values among 1024 logits", bits.len());
+    }
+}
+
+#[test]
+fn a_step_is_the_same_bit_for_bit_on_every_run() {
+    let mut job = job(3, &[8, 8], dlrm(0.2));
+    job.train.threads = 3;
+    let steps = [samples(&job, 3 * CHUNK, 1), samples(&job, 3 * CHUNK, 2)];
+    assert_eq!(step(&job, false, &steps), step(&job, false, &steps));
+}
+
+#[test]
+fn what_is_not_finite_is_seen_in_every_share() {
+    let mut job = job(1, &[2, 2], dlrm(0.0));
+    job.train.threads = 2;
+    let mut model = DenseModel::new(&job).unwrap();
+    for place in [0, 2 * CHUNK - 1] {
+        let [mut numeric, embeddings, labels] = samples(&job, 2 * CHUNK, 1);
+        numeric[place] = f32::NAN;
+        let refused = model.step(&numeric, &embeddings, &labels).unwrap_err();
+        assert!(matches!(refused, ModelError::NotFinite { what: "the loss" }), "{refused}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn pairs_and_their_slopes_equal_the_definition(
+        batch in 1_usize..4, vectors in 1_usize..20, dim in 1_usize..20, bottom: bool, extra in 0_usize..5, seed: u64,
+    ) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+        let mut pairs = Pairs::new(vectors, dim);
+        let place = PairsPlace { stride: (pairs.count() + 2 * extra).max(1), offset: extra };
+        let stride = place.stride;
+        let of_dense = if bottom { dim } else { 0 };
+        let (dense, embeddings) = (values(batch * of_dense), values(batch * (vectors * dim - of_dense)));
+        let (mut out, slopes, before) = (vec![9.0; batch * stride], values(batch * stride), values(batch * of_dense));
+        pairs.forward(&dense, &embeddings, &mut out, place);
+        let (mut d_dense, mut d_embeddings) = (before.clone(), vec![f32::NAN; embeddings.len()]);
+        pairs.backward((&dense, &embeddings), (&slopes, place), &mut d_dense, &mut d_embeddings);
+        for sample in 0..batch {
+            let of_sample = |values: &[f32]| values[sample * values.len() / batch..(sample + 1) * values.len() / batch].to_vec();
+            let all = [of_sample(&dense), of_sample(&embeddings)].concat();
+            let mut expected: Vec<f64> = [of_sample(&before), vec![0.0; vectors * dim - of_dense]].concat().into_iter().map(f64::from).collect();
+            let first = sample * stride + extra;
+            prop_assert!(out[sample * stride..first].iter().all(|value| *value == 9.0));
+            let all_pairs = (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column)));
+            for (place, (row, column)) in (first..).zip(all_pairs) {
+                let (a, b) = (&all[row * dim..][..dim], &all[column * dim..][..dim]);
+                let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                prop_assert!((f64::from(out[place]) - product).abs() < 1e-5);
+                for d in 0..dim {
+                    expected[row * dim + d] += f64::from(slopes[place]) * f64::from(b[d]);
+                    expected[column * dim + d] += f64::from(slopes[place]) * f64::from(a[d]);
+                }
+            }
+            for (found, expected) in [of_sample(&d_dense), of_sample(&d_embeddings)].concat().into_iter().zip(expected) {
+                prop_assert!((f64::from(found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
+            }
+        }
+    }
+}

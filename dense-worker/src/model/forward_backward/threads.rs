@@ -1,0 +1,165 @@
+//! The threads of a step: each takes a share of the batch, then a share of summing up the gradients.
+
+use super::{BatchShare, ForwardBackward};
+use crate::model::Final;
+use crate::model::flat::FlatParameters;
+use crate::model::mlp::Dropout;
+use crate::model::{InputShape, ModelError, Network};
+
+/// Fewest samples that are worth a thread: waking it takes as long as a few of them.
+const LEAST: usize = 64;
+
+/// Threads that make one step together. There is no wait inside a share, so they meet twice a step and not
+/// in every product. What a step gives depends on how many they are, by rounding (and dropout), and on nothing else.
+#[derive(Debug)]
+pub(in crate::model) struct ComputeThreads {
+    lead: ComputeThread,
+    /// Each with the gradients that its step writes.
+    others: Vec<(ComputeThread, FlatParameters)>,
+}
+
+#[derive(Debug)]
+struct ComputeThread {
+    step: ForwardBackward,
+    dropout: Dropout,
+}
+
+impl ComputeThreads {
+    /// None for networks that have only autograd. Steps write to `gradients`.
+    pub(in crate::model) fn of(
+        network: &Network,
+        shape: &InputShape,
+        gradients: &FlatParameters,
+        threads: usize,
+        dropout: impl Fn(u64) -> Dropout,
+    ) -> Result<Option<Self>, ModelError> {
+        let Some(step) = ForwardBackward::of(network, shape, gradients.views())? else { return Ok(None) };
+        let lead = ComputeThread { step, dropout: dropout(0) };
+        let mut others = Vec::new();
+        for index in 1..threads {
+            let own = gradients.twin()?;
+            let Some(step) = ForwardBackward::of(network, shape, own.views())? else { return Ok(None) };
+            others.push((ComputeThread { step, dropout: dropout(index as u64) }, own));
+        }
+        Ok(Some(Self { lead, others }))
+    }
+
+    /// Has other units dropped from now on; `dropout` is asked for each thread's.
+    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
+        self.lead.dropout = dropout(0);
+        for (index, (thread, _)) in self.others.iter_mut().enumerate() {
+            thread.dropout = dropout(index as u64 + 1);
+        }
+    }
+
+    /// Dropout draws as it does in this step.
+    pub(in crate::model) fn draw_for(&mut self, step: u64) {
+        self.lead.dropout.draw_for(step);
+        self.others.iter_mut().for_each(|(thread, _)| thread.dropout.draw_for(step));
+    }
+
+    /// Forward and backward; the variables' gradients are then those of the mean loss of the batch, which is given. Where
+    /// one thread makes the step, `ready` is on_gradients of the last layers' gradients while the first ones' are yet to come.
+    pub(in crate::model) fn run(
+        &mut self,
+        mut batch: BatchShare<'_>,
+        gradients: &mut FlatParameters,
+        ready: Final<'_>,
+    ) -> Result<f32, ModelError> {
+        let samples = batch.labels.len();
+        let mut sizes = share_sizes(samples, self.others.len() + 1);
+        let Self { lead, others } = self;
+        let first = batch.split_off(sizes.next().unwrap_or(samples));
+        let (alone, mut from) = (batch.labels.is_empty(), gradients.values().len());
+        let mut finished = |weights: usize| {
+            from -= weights;
+            if alone {
+                ready(from, &gradients.values()[from..]);
+            }
+        };
+        let (sum, busy) = std::thread::scope(|scope| {
+            let mut running = Vec::new();
+            // A thread without samples would bring what it wrote for an earlier batch.
+            for ((thread, _), size) in others.iter_mut().zip(sizes) {
+                let share = batch.split_off(size);
+                running.push(scope.spawn(move || thread.run(share, samples, &mut |_| ())));
+            }
+            let mut sum = lead.run(first, samples, &mut finished)?;
+            let busy = running.len();
+            for thread in running {
+                sum += thread.join().unwrap_or(Err(ModelError::Thread))?;
+            }
+            Ok::<_, ModelError>((sum, busy))
+        })?;
+        let parts: Vec<&[f32]> = others.iter().take(busy).map(|(_, own)| own.values()).collect();
+        add_up(gradients.values_mut(), &parts);
+        Ok((sum / samples as f64) as f32)
+    }
+}
+
+impl ComputeThread {
+    fn run(&mut self, share: BatchShare<'_>, batch: usize, finished: &mut dyn FnMut(usize)) -> Result<f64, ModelError> {
+        // The parallelism is between shares; libtorch counts its threads by calling thread.
+        tch::set_num_threads(1);
+        self.step.run(share, batch, &mut self.dropout, finished)
+    }
+}
+
+/// How many samples each thread has, of as many as are worth it: as even as can be, so that none waits for another.
+fn share_sizes(samples: usize, threads: usize) -> impl Iterator<Item = usize> {
+    let threads = threads.min(samples.div_ceil(LEAST)).max(1);
+    (0..threads).map(move |thread| samples / threads + usize::from(thread < samples % threads))
+}
+
+/// Adds the parts in their order, each thread its piece of all of them.
+fn add_up(sum: &mut [f32], parts: &[&[f32]]) {
+    if parts.is_empty() {
+        return;
+    }
+    let piece = sum.len().div_ceil(parts.len() + 1).max(1);
+    std::thread::scope(|scope| {
+        for (index, sum) in sum.chunks_mut(piece).enumerate() {
+            scope.spawn(move || {
+                for part in parts {
+                    let part = &part[index * piece..][..sum.len()];
+                    sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+                }
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_shared_evenly_by_all_threads() {
+        let sizes = |samples, threads| share_sizes(samples, threads).collect::<Vec<_>>();
+        assert_eq!(sizes(4096, 4), [1024; 4]);
+        assert_eq!(sizes(4096, 8), [512; 8]);
+        assert_eq!(sizes(1025, 2), [513, 512]);
+        assert_eq!(sizes(1025, 1), [1025]);
+        // Not worth a second thread, and just worth it.
+        assert_eq!((sizes(64, 8), sizes(65, 8)), (vec![64], vec![33, 32]));
+        assert_eq!(sizes(0, 8), [0]);
+        for samples in [1, 63, 1000, 4099] {
+            for threads in 1..20 {
+                let sizes = sizes(samples, threads);
+                assert!(sizes.len() <= threads && sizes.iter().sum::<usize>() == samples, "{sizes:?}");
+                assert!(sizes.iter().max() <= sizes.iter().min().map(|least| least + 1).as_ref(), "{sizes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_add_up_whatever_the_pieces() {
+        for length in [1, 5, 64] {
+            let parts: Vec<Vec<f32>> = (0..3).map(|part| (0..length).map(|at| (at * part) as f32).collect()).collect();
+            let mut sum = vec![1.0; length];
+            add_up(&mut sum, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let expected: Vec<f32> = (0..length).map(|at| (1 + 3 * at) as f32).collect();
+            assert_eq!(sum, expected);
+        }
+    }
+}

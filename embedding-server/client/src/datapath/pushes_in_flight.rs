@@ -1,0 +1,77 @@
+//! Pushes in flight: none runs more than [`PUSH_WINDOW`] numbers ahead of the oldest one that is not acknowledged.
+//!
+//! The staleness window bounds how many batches are in flight, not how far apart their numbers are: while one push is retried,
+//! later batches pass through. A server remembers the last [`PUSH_WINDOW`] numbers of a writer. It refuses older numbers,
+//! because it cannot tell a retry from a first try. A push therefore waits here until the oldest one is near enough.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use zagros_protocol::PUSH_WINDOW;
+
+/// The numbers of one writer's pushes in flight.
+#[derive(Debug, Default)]
+pub(super) struct PushesInFlight {
+    numbers: Arc<Mutex<BTreeSet<u64>>>,
+    /// Notified when a push ends.
+    ended: watch::Sender<()>,
+}
+
+/// A push. It is in flight while this value lives.
+#[derive(Debug)]
+pub(super) struct PushInFlight {
+    number: u64,
+    numbers: Arc<Mutex<BTreeSet<u64>>>,
+    ended: watch::Sender<()>,
+}
+
+impl PushesInFlight {
+    /// Waits until a server remembers the oldest push in flight even after it has seen `number`. Each push has a deadline, so
+    /// the wait has one (invariant WT-1).
+    pub(super) async fn begin(&self, number: u64) -> PushInFlight {
+        let mut ended = self.ended.subscribe();
+        while !self.try_begin(number) {
+            // The sender lives as long as this.
+            let _ = ended.changed().await;
+        }
+        PushInFlight { number, numbers: Arc::clone(&self.numbers), ended: self.ended.clone() }
+    }
+
+    fn try_begin(&self, number: u64) -> bool {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_near = numbers.first().is_none_or(|oldest| number < oldest.saturating_add(PUSH_WINDOW));
+        if is_near {
+            numbers.insert(number);
+        }
+        is_near
+    }
+}
+
+impl Drop for PushInFlight {
+    fn drop(&mut self) {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.ended.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_push_waits_for_one_that_would_be_forgotten_and_for_no_other() {
+        let pushes = PushesInFlight::default();
+        let oldest = pushes.begin(5).await;
+        let near = pushes.begin(5 + PUSH_WINDOW - 1).now_or_never().expect("the server remembers both");
+        drop(near);
+        let mut far = Box::pin(pushes.begin(5 + PUSH_WINDOW));
+        assert!((&mut far).now_or_never().is_none(), "a retry of the oldest would be refused");
+        drop(oldest);
+        let far = far.now_or_never().expect("nothing is under way");
+        assert!(pushes.begin(6).now_or_never().is_some(), "an older number waits for nothing");
+        drop(far);
+    }
+}

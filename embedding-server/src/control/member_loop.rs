@@ -1,0 +1,241 @@
+//! A server's life as a member of the run: it fetches the placement, reports its load, and ends when the run is over.
+//!
+//! A server that is asked to end does not end at once, because workers need it for their last checkpoint. It reports the
+//! request to the coordinator, which drains the run. The server serves until the coordinator says that the run is over.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{info, warn};
+use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
+use zagros_plumbing::metrics::Space;
+use zagros_plumbing::{Deadline, Shutdown};
+use zagros_protocol::control::{Disk, PlacementRequest, Writer};
+use zagros_protocol::{BucketMap, Generation};
+
+use crate::EmbeddingService;
+use crate::metrics::RecentLookups;
+
+/// How often the load is reported, and a placement that could not be fetched is requested again.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The longest time that a server waits for the end of the run after it was asked to end: as long as one save may take.
+/// Without a coordinator an idle server waits two periods.
+const DRAIN: Duration = Duration::from_secs(3600);
+
+/// Why a server stops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// Shutdown was requested in this process, and no worker is known to need it.
+    Asked,
+    /// The coordinator said that the run is over.
+    RunOver(String),
+    /// The coordinator no longer counts this server as a member.
+    Fenced(String),
+    /// The coordinator is silent, and so are the workers.
+    Abandoned {
+        /// Who is silent and for how long, as the membership says it.
+        silence: String,
+        /// How long there was no request.
+        idle: Duration,
+    },
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("asked to stop"),
+            Self::RunOver(reason) => f.write_str(reason),
+            Self::Fenced(reason) => write!(f, "no longer counted in: {reason}"),
+            Self::Abandoned { silence, idle } => write!(f, "{silence}, and no request for {idle:.0?}"),
+        }
+    }
+}
+
+/// The newest placement: the map, and who may push.
+type FetchedPlacement = (BucketMap, Vec<Writer>);
+
+/// How long there has been no request.
+struct IdleTime {
+    /// Requests that had started at the last look.
+    requests: u64,
+    since: Instant,
+}
+
+impl IdleTime {
+    fn new() -> Self {
+        Self { requests: 0, since: Instant::now() }
+    }
+
+    /// The idle time now. A server with a request in progress is not idle.
+    fn look(&mut self, service: &EmbeddingService) -> Duration {
+        let (requests, under_way) = service.metrics.requests();
+        if requests != self.requests || under_way > 0 {
+            *self = Self { requests, since: Instant::now() };
+        }
+        self.since.elapsed()
+    }
+}
+
+/// Runs until the server must stop. It acts on a signal and on a timer, so that a missed signal costs one period.
+/// Without a coordinator it serves for as long as workers send requests, and `timeout` longer (invariant WT-1).
+pub(crate) async fn take_part_in_run(
+    service: &EmbeddingService,
+    control: &dyn ControlPlane,
+    membership: &Membership,
+    timeout: Duration,
+    shutdown: &Shutdown,
+) -> StopReason {
+    let mut view = membership.subscribe();
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut serving = Generation::NONE;
+    let mut idle = IdleTime::new();
+    let mut recent = RecentLookups::default();
+    let mut asked: Option<Deadline> = None;
+    loop {
+        let mut asks = false;
+        tokio::select! {
+            // The channel closes only when the heartbeats are aborted. The timer goes on.
+            Ok(()) = view.changed() => {}
+            _ = ticks.tick() => report_load(service, membership, &mut recent),
+            () = shutdown.requested(), if asked.is_none() => {
+                asked = Some(Deadline::after(DRAIN));
+                membership.set_leaving();
+                info!(server = service.index().0, "asked to end; serving until the workers have saved and left");
+            }
+            () = service.writers.unknown() => asks = true,
+        }
+        let now = view.borrow_and_update().clone();
+        let idle = idle.look(service);
+        if let Some(ended) = ended(&now, idle, timeout) {
+            return ended;
+        }
+        if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
+            return StopReason::Asked;
+        }
+        service.writers.reached(membership.newest_batch());
+        if asks || now.generation != serving.0 {
+            tokio::select! {
+                fetched = fetch(control, membership.lease()) => serving = adopt(service, serving, fetched),
+                () = shutdown.requested(), if asked.is_none() => {}
+            }
+        }
+    }
+}
+
+/// Whether a server that was asked to end stops waiting for the end of the run: coordinator and workers are silent, or it has
+/// waited long enough.
+fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
+    if deadline.is_past() {
+        let waited = deadline.waited();
+        warn!("asked to end {waited:.0?} ago, and the workers have not left in time: ending without them");
+        return true;
+    }
+    view.lost.is_some() && idle > PERIOD * 2
+}
+
+fn report_load(service: &EmbeddingService, membership: &Membership, recent: &mut RecentLookups) {
+    membership.set_load(recent.look(&service.metrics, &service.tables, service.held()));
+    if let Some(Space { free, size }) = service.disk() {
+        membership.set_disk(Disk { free_bytes: free, size_bytes: size });
+    }
+}
+
+fn ended(view: &MemberView, idle: Duration, timeout: Duration) -> Option<StopReason> {
+    let fenced = view.fenced.clone().map(StopReason::Fenced);
+    let reported = fenced.or_else(|| view.stop.clone().map(StopReason::RunOver));
+    let abandoned = || view.lost.clone().map(|silence| StopReason::Abandoned { silence, idle });
+    reported.or_else(|| abandoned().filter(|_| idle > timeout))
+}
+
+/// The placement as the coordinator has it now. `None` while there is none.
+async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<Option<FetchedPlacement>, String> {
+    let asked = Deadline::after(timeout).bound(control.placement(PlacementRequest {})).await;
+    let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
+    let placement = answer.map_err(|refusal| refusal.to_string())?;
+    if placement.generation == Generation::NONE.0 {
+        return Ok(None);
+    }
+    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners);
+    map.map(|map| Some((map, placement.writers))).map_err(|error| error.to_string())
+}
+
+/// Serves the map that was fetched, and the writers; answers the generation that is served now.
+fn adopt(
+    service: &EmbeddingService,
+    serving: Generation,
+    fetched: Result<Option<FetchedPlacement>, String>,
+) -> Generation {
+    match fetched {
+        Ok(Some((map, writers))) => {
+            let generation = map.generation();
+            service.writers.set(&writers);
+            if generation != serving {
+                info!(%generation, buckets = map.buckets(), "placement adopted");
+                service.set_placement(Arc::new(map));
+            }
+            generation
+        }
+        Ok(None) => serving,
+        Err(reason) => {
+            warn!(reason, "placement could not be fetched, will ask again");
+            serving
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::datapath;
+    use crate::testing::{lookup_of, placed};
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    async fn wait(seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_is_since_the_last_request_and_not_while_one_is_under_way() {
+        let service = placed(1, 0);
+        let mut idle = IdleTime::new();
+        wait(40).await;
+        assert_eq!(idle.look(&service), Duration::from_secs(40));
+        let lookup = || datapath::lookup(&service, &lookup_of(&[(0, &[1])], Access::Train));
+        service.metrics.lookup.observe(lookup).unwrap();
+        assert_eq!(idle.look(&service), Duration::ZERO);
+        wait(40).await;
+        // A save may take minutes.
+        let saving = service.metrics.save.observe(|| Ok(idle.look(&service))).unwrap();
+        assert_eq!(saving, Duration::ZERO);
+        wait(5).await;
+        assert_eq!(idle.look(&service), Duration::from_secs(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_asked_to_end_waits_for_the_run_unless_the_coordinator_is_silent() {
+        let deadline = Deadline::after(DRAIN);
+        let draining = MemberView { draining: Some("as the test wants".to_owned()), ..MemberView::default() };
+        assert!(!is_drained(&draining, TIMEOUT * 2, deadline));
+        let lost = MemberView { lost: Some("silent".to_owned()), ..draining.clone() };
+        assert!(!is_drained(&lost, PERIOD, deadline) && is_drained(&lost, PERIOD * 3, deadline));
+        tokio::time::sleep(DRAIN).await;
+        assert!(is_drained(&draining, Duration::ZERO, deadline));
+    }
+
+    #[test]
+    fn a_server_is_abandoned_when_coordinator_and_workers_are_silent() {
+        let (idle, silence) = (TIMEOUT * 2, "coordinator (x) has not answered for 12.0s".to_owned());
+        let lost = MemberView { lost: Some(silence.clone()), ..MemberView::default() };
+        assert_eq!(ended(&lost, idle, TIMEOUT), Some(StopReason::Abandoned { silence, idle }));
+        assert_eq!(ended(&lost, TIMEOUT, TIMEOUT), None);
+        assert_eq!(ended(&MemberView::default(), idle, TIMEOUT), None);
+        let over = MemberView { stop: Some("run finished".to_owned()), ..lost };
+        assert_eq!(ended(&over, idle, TIMEOUT), Some(StopReason::RunOver("run finished".to_owned())));
+    }
+}

@@ -1,0 +1,68 @@
+//! Checks that a request over a socket is of the run that the server has joined.
+
+use std::sync::OnceLock;
+
+use http::HeaderMap;
+use zagros_protocol::{Refusal, RefusalKind, RunId, ServerIndex};
+use zagros_transport::{check_run, check_server};
+
+/// Lets the requests of one run pass. A server that is called within its process has no such check.
+#[derive(Debug)]
+pub(crate) struct RunCheck {
+    name: String,
+    /// The run, and the instance by which the coordinator knows this process.
+    joined: OnceLock<(RunId, u64)>,
+}
+
+impl RunCheck {
+    /// The check of a server that has joined no run.
+    pub(crate) fn new(server: ServerIndex) -> Self {
+        Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
+    }
+
+    /// The server has joined this run as this instance, and joins no other.
+    pub(crate) fn joined(&self, run: RunId, instance: u64) {
+        let _ = self.joined.set((run, instance));
+    }
+
+    /// Refuses a request of another run, or a request for another process of this server, before its message is read
+    /// (invariant MB-2).
+    ///
+    /// # Errors
+    /// As [`check_run`] and [`check_server`]; `Unavailable` before the server has joined.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        match self.joined.get() {
+            Some((run, instance)) => {
+                check_run(*run, headers, &self.name)?;
+                check_server(*instance, headers, &self.name)
+            }
+            None => {
+                let message = format!("{} has not joined a run yet; it waits for the coordinator", self.name);
+                Err(Refusal::new(RefusalKind::Unavailable, message))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_transport::stamp_run;
+
+    use super::*;
+
+    /// Invariant MB-2.
+    #[test]
+    fn a_server_serves_the_run_that_it_joined_and_no_other() {
+        let guard = RunCheck::new(ServerIndex(3));
+        let [mut ours, mut theirs] = [HeaderMap::new(), HeaderMap::new()];
+        stamp_run(RunId(7), &mut ours);
+        stamp_run(RunId(8), &mut theirs);
+        assert!(guard.check(&ours).unwrap_err().kind.is_retryable());
+        guard.joined(RunId(7), 1);
+        assert_eq!(guard.check(&ours), Ok(()));
+        let refused = guard.check(&theirs).unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Fenced);
+        let both = "embedding server 3 belongs to run 0000000000000007, and this request to run 0000000000000008";
+        assert!(refused.message.starts_with(both), "{refused}");
+    }
+}

@@ -1,0 +1,331 @@
+//! The sequence window of each writer: which of its last pushes were applied. A retry of one of them is a duplicate: it is
+//! answered and not applied again (invariant DP-3).
+
+use dashmap::DashMap;
+use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
+
+/// Identity of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PushId {
+    pub(crate) writer: u64,
+    /// Counts up when a writer's process is replaced.
+    pub(crate) incarnation: u32,
+    /// Counts up by one a batch; a retry repeats it.
+    pub(crate) seq: u64,
+}
+
+/// The windows of all writers. No lock is held while a push is applied.
+#[derive(Debug, Default)]
+pub(crate) struct SequenceWindows(DashMap<u64, SequenceWindow>);
+
+/// What is to be done with a push.
+#[derive(Debug)]
+pub(crate) enum PushClaim<'a> {
+    /// Apply it, then call [`PushTicket::applied`].
+    First(PushTicket<'a>),
+    /// Nothing: it has been applied.
+    Duplicate,
+}
+
+/// The exclusive right to apply a push. After a ticket is dropped unused, the push may be tried again.
+#[derive(Debug)]
+pub(crate) struct PushTicket<'a> {
+    windows: &'a SequenceWindows,
+    push: PushId,
+    applied: bool,
+}
+
+impl SequenceWindows {
+    /// Claims a push.
+    ///
+    /// # Errors
+    /// `Fenced` when the writer has been replaced (invariant MB-1), `Unavailable` while another try of the same push
+    /// is being applied, `Invalid` when it is too old to tell whether it was applied.
+    pub(crate) fn begin(&self, push: PushId) -> Result<PushClaim<'_>, Refusal> {
+        let began = self
+            .0
+            .entry(push.writer)
+            .or_insert_with(|| SequenceWindow::new(push.incarnation))
+            .begin(push.incarnation, push.seq);
+        match began {
+            Ok(SequenceState::New) => Ok(PushClaim::First(PushTicket { windows: self, push, applied: false })),
+            Ok(SequenceState::Applied) => Ok(PushClaim::Duplicate),
+            Err(refused) => Err(refused.into_refusal(push)),
+        }
+    }
+}
+
+impl PushTicket<'_> {
+    /// The push is in the tables.
+    pub(crate) fn applied(mut self) {
+        self.applied = true;
+    }
+}
+
+impl Drop for PushTicket<'_> {
+    fn drop(&mut self) {
+        if let Some(mut window) = self.windows.0.get_mut(&self.push.writer) {
+            window.finish(self.push.incarnation, self.push.seq, self.applied);
+        }
+    }
+}
+
+/// One writer's last pushes, by sequence number modulo the window's length.
+#[derive(Debug)]
+struct SequenceWindow {
+    incarnation: u32,
+    /// The highest number seen; `None` before the first.
+    newest: Option<u64>,
+    claimed: SequenceBits,
+    applied: SequenceBits,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum SequenceState {
+    New,
+    Applied,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum SequenceError {
+    Fenced { current: u32 },
+    InProgress,
+    TooOld { newest: u64 },
+}
+
+impl SequenceWindow {
+    fn new(incarnation: u32) -> Self {
+        Self { incarnation, newest: None, claimed: SequenceBits::default(), applied: SequenceBits::default() }
+    }
+
+    fn begin(&mut self, incarnation: u32, seq: u64) -> Result<SequenceState, SequenceError> {
+        if incarnation < self.incarnation {
+            return Err(SequenceError::Fenced { current: self.incarnation });
+        }
+        if incarnation > self.incarnation {
+            *self = Self::new(incarnation);
+        }
+        self.advance(seq)?;
+        if self.applied.get(seq) {
+            return Ok(SequenceState::Applied);
+        }
+        if self.claimed.get(seq) {
+            return Err(SequenceError::InProgress);
+        }
+        self.claimed.set(seq, true);
+        Ok(SequenceState::New)
+    }
+
+    /// Ends a push that [`Self::begin`] found new. A push of an older incarnation, or one that is older than
+    /// the window, is no longer remembered: its retry is refused.
+    fn finish(&mut self, incarnation: u32, seq: u64, applied: bool) {
+        let remembered = self.newest.is_some_and(|newest| seq <= newest && newest - seq < WINDOW);
+        if incarnation == self.incarnation && remembered {
+            self.claimed.set(seq, false);
+            self.applied.set(seq, applied);
+        }
+    }
+
+    /// Moves the window up to `seq`, forgetting what falls out of it.
+    fn advance(&mut self, seq: u64) -> Result<(), SequenceError> {
+        let newest = *self.newest.get_or_insert(seq);
+        if seq <= newest {
+            return if newest - seq < WINDOW { Ok(()) } else { Err(SequenceError::TooOld { newest }) };
+        }
+        // Numbers skipped over take the places of the oldest ones, as not applied.
+        let fresh = (seq - newest).min(WINDOW);
+        for skipped in 0..fresh {
+            self.claimed.set(seq - skipped, false);
+            self.applied.set(seq - skipped, false);
+        }
+        self.newest = Some(seq);
+        Ok(())
+    }
+}
+
+impl SequenceError {
+    fn into_refusal(self, push: PushId) -> Refusal {
+        let PushId { writer, incarnation, seq } = push;
+        let this = format!("push {seq} of writer {writer} (incarnation {incarnation})");
+        match self {
+            Self::Fenced { current } => {
+                let why = format!("{this} is fenced: a newer process of this writer pushes with incarnation {current}");
+                Refusal::new(RefusalKind::Fenced, why)
+            }
+            Self::InProgress => {
+                Refusal::new(RefusalKind::Unavailable, format!("{this} is being applied by an earlier try; ask again"))
+            }
+            Self::TooOld { newest } => Refusal::invalid(format!(
+                "{this} is older than the last {WINDOW} pushes, of which the newest is {newest}; \
+                 whether it was applied is forgotten, so it is not applied now"
+            )),
+        }
+    }
+}
+
+/// One bit per remembered push.
+#[derive(Debug)]
+struct SequenceBits([u64; (WINDOW / 64) as usize]);
+
+impl Default for SequenceBits {
+    fn default() -> Self {
+        Self([0; (WINDOW / 64) as usize])
+    }
+}
+
+impl SequenceBits {
+    fn get(&self, seq: u64) -> bool {
+        let (word, bit) = Self::place(seq);
+        self.0[word] & bit != 0
+    }
+
+    fn set(&mut self, seq: u64, value: bool) {
+        let (word, bit) = Self::place(seq);
+        if value {
+            self.0[word] |= bit;
+        } else {
+            self.0[word] &= !bit;
+        }
+    }
+
+    fn place(seq: u64) -> (usize, u64) {
+        let position = seq % WINDOW;
+        ((position / 64) as usize, 1 << (position % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn push(seq: u64) -> PushId {
+        PushId { writer: 3, incarnation: 1, seq }
+    }
+
+    /// Applies a push and says whether it was the first time.
+    fn apply(windows: &SequenceWindows, push: PushId) -> Result<bool, RefusalKind> {
+        match windows.begin(push).map_err(|refusal| refusal.kind)? {
+            PushClaim::First(ticket) => {
+                ticket.applied();
+                Ok(true)
+            }
+            PushClaim::Duplicate => Ok(false),
+        }
+    }
+
+    proptest! {
+        /// Against a set that forgets nothing: a push is new exactly once, and what fell out of the window is refused.
+        #[test]
+        fn each_push_is_new_once(steps in prop::collection::vec((0_u64..6 * WINDOW, any::<bool>()), 1..400)) {
+            let windows = SequenceWindows::default();
+            let mut applied = HashSet::new();
+            let mut newest = 0;
+            for (index, (seq, succeeds)) in steps.into_iter().enumerate() {
+                let too_old = index > 0 && seq + WINDOW <= newest;
+                newest = newest.max(seq);
+                match windows.begin(push(seq)) {
+                    Err(refusal) => prop_assert!(too_old && refusal.kind == RefusalKind::Invalid, "{}", refusal),
+                    Ok(PushClaim::Duplicate) => prop_assert!(!too_old && applied.contains(&seq)),
+                    Ok(PushClaim::First(ticket)) => {
+                        prop_assert!(!too_old && !applied.contains(&seq));
+                        if succeeds {
+                            ticket.applied();
+                            applied.insert(seq);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_push_that_failed_may_be_tried_again() {
+        let windows = SequenceWindows::default();
+        let PushClaim::First(ticket) = windows.begin(push(5)).unwrap() else { panic!("it is the first") };
+        let racing = windows.begin(push(5)).unwrap_err();
+        assert_eq!(racing.kind, RefusalKind::Unavailable, "{racing}");
+        drop(ticket);
+        assert_eq!(apply(&windows, push(5)), Ok(true));
+        assert_eq!(apply(&windows, push(5)), Ok(false));
+    }
+
+    /// Invariant MB-1.
+    #[test]
+    fn an_older_incarnation_is_fenced_and_a_newer_one_starts_afresh() {
+        let windows = SequenceWindows::default();
+        assert_eq!(apply(&windows, push(5)), Ok(true));
+        let PushClaim::First(late) = windows.begin(push(6)).unwrap() else { panic!("it is the first") };
+        assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(5) }), Ok(true));
+        assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
+        // The old incarnation's push ends without a trace in the new one's window.
+        late.applied();
+        assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(6) }), Ok(true));
+    }
+
+    #[test]
+    fn writers_do_not_share_numbers() {
+        let windows = SequenceWindows::default();
+        assert_eq!(apply(&windows, push(5)), Ok(true));
+        assert_eq!(apply(&windows, PushId { writer: 4, ..push(5) }), Ok(true));
+    }
+
+    /// With the largest staleness that a job may have, and every batch but the oldest acknowledged and another claimed.
+    #[test]
+    fn the_oldest_push_of_the_largest_staleness_may_be_tried_again() {
+        let job = |staleness: u64| {
+            let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[train]\nstaleness = {staleness}\n");
+            zagros_job::Job::parse(&text, "job.toml".as_ref(), &zagros_job::Overrides::none())
+        };
+        let most = (1..=WINDOW).rev().find(|staleness| job(*staleness).is_ok()).expect("some staleness is allowed");
+        println!("the largest staleness is {most}");
+        let windows = SequenceWindows::default();
+        let PushClaim::First(oldest) = windows.begin(push(0)).unwrap() else { panic!("it is the first") };
+        (1..=most).for_each(|seq| assert_eq!(apply(&windows, push(seq)), Ok(true)));
+        // Its answer was lost, or it failed.
+        drop(oldest);
+        assert_eq!([apply(&windows, push(0)), apply(&windows, push(0))], [Ok(true), Ok(false)]);
+    }
+
+    #[test]
+    fn the_largest_number_does_not_overflow() {
+        let windows = SequenceWindows::default();
+        assert_eq!(apply(&windows, push(0)), Ok(true));
+        assert_eq!(apply(&windows, push(u64::MAX)), Ok(true));
+        assert_eq!(apply(&windows, push(u64::MAX)), Ok(false));
+        assert_eq!(apply(&windows, push(0)), Err(RefusalKind::Invalid));
+    }
+
+    /// Invariant DP-3 with retries that race each other: eight threads push the same numbers, each until it is
+    /// acknowledged, and every third try fails on the way.
+    #[test]
+    fn racing_retries_apply_a_push_once() {
+        // Fewer than a window: no thread can fall behind by more.
+        const PUSHES: u64 = WINDOW - 1;
+        let windows = SequenceWindows::default();
+        let applied: Vec<AtomicU64> = (0..PUSHES).map(|_| AtomicU64::new(0)).collect();
+        let tries = AtomicU64::new(0);
+        let until_acknowledged = |seq: u64| loop {
+            match windows.begin(push(seq)) {
+                Ok(PushClaim::Duplicate) => return,
+                Ok(PushClaim::First(ticket)) if !tries.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
+                    applied[seq as usize].fetch_add(1, Ordering::Relaxed);
+                    return ticket.applied();
+                }
+                Ok(PushClaim::First(failed)) => drop(failed),
+                Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable),
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..PUSHES).for_each(until_acknowledged));
+            }
+        });
+        assert!(applied.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+    }
+}

@@ -1,0 +1,186 @@
+//! A save in two calls: the first returns once the snapshot is captured, the second once its files are written. Either call
+//! may be repeated, as after a lost answer.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+use zagros_protocol::control::{SaveRequest, SaveResponse};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use super::save::save;
+use crate::EmbeddingService;
+
+/// The last captured snapshot. Its files are being written, or are complete.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotCaptures(Mutex<Option<SnapshotCapture>>);
+
+#[derive(Clone, Debug)]
+struct SnapshotCapture {
+    folder: String,
+    attempt: u64,
+    pause_seconds: f64,
+    /// Resolves once the files are written.
+    files: Shared<BoxFuture<'static, Result<SaveResponse, Refusal>>>,
+}
+
+impl SnapshotCaptures {
+    /// Answers as soon as the snapshot is captured. Later pushes are not in the files.
+    ///
+    /// # Errors
+    /// When the save fails before its snapshot is captured.
+    pub(crate) async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+        let SnapshotCapture { pause_seconds, .. } = Self::begin(service, request).await?;
+        Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
+    }
+
+    /// Answers once the files are written.
+    ///
+    /// # Errors
+    /// As those of a save.
+    pub(crate) async fn whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
+        Self::begin(service, request).await?.files.await
+    }
+
+    /// Waits for the files of the last capture.
+    ///
+    /// # Errors
+    /// `Invalid` when no snapshot of this folder was captured. Otherwise as those of a save.
+    pub(crate) async fn files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
+        let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);
+        let none =
+            || Refusal::invalid(format!("no snapshot is being written below {}; capture one first", request.folder));
+        // The moment of the snapshot is over: a retry cannot write its files.
+        let final_one = |refusal: Refusal| match refusal.kind.is_retryable() {
+            true => Refusal { kind: RefusalKind::Internal, ..refusal },
+            false => refusal,
+        };
+        capture.ok_or_else(none)?.files.await.map_err(final_one)
+    }
+
+    /// Captures a snapshot, or finds the one that an earlier try of the same request captured. A caller that is gone does not
+    /// end the save: it may repeat the request.
+    async fn begin(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
+        if let Some(known) = service.captures.made_for(&request) {
+            return Ok(known);
+        }
+        tokio::spawn(capture(service, request)).await.unwrap_or_else(|error| Err(ended(&error)))
+    }
+
+    /// The snapshot of this attempt, unless its files could not be written.
+    fn made_for(&self, request: &SaveRequest) -> Option<SnapshotCapture> {
+        let is_retry = |known: &SnapshotCapture| {
+            request.attempt != 0 && (known.attempt, &known.folder) == (request.attempt, &request.folder)
+        };
+        let has_failed = |known: &SnapshotCapture| known.files.peek().is_some_and(Result::is_err);
+        self.0.lock().clone().filter(|known| is_retry(known) && !has_failed(known))
+    }
+}
+
+async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SnapshotCapture, Refusal> {
+    let (report, captured) = oneshot::channel();
+    let (folder, attempt, server) = (request.folder.clone(), request.attempt, Arc::clone(&service));
+    let write = move || server.metrics.save.observe(|| save(&server, &request, |pause| _ = report.send(pause)));
+    let written = tokio::task::spawn_blocking(write);
+    let files = async move { written.await.unwrap_or_else(|error| Err(ended(&error))) }.boxed().shared();
+    let Ok(pause_seconds) = captured.await else {
+        let without = Refusal::new(RefusalKind::Internal, "the save ended without saying which rows are in it");
+        return Err(files.await.err().unwrap_or(without));
+    };
+    let capture = SnapshotCapture { folder, attempt, pause_seconds, files };
+    // The next capture replaces it. Files that no caller asked for have no manifest.
+    *service.captures.0.lock() = Some(capture.clone());
+    Ok(capture)
+}
+
+fn ended(error: &JoinError) -> Refusal {
+    Refusal::new(RefusalKind::Internal, format!("the save ended: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_embedding_client::Shard;
+    use zagros_protocol::control::{LoadRequest, SaveStage};
+    use zagros_protocol::datapath::Access;
+
+    use super::*;
+    use crate::LocalShard;
+    use crate::testing::{lookup_of, placed, push_of};
+
+    fn request(folder: &tempfile::TempDir, stage: SaveStage) -> SaveRequest {
+        SaveRequest { folder: folder.path().display().to_string(), stage: stage.into(), ..SaveRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn what_is_pushed_after_the_capture_is_not_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let shard = LocalShard::new(placed(1, 0));
+        let lookup = || lookup_of(&[(0, &[1, 2, 3])], Access::Train);
+        let before = shard.lookup(lookup()).await.unwrap().rows;
+        let captured = shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
+        assert!(captured.files.is_empty() && captured.pause_seconds >= 0.0);
+        shard.push(push_of(&[(0, &[1, 2, 3])], 1, 0.5)).await.unwrap();
+        assert_ne!(shard.lookup(lookup()).await.unwrap().rows, before);
+        let saved = shard.save(request(&folder, SaveStage::Files)).await.unwrap();
+        assert_eq!((saved.files.len(), saved.rows), (1, 3));
+        let again = LocalShard::new(placed(1, 0));
+        let folder = folder.path().display().to_string();
+        again.load(LoadRequest { folder, files: saved.files, replace: true }).await.unwrap();
+        assert_eq!(again.lookup(lookup()).await.unwrap().rows, before);
+    }
+
+    /// A retry is of the same moment, however late it comes.
+    #[tokio::test]
+    async fn a_save_that_is_asked_for_again_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let shard = LocalShard::new(placed(1, 0));
+        let save = |attempt, stage| shard.save(SaveRequest { attempt, ..request(&folder, stage) });
+        let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train));
+        touch(&[1, 2, 3]).await.unwrap();
+        let first = save(7, SaveStage::Whole).await.unwrap();
+        touch(&[4]).await.unwrap();
+        assert_eq!(save(7, SaveStage::Whole).await.unwrap(), first);
+        assert_eq!(save(8, SaveStage::Whole).await.unwrap().rows, 4);
+        let captured = save(9, SaveStage::Capture).await.unwrap();
+        touch(&[5]).await.unwrap();
+        assert_eq!(save(9, SaveStage::Capture).await.unwrap(), captured);
+        let files = save(10, SaveStage::Files).await.unwrap();
+        assert_eq!((files.rows, save(11, SaveStage::Files).await.unwrap()), (4, files));
+        // Without a name each is another.
+        assert_eq!(
+            [save(0, SaveStage::Whole).await.unwrap().rows, save(0, SaveStage::Whole).await.unwrap().rows],
+            [5, 5]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_save_that_failed_is_tried_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("file");
+        std::fs::write(&below, "").unwrap();
+        let shard = LocalShard::new(placed(1, 0));
+        let save = || {
+            let folder = below.display().to_string();
+            shard.save(SaveRequest { folder, attempt: 7, stage: SaveStage::Whole.into() })
+        };
+        assert!(save().await.is_err());
+        std::fs::remove_file(&below).unwrap();
+        assert_eq!(save().await.unwrap().rows, 0);
+    }
+
+    #[tokio::test]
+    async fn files_without_a_capture_and_a_capture_that_fails_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let shard = LocalShard::new(placed(1, 0));
+        let refused = shard.save(request(&folder, SaveStage::Files)).await.unwrap_err();
+        assert!(refused.message.contains("no snapshot is being written below"), "{refused}");
+        let blocked = folder.path().join("file");
+        std::fs::write(&blocked, "").unwrap();
+        let below = SaveRequest { folder: blocked.display().to_string(), ..request(&folder, SaveStage::Capture) };
+        let refused = shard.save(below).await.unwrap_err();
+        assert!(refused.message.contains("cannot create"), "{refused}");
+    }
+}

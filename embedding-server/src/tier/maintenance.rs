@@ -1,0 +1,121 @@
+//! The maintenance thread: it evicts rows before memory is full, and drops rows past their time to live. Requests therefore
+//! need not wait for that.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tracing::warn;
+use zagros_job::Job;
+use zagros_protocol::ServerIndex;
+use zagros_table::{TableConfig, TableSet};
+
+use crate::ServerError;
+
+/// Pause when there is nothing to do: short, since a busy server fills the last twentieth of its memory in a moment.
+const IDLE: Duration = Duration::from_millis(10);
+/// Pause after a failure.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The longest time that the end waits for the work in progress.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The running thread; it ends with this.
+#[derive(Debug)]
+pub(crate) struct TableMaintenance {
+    server: ServerIndex,
+    /// Dropped to ask for the end.
+    stop: Option<Sender<()>>,
+    ended: Mutex<Receiver<()>>,
+}
+
+impl TableMaintenance {
+    /// Starts maintenance of tables whose rows may have to be evicted.
+    ///
+    /// # Errors
+    /// [`ServerError::Maintenance`] when the system gives no thread.
+    pub(crate) fn start_if_needed(
+        job: &Job,
+        server: ServerIndex,
+        configs: &[TableConfig],
+        tables: &Arc<TableSet>,
+    ) -> Result<Option<Self>, ServerError> {
+        let leave = |config: &TableConfig| config.retention.ttl.is_some() || config.retention.small_norm > 0.0;
+        if job.cluster.memory.is_none() && !configs.iter().any(leave) {
+            return Ok(None);
+        }
+        let started = Self::start(server, Arc::clone(tables));
+        started.map(Some).map_err(|source| ServerError::Maintenance { index: server.0, source })
+    }
+
+    fn start(server: ServerIndex, tables: Arc<TableSet>) -> std::io::Result<Self> {
+        let (stop, stopped) = channel();
+        let (end, ended) = channel();
+        let run = move || {
+            maintain(&tables, &stopped);
+            // The tables are released before the end is reported.
+            drop(tables);
+            drop(end);
+        };
+        thread::Builder::new().name(format!("maintenance {server}")).spawn(run)?;
+        Ok(Self { server, stop: Some(stop), ended: Mutex::new(ended) })
+    }
+}
+
+impl Drop for TableMaintenance {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.ended.get_mut().recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            warn!(server = %self.server, "the maintenance thread of the tables is still at work after {TIMEOUT:?}");
+        }
+    }
+}
+
+fn maintain(tables: &TableSet, stopped: &Receiver<()>) {
+    // Not the time of day: that may be set while the server runs, and every row would be as much older.
+    let started = Instant::now();
+    loop {
+        tables.tick(0, started.elapsed().as_secs());
+        // `WatchedStore` reports a failure.
+        let pause = match tables.maintain() {
+            Ok(tended) if tended.is_idle() => IDLE,
+            Ok(_) => Duration::ZERO,
+            Err(_) => AFTER_FAILURE,
+        };
+        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_table::Capacity;
+
+    use super::*;
+
+    /// The time of day is some fifty years after the moment in which its seconds start, and may be set.
+    #[test]
+    fn rows_age_by_the_seconds_that_the_server_runs_and_not_by_the_time_of_day() {
+        let tables = Arc::new(TableSet::new(1, &[], Capacity::default()).unwrap());
+        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while tables.snapshot().unwrap().moment().seconds == 0 {
+            assert!(Instant::now() < deadline, "its clock stands still");
+            thread::sleep(IDLE);
+        }
+        drop(maintenance);
+        let seconds = tables.snapshot().unwrap().moment().seconds;
+        assert!(seconds <= 60, "{seconds} seconds after it started");
+    }
+
+    #[test]
+    fn it_lets_go_of_the_tables_when_it_ends() {
+        let tables = Arc::new(TableSet::new(1, &[], Capacity::default()).unwrap());
+        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables)).unwrap();
+        assert_eq!(Arc::strong_count(&tables), 2);
+        drop(maintenance);
+        assert_eq!(Arc::strong_count(&tables), 1);
+    }
+}

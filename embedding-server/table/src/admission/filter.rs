@@ -1,0 +1,274 @@
+//! The admission filter of one stripe: a policy, and what it counts of ids that have no row.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::counts::FrequencyCounts;
+use super::policy::{AdmissionPolicy, FrequencyCounter};
+use super::sketch::CountMinSketch;
+use crate::key::{id_of, key_of};
+use crate::row::element::Noise;
+
+/// Random words of this step choose the ids of a share. No push has this step.
+const CHOICE: u64 = u64::MAX;
+
+/// A policy with its counts.
+#[derive(Clone, Debug)]
+pub(super) enum AdmissionFilter {
+    /// Counts nothing: every id is admitted.
+    Always,
+    /// Counts each id.
+    Exact { needed: u32, counts: HashTable<(u64, u32)> },
+    /// Counts in a sketch.
+    Sketch { needed: u32, sketch: CountMinSketch },
+    /// Counts nothing: the id decides.
+    Share { noise: Noise, below: u64 },
+}
+
+impl AdmissionFilter {
+    /// The filter of one of `stripes` stripes of a table.
+    pub(super) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
+        match admission {
+            AdmissionPolicy::Always => Self::Always,
+            AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact } => {
+                Self::Exact { needed, counts: HashTable::new() }
+            }
+            AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::CountMin { error, failure } } => {
+                Self::Sketch { needed, sketch: CountMinSketch::new(error, failure, stripes) }
+            }
+            AdmissionPolicy::Probability { share } => {
+                let below = (f64::from(share) * 2.0_f64.powi(32)) as u64;
+                Self::Share { noise: Noise::new(seed, table, CHOICE), below }
+            }
+        }
+    }
+
+    /// Counts one use of a key that has no row, and answers whether it gets one now.
+    pub(super) fn observe(&mut self, key: u64) -> bool {
+        match self {
+            Self::Exact { needed, counts } => count(counts, key, *needed),
+            Self::Sketch { needed, sketch } => sketch.add(key) >= *needed,
+            Self::Always | Self::Share { .. } => self.admits(key),
+        }
+    }
+
+    /// Whether a key gets a row without being counted. Gradients are not counted.
+    pub(super) fn admits(&self, key: u64) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Exact { .. } | Self::Sketch { .. } => false,
+            Self::Share { noise, below } => u64::from(noise.row(key).lane(0)) < *below,
+        }
+    }
+
+    /// Appends all counts.
+    pub(super) fn save(&self, into: &mut FrequencyCounts) {
+        match self {
+            Self::Always | Self::Share { .. } => {}
+            Self::Sketch { sketch, .. } => into.cells.extend_from_slice(sketch.words()),
+            Self::Exact { counts, .. } => {
+                let mut sorted: Vec<(u64, u32)> = counts.iter().map(|(key, count)| (id_of(*key), *count)).collect();
+                sorted.sort_unstable();
+                into.ids.extend(sorted.iter().map(|entry| entry.0));
+                into.counts.extend(sorted.iter().map(|entry| entry.1));
+            }
+        }
+    }
+
+    /// Forgets all counts.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Always | Self::Share { .. } => {}
+            Self::Exact { counts, .. } => counts.clear(),
+            Self::Sketch { sketch, .. } => sketch.clear(),
+        }
+    }
+
+    /// Adds to the count of an id that has no row. A filter that does not count single ids ignores it.
+    pub(super) fn restore(&mut self, id: u64, sightings: u32) {
+        let Self::Exact { counts, .. } = self else { return };
+        let key = key_of(id);
+        match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
+            Entry::Occupied(mut entry) => entry.get_mut().1 = entry.get().1.saturating_add(sightings),
+            Entry::Vacant(entry) => {
+                entry.insert((key, sightings));
+            }
+        }
+    }
+
+    /// Adds the cells of a sketch of the same stripe, on this server or another. A filter without a sketch ignores them.
+    ///
+    /// # Errors
+    /// The number of words that a sketch of this table has, if `cells` has another.
+    pub(super) fn merge(&mut self, cells: &[u32]) -> Result<(), usize> {
+        match self {
+            Self::Sketch { sketch, .. } => sketch.merge(cells),
+            Self::Always | Self::Exact { .. } | Self::Share { .. } => Ok(()),
+        }
+    }
+
+    /// How ids are counted, for a saved model. `None` where nothing is counted.
+    pub(super) fn describe(&self) -> Option<String> {
+        match self {
+            Self::Always | Self::Share { .. } => None,
+            Self::Exact { .. } => Some("exact".to_owned()),
+            Self::Sketch { sketch, .. } => {
+                let [width, depth] = sketch.shape();
+                Some(format!("sketch {width} x {depth}"))
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Always | Self::Share { .. } => 0,
+            Self::Exact { counts, .. } => counts.allocation_size(),
+            Self::Sketch { sketch, .. } => size_of_val(sketch.words()),
+        }
+    }
+}
+
+/// Counts a key, and forgets its count once it is admitted.
+fn count(counts: &mut HashTable<(u64, u32)>, key: u64, needed: u32) -> bool {
+    match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
+        Entry::Vacant(_) if needed <= 1 => true,
+        Entry::Vacant(entry) => {
+            entry.insert((key, 1));
+            false
+        }
+        Entry::Occupied(mut entry) => {
+            let count = &mut entry.get_mut().1;
+            *count = count.saturating_add(1);
+            let admitted = *count >= needed;
+            if admitted {
+                entry.remove();
+            }
+            admitted
+        }
+    }
+}
+
+/// The low bits of all keys of a stripe are equal, and the map uses the low bits of a hash: so they change places.
+fn hash_of(key: u64) -> u64 {
+    key.rotate_left(32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SKETCH: FrequencyCounter = FrequencyCounter::CountMin { error: 0.001, failure: 0.01 };
+
+    fn sightings(admission: AdmissionPolicy) -> AdmissionFilter {
+        AdmissionFilter::new(admission, 4, 7, 2)
+    }
+
+    fn saved(sightings: &AdmissionFilter) -> FrequencyCounts {
+        let mut saved = FrequencyCounts::default();
+        sightings.save(&mut saved);
+        saved
+    }
+
+    proptest! {
+        /// Each id is admitted at its use number `needed` since it was last admitted.
+        #[test]
+        fn exact_counts_are_a_map(needed in 1_u32..5, ids in prop::collection::vec(0_u64..20, 0..200)) {
+            let mut exact = sightings(AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact });
+            let mut map = HashMap::new();
+            for id in ids {
+                let count = map.entry(id).or_insert(0);
+                *count += 1;
+                let admitted = *count == needed;
+                if admitted {
+                    map.remove(&id);
+                }
+                prop_assert_eq!(exact.observe(key_of(id)), admitted);
+                prop_assert!(!exact.admits(key_of(id)));
+            }
+            let mut expected: Vec<(u64, u32)> = map.into_iter().collect();
+            expected.sort_unstable();
+            let FrequencyCounts { ids, counts, cells } = saved(&exact);
+            prop_assert_eq!(ids.into_iter().zip(counts).collect::<Vec<_>>(), expected);
+            prop_assert!(cells.is_empty());
+        }
+
+        /// What was saved goes on as if nothing had happened, and no id has to wait longer than it should.
+        #[test]
+        fn restored_sightings_go_on(
+            before in prop::collection::vec(0_u64..20, 0..100),
+            after in prop::collection::vec(0_u64..20, 0..100),
+            sketch: bool,
+        ) {
+            let counter = if sketch { SKETCH } else { FrequencyCounter::Exact };
+            let mut first = sightings(AdmissionPolicy::Count { threshold: 3, counter });
+            before.into_iter().for_each(|id| {
+                first.observe(key_of(id));
+            });
+            let mut second = sightings(AdmissionPolicy::Count { threshold: 3, counter });
+            let FrequencyCounts { ids, counts, cells } = saved(&first);
+            ids.iter().zip(&counts).for_each(|(id, count)| second.restore(*id, *count));
+            if sketch {
+                prop_assert_eq!(second.merge(&cells), Ok(()));
+            }
+            for id in after {
+                prop_assert_eq!(first.observe(key_of(id)), second.observe(key_of(id)));
+            }
+            prop_assert_eq!(saved(&first), saved(&second));
+        }
+
+        #[test]
+        fn a_share_is_chosen_by_seed_table_and_id_alone(id: u64, share in 0.0_f32..1.0) {
+            let mut one = sightings(AdmissionPolicy::Probability { share });
+            let chosen = one.observe(key_of(id));
+            prop_assert_eq!((one.observe(key_of(id)), one.admits(key_of(id))), (chosen, chosen));
+            let other = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 64, 7, 2);
+            prop_assert_eq!(other.admits(key_of(id)), chosen);
+            // An id of a share is in every larger share.
+            let larger = sightings(AdmissionPolicy::Probability { share: share.midpoint(1.0) });
+            prop_assert!(larger.admits(key_of(id)) || !chosen);
+        }
+    }
+
+    #[test]
+    fn a_share_is_as_large_as_asked() {
+        let admitted = |share, seed, table| {
+            let rule = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 1, seed, table);
+            (0..20_000).map(|id| rule.admits(key_of(id))).collect::<Vec<_>>()
+        };
+        let count = |share| admitted(share, 1, 1).into_iter().filter(|admitted| *admitted).count();
+        assert_eq!([count(0.0), count(1.0)], [0, 20_000]);
+        // Deviation 61.
+        assert!((4750..5250).contains(&count(0.25)), "{}", count(0.25));
+        assert!(admitted(0.25, 1, 1) != admitted(0.25, 2, 1) && admitted(0.25, 1, 1) != admitted(0.25, 1, 2));
+    }
+
+    #[test]
+    fn a_sketch_admits_no_later_than_it_should() {
+        let mut sketch = sightings(AdmissionPolicy::Count { threshold: 3, counter: SKETCH });
+        for id in 0..200 {
+            let admitted = [(); 3].map(|()| sketch.observe(key_of(id)));
+            assert!(admitted[2], "{id}");
+        }
+        assert_eq!(sketch.describe().unwrap(), "sketch 680 x 5");
+        assert_eq!((sketch.bytes(), sketch.merge(&[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
+    }
+
+    #[test]
+    fn only_counters_have_something_to_remember() {
+        for admission in [AdmissionPolicy::Always, AdmissionPolicy::Probability { share: 0.5 }] {
+            let rule = sightings(admission);
+            assert_eq!((rule.describe(), rule.bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
+        }
+        let mut exact = sightings(AdmissionPolicy::Count { threshold: 9, counter: FrequencyCounter::Exact });
+        assert_eq!((exact.describe().as_deref(), exact.bytes()), (Some("exact"), 0));
+        (0..100).for_each(|id| assert!(!exact.observe(key_of(id))));
+        assert!(exact.bytes() >= 100 * 16);
+        let mut always = sightings(AdmissionPolicy::Always);
+        assert!(always.observe(1) && always.admits(1));
+    }
+}

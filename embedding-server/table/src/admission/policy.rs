@@ -1,0 +1,94 @@
+//! The settings of admission: which ids get a row.
+
+use super::sketch::CountMinSketch;
+
+/// The largest count of a sketch.
+const LARGEST_COUNT: u32 = u16::MAX as u32;
+
+/// When an id gets a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum AdmissionPolicy {
+    /// At its first use: the first lookup for training that names it.
+    #[default]
+    Always,
+    /// At this use.
+    Count {
+        /// Uses needed, 1 to 65535.
+        threshold: u32,
+        /// How they are counted.
+        counter: FrequencyCounter,
+    },
+    /// At its first use if it is of the chosen share of ids, a function of (seed, table, id); else never.
+    Probability {
+        /// Share of ids that are chosen, 0 to 1.
+        share: f32,
+    },
+}
+
+/// How uses of ids without a row are counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FrequencyCounter {
+    /// One counter for each id that has no row yet.
+    Exact,
+    /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update in constant memory: a count is
+    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all uses. Counts
+    /// stay: an id whose row was dropped gets one again at once.
+    CountMin {
+        /// Share of all uses, above 0 and below 1.
+        error: f32,
+        /// Above 0 and below 1.
+        failure: f32,
+    },
+}
+
+impl AdmissionPolicy {
+    /// Bytes that a table of `stripes` stripes takes for its sketches before it has a row: 2 × 2.72 / error × ln(1 / failure), each
+    /// factor rounded up.
+    #[must_use]
+    pub fn sketch_bytes(&self, stripes: usize) -> u64 {
+        match *self {
+            Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {
+                CountMinSketch::bytes(error, failure, stripes)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The first setting that is out of range.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let open = |name: &str, value: f32| {
+            let inside = value > 0.0 && value < 1.0;
+            (!inside).then(|| format!("{name} of the admission sketch is {value}; expected above 0 and below 1"))
+        };
+        match *self {
+            Self::Count { threshold, .. } if !(1..=LARGEST_COUNT).contains(&threshold) => {
+                Some(format!("an admission threshold of {threshold}; expected 1 to {LARGEST_COUNT}"))
+            }
+            Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {
+                open("error", error).or_else(|| open("failure", failure))
+            }
+            Self::Probability { share } if !(0.0..=1.0).contains(&share) => {
+                Some(format!("admission of a share of {share}; expected 0 to 1"))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_told() {
+        let problem = |admission: AdmissionPolicy| admission.problem().unwrap();
+        let count = |threshold, counter| AdmissionPolicy::Count { threshold, counter };
+        assert_eq!(problem(count(0, FrequencyCounter::Exact)), "an admission threshold of 0; expected 1 to 65535");
+        assert!(problem(count(65_536, FrequencyCounter::Exact)).contains("expected 1 to 65535"));
+        let sketch = |error, failure| problem(count(2, FrequencyCounter::CountMin { error, failure }));
+        assert!(sketch(1.0, 0.5).contains("error of the admission sketch is 1"));
+        assert!(sketch(0.5, f32::NAN).contains("failure of the admission sketch is NaN"));
+        assert!(problem(AdmissionPolicy::Probability { share: -0.5 }).contains("a share of -0.5"));
+        assert_eq!(count(65_535, FrequencyCounter::CountMin { error: 0.1, failure: 0.1 }).problem(), None);
+    }
+}

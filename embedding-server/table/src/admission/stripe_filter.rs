@@ -1,0 +1,131 @@
+//! The admission filter of one stripe, and its copy for a snapshot: all counts are copied before the first change.
+
+use super::counts::FrequencyCounts;
+use super::filter::AdmissionFilter;
+use super::policy::AdmissionPolicy;
+use crate::key::id_of;
+
+/// Lives in a stripe, under the stripe's lock.
+#[derive(Debug)]
+pub(crate) struct StripeFilter {
+    inner: AdmissionFilter,
+    capture: FilterCapture,
+}
+
+/// The state of the copy.
+#[derive(Debug)]
+enum FilterCapture {
+    /// There is no snapshot, or it has read the counts.
+    None,
+    /// The counts have not changed since the instant.
+    Unchanged,
+    /// The counts at the instant.
+    Kept(FrequencyCounts),
+}
+
+impl StripeFilter {
+    /// The filter of one of `stripes` stripes of a table.
+    pub(crate) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
+        Self { inner: AdmissionFilter::new(admission, stripes, seed, table), capture: FilterCapture::None }
+    }
+
+    /// As [`AdmissionFilter::observe`].
+    pub(crate) fn observe(&mut self, key: u64) -> bool {
+        self.keep();
+        self.inner.observe(key)
+    }
+
+    /// As [`AdmissionFilter::admits`].
+    pub(crate) fn admits(&self, key: u64) -> bool {
+        self.inner.admits(key)
+    }
+
+    /// As [`AdmissionFilter::restore`].
+    pub(crate) fn restore(&mut self, key: u64, sightings: u32) {
+        self.keep();
+        self.inner.restore(id_of(key), sightings);
+    }
+
+    /// As [`AdmissionFilter::merge`].
+    pub(crate) fn merge(&mut self, cells: &[u32]) -> Result<(), usize> {
+        self.keep();
+        self.inner.merge(cells)
+    }
+
+    /// As [`AdmissionFilter::clear`].
+    pub(crate) fn clear(&mut self) {
+        self.keep();
+        self.inner.clear();
+    }
+
+    /// As [`AdmissionFilter::describe`].
+    pub(crate) fn describe(&self) -> Option<String> {
+        self.inner.describe()
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.inner.bytes()
+    }
+
+    /// From now on the counts are copied for a snapshot before they change.
+    pub(crate) fn begin_capture(&mut self) {
+        self.capture = FilterCapture::Unchanged;
+    }
+
+    /// Appends the counts of the instant, once. Answers whether there was a snapshot that had not read them.
+    pub(crate) fn read_captured(&mut self, into: &mut FrequencyCounts) -> bool {
+        match std::mem::replace(&mut self.capture, FilterCapture::None) {
+            FilterCapture::None => return false,
+            FilterCapture::Unchanged => self.inner.save(into),
+            FilterCapture::Kept(kept) => into.append(kept),
+        }
+        true
+    }
+
+    /// Ends the capture.
+    pub(crate) fn end_capture(&mut self) {
+        self.capture = FilterCapture::None;
+    }
+
+    #[inline]
+    fn keep(&mut self) {
+        if matches!(self.capture, FilterCapture::Unchanged) {
+            let mut kept = FrequencyCounts::default();
+            self.inner.save(&mut kept);
+            self.capture = FilterCapture::Kept(kept);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FrequencyCounter;
+    use crate::key::key_of;
+
+    #[test]
+    fn a_snapshot_reads_what_was_remembered_at_its_instant_once() {
+        let counters = [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.1, failure: 0.1 }];
+        for counter in counters {
+            let mut filter = StripeFilter::new(AdmissionPolicy::Count { threshold: 9, counter }, 1, 1, 1);
+            (0..5).for_each(|id| assert!(!filter.observe(key_of(id))));
+            let read = |filter: &mut StripeFilter| {
+                let mut counts = FrequencyCounts::default();
+                filter.read_captured(&mut counts).then_some(counts)
+            };
+            assert_eq!(read(&mut filter), None);
+            filter.begin_capture();
+            let unchanged = read(&mut filter).unwrap();
+            assert_eq!(read(&mut filter), None);
+            filter.begin_capture();
+            (3..50).for_each(|id| assert!(!filter.observe(key_of(id))));
+            assert_eq!(read(&mut filter).unwrap(), unchanged);
+            filter.begin_capture();
+            assert_ne!(read(&mut filter).unwrap(), unchanged);
+            filter.begin_capture();
+            filter.end_capture();
+            assert_eq!(read(&mut filter), None);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A snapshot: the rows of all tables at one instant, read while training goes on.
+//!
+//! ```text
+//! instant   no request is under way (the gate), the cold tier is frozen, each stripe gets a StripeCapture
+//! later     a request changes a row for the first time ─► its old content is copied to the StripeCapture
+//! reading   copied rows + rows that have not changed + rows of the frozen cold tier that were not in memory
+//! ```
+//!
+//! Until a stripe is read it keeps a copy of each row that changes, so read a snapshot soon. The budget counts these
+//! copies. A row's access metadata may be of a lookup after the instant. Its words never are.
+//!
+//! Invariant TI-1 decides between two copies of a row: the one that was in memory counts.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLockWriteGuard};
+
+use crate::snapshot::stripe_reader::StripeReader;
+use crate::tier::maintenance::cold_error;
+use crate::{ColdError, ColdView, FrequencyCounts, RowBatch, Table, TableError, TableSet, TableTime};
+
+/// Longest wait for requests that are under way, and the part of a request's timeout that the wait may take.
+const WAIT: Duration = Duration::from_secs(10);
+const WAIT_SHARE: u32 = 4;
+
+/// All rows at one instant. There is one at a time. Dropping it ends it.
+pub struct TableSnapshot<'a> {
+    set: &'a TableSet,
+    moment: TableTime,
+    cold: Option<Mutex<Box<dyn ColdView>>>,
+}
+
+/// Why there is no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableSnapshotError {
+    /// There is a snapshot already.
+    #[error("a snapshot of the tables is being read; wait until it is done")]
+    Running,
+    /// Another thread did not end in time.
+    #[error("no snapshot of the tables: after {waited:?} {whom} had not ended; try again later")]
+    Busy {
+        /// What was waited for.
+        whom: &'static str,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The cold tier cannot be frozen, or rows in it wait for gradients.
+    #[error("no snapshot of the tables; try again later")]
+    Cold(#[source] ColdError),
+}
+
+impl TableSet {
+    /// Takes a snapshot. A push, of however many tables, is wholly in it or wholly after it, and so is all that is done
+    /// under one [`crate::RequestGuard`].
+    ///
+    /// # Errors
+    /// When there is a snapshot already, when requests that are under way do not end within 10 s or a quarter of
+    /// their timeout, or when the cold tier fails.
+    pub fn snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
+        if self.has_snapshot().swap(true, Ordering::Acquire) {
+            return Err(TableSnapshotError::Running);
+        }
+        // From here on dropping the snapshot ends it.
+        let mut snapshot = TableSnapshot { set: self, moment: TableTime::default(), cold: None };
+        self.iter()
+            .try_for_each(Table::apply_all_pending)
+            .map_err(|error| TableSnapshotError::Cold(cold_error(error)))?;
+        let (moment, _still) = self.take_instant()?;
+        snapshot.moment = moment;
+        if let Some(store) = &self.shared().capacity.cold {
+            snapshot.cold = Some(Mutex::new(store.freeze().map_err(TableSnapshotError::Cold)?));
+        }
+        Ok(snapshot)
+    }
+
+    /// Takes the instant. The guard keeps the cold tier as it was then, so requests go on while it is being frozen.
+    fn take_instant(&self) -> Result<(TableTime, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
+        // Requests wait meanwhile: this wait is part of their timeout.
+        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
+        let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
+        let still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier"))?;
+        if self.iter().any(Table::has_pending) {
+            return Err(busy("a row of the cold tier that a gradient waits for"));
+        }
+        for table in self.iter() {
+            (0..table.stripes()).for_each(|stripe| table.lock(stripe).begin_capture());
+        }
+        Ok((self.shared().clock.now(), still))
+    }
+}
+
+impl TableSnapshot<'_> {
+    /// The time of the instant. Tables that load the rows are set to it ([`TableSet::tick`]).
+    #[must_use]
+    pub fn moment(&self) -> TableTime {
+        self.moment
+    }
+
+    /// Appends all rows that one stripe of a table had at the instant, in memory or not, to `into`, in ascending order
+    /// of ids. A stripe can be read once. The call takes memory for all its rows, twice; [`Self::stripe`] does not.
+    ///
+    /// # Errors
+    /// When there is no such table, the stripe was read before, or the cold tier fails.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
+        let (mut parts, mut rows) = (self.stripe(table, stripe)?, RowBatch::default());
+        while parts.read(usize::MAX, &mut rows)? {}
+        append_sorted(self.set.table(table)?, &rows, into);
+        Ok(())
+    }
+
+    /// A reader of the rows that one stripe of a table had at the instant. It reads them in parts, as many at a time as
+    /// the caller has room for. A stripe can be read once.
+    ///
+    /// # Errors
+    /// When there is no such table, or the stripe was read before.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
+        let table = self.set.table(table)?;
+        let hot = table.lock(stripe).begin_reading();
+        let hot = hot.ok_or(TableError::AlreadyRead { table: table.number(), stripe })?;
+        let cold = self.cold.as_ref().filter(|_| table.is_tiered());
+        Ok(StripeReader::new(table, stripe, table.access_codec().tick(self.moment), hot, cold))
+    }
+}
+
+impl TableSnapshot<'_> {
+    /// Appends the frequency counts of one stripe at the instant. They can be read once, before or after the stripe's
+    /// rows.
+    ///
+    /// # Errors
+    /// When there is no such table, or the frequency counts of the stripe were read before.
+    ///
+    /// # Panics
+    /// When there is no such stripe.
+    pub fn read_frequency_counts(
+        &self,
+        table: u32,
+        stripe: usize,
+        into: &mut FrequencyCounts,
+    ) -> Result<(), TableError> {
+        let table = self.set.table(table)?;
+        let read = table.lock(stripe).filter.read_captured(into);
+        if read { Ok(()) } else { Err(TableError::AlreadyRead { table: table.number(), stripe }) }
+    }
+}
+
+impl Drop for TableSnapshot<'_> {
+    fn drop(&mut self) {
+        for table in self.set.iter() {
+            (0..table.stripes()).for_each(|stripe| table.end_capture(stripe));
+            (0..table.stripes()).for_each(|stripe| table.lock(stripe).filter.end_capture());
+        }
+        self.set.has_snapshot().store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for TableSnapshot<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("TableSnapshot").field("moment", &self.moment).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// Ends the capture of a stripe: its rows are copied no more.
+    pub(super) fn end_capture(&self, stripe: usize) {
+        let mut stripe = self.lock(stripe);
+        if stripe.is_captured() {
+            stripe.end_capture();
+            if self.is_managed() {
+                self.charge(&mut stripe);
+            }
+        }
+    }
+}
+
+/// Appends rows in ascending order of ids.
+fn append_sorted(table: &Table, rows: &RowBatch, into: &mut RowBatch) {
+    let stride = table.stride();
+    let mut order: Vec<usize> = (0..rows.ids.len()).collect();
+    order.sort_unstable_by_key(|row| rows.ids[*row]);
+    into.ids.reserve(order.len());
+    into.slots.reserve(order.len() * stride);
+    for row in order {
+        into.ids.push(rows.ids[row]);
+        into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
+        into.access.extend(rows.access.get(row));
+    }
+}

@@ -1,0 +1,89 @@
+//! Removing rows from the cold tier that are past their time to live. A lookup would ignore them, but they take space.
+//!
+//! The sweep reads a frozen view of the cold tier, so it meets each row once. Before it removes a row it reads the row
+//! again: the row may have been used and evicted since the view was frozen.
+
+use crate::key::{cold_key_of, cold_keys_of_stripe};
+use crate::tier::maintenance::MaintenanceReport;
+use crate::tier::sweep::ColdSweep;
+use crate::{ColdError, ColdScan, Table};
+
+/// Rows that one call looks at.
+const SWEPT: usize = 1024;
+/// Sweeps in a time to live.
+const SWEEPS_PER_TTL: u64 = 4;
+
+impl Table {
+    /// Goes on with the sweep, or starts one if it is due.
+    pub(crate) fn sweep_cold(&self) -> Result<MaintenanceReport, ColdError> {
+        let (Some(ttl), Some(store), tick) = (self.access_codec().ttl(), self.cold(), self.tick()) else {
+            return Ok(MaintenanceReport::default());
+        };
+        let Some(mut sweep) = self.cold_sweep.try_lock() else {
+            return Ok(MaintenanceReport::default());
+        };
+        if sweep.view.is_none() {
+            if tick < sweep.started.saturating_add((ttl / SWEEPS_PER_TTL).max(1)) {
+                return Ok(MaintenanceReport::default());
+            }
+            sweep.view = Some(store.freeze()?);
+            (sweep.started, sweep.stripe, sweep.from) = (tick, 0, None);
+        }
+        self.sweep_some(&mut sweep, tick)
+    }
+
+    fn sweep_some(&self, sweep: &mut ColdSweep, tick: u64) -> Result<MaintenanceReport, ColdError> {
+        let ColdSweep { view: Some(view), stripe, from, scan, .. } = sweep else {
+            return Ok(MaintenanceReport::default());
+        };
+        let range = cold_keys_of_stripe(*stripe, self.stripes());
+        scan.cold_keys.clear();
+        scan.rows.clear();
+        *from = view.scan(self.number(), from.unwrap_or(*range.start())..=*range.end(), SWEPT, scan)?;
+        let scanned = scan.cold_keys.len() as u64;
+        let swept = *stripe;
+        if from.is_none() {
+            *stripe += 1;
+        }
+        if *stripe == self.stripes() {
+            sweep.view = None;
+        }
+        let removed = self.remove_expired_cold(swept, sweep, tick)?;
+        Ok(MaintenanceReport { scanned: scanned.max(1), removed })
+    }
+
+    /// Removes those of the rows found that are still past their time to live. The eviction lock keeps newer rows of the
+    /// stripe from being written meanwhile.
+    fn remove_expired_cold(&self, number: usize, sweep: &mut ColdSweep, tick: u64) -> Result<u64, ColdError> {
+        let ColdSweep { scan, rows, .. } = sweep;
+        let stride = self.stride();
+        let expired = |words: &[u32], row: usize| self.access_codec().expired(words[row * (stride + 1) + stride], tick);
+        let mut row = 0;
+        let ColdScan { cold_keys, rows: words } = scan;
+        cold_keys.retain(|_| {
+            row += 1;
+            expired(words, row - 1)
+        });
+        let (Some(store), Some(_only), Some(_writing)) =
+            (self.cold(), self.eviction_lock(number).try_lock(), self.shared().cold_writes.try_read())
+        else {
+            return Ok(0);
+        };
+        if cold_keys.is_empty() {
+            return Ok(0);
+        }
+        store.read(self.number(), cold_keys, rows)?;
+        let mut row = 0;
+        cold_keys.retain(|_| {
+            row += 1;
+            rows.found[row - 1] && expired(&rows.rows, row - 1)
+        });
+        store.remove(self.number(), cold_keys)?;
+        let mut stripe = self.lock(number);
+        stripe.cold_version = stripe.cold_version.wrapping_add(1);
+        // The cold copy of a row that is in memory was void.
+        let removed = cold_keys.iter().filter(|cold_key| stripe.find(cold_key_of(**cold_key)).is_none()).count() as u64;
+        stripe.counts.expired += removed;
+        Ok(removed)
+    }
+}

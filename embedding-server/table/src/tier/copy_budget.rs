@@ -1,0 +1,86 @@
+//! The budget for cold copies that pushes hold from their read of the cold tier until they are applied.
+//!
+//! A push needs all its copies at once, twice the bytes of its gradients where no row is in memory. Pushes therefore take
+//! turns when all together would hold more than the limit. One alone always goes on, whatever it needs.
+
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Bytes that pushes hold, and the limit.
+#[derive(Debug)]
+pub(crate) struct CopyBudget {
+    limit: usize,
+    held: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// Permission to hold some bytes. Dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct CopyPermit<'a> {
+    copies: &'a CopyBudget,
+    bytes: usize,
+}
+
+impl CopyBudget {
+    pub(crate) fn new(limit: Option<usize>) -> Self {
+        Self { limit: limit.unwrap_or(usize::MAX), held: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Waits while the sum would be beyond the limit, but not longer than `wait`. After that the push goes on beyond the
+    /// limit.
+    pub(crate) fn acquire(&self, bytes: usize, wait: Duration) -> CopyPermit<'_> {
+        let mut held = self.held.lock();
+        let is_much = |held: &mut usize| *held > 0 && held.saturating_add(bytes) > self.limit;
+        if bytes > 0 {
+            self.freed.wait_while_for(&mut held, is_much, wait);
+        }
+        *held += bytes;
+        CopyPermit { copies: self, bytes }
+    }
+}
+
+impl Drop for CopyPermit<'_> {
+    fn drop(&mut self) {
+        *self.copies.held.lock() -= self.bytes;
+        self.copies.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    const LATE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn those_that_are_too_much_together_take_turns() {
+        let (copies, most, now) = (CopyBudget::new(Some(100)), AtomicUsize::new(0), AtomicUsize::new(0));
+        let acquire = |bytes: usize| {
+            let held = copies.acquire(bytes, LATE);
+            most.fetch_max(now.fetch_add(bytes, Ordering::SeqCst) + bytes, Ordering::SeqCst);
+            thread::yield_now();
+            now.fetch_sub(bytes, Ordering::SeqCst);
+            drop(held);
+        };
+        thread::scope(|scope| {
+            for bytes in [30, 40, 60, 100] {
+                scope.spawn(move || (0..200).for_each(|_| acquire(bytes)));
+            }
+        });
+        assert!(most.into_inner() <= 100);
+    }
+
+    #[test]
+    fn one_alone_goes_on_whatever_it_needs_and_nobody_waits_for_ever() {
+        let copies = CopyBudget::new(Some(100));
+        let first = copies.acquire(1000, LATE);
+        let late = copies.acquire(1, Duration::from_millis(1));
+        drop((first, late));
+        assert_eq!(*copies.held.lock(), 0);
+        drop(CopyBudget::new(None).acquire(usize::MAX, LATE));
+    }
+}

@@ -1,0 +1,226 @@
+//! Eviction: rows of the lowest rank leave a stripe when memory is short. They go to the cold tier or are dropped.
+//!
+//! A row goes to the cold tier in three stages:
+//!
+//! ```text
+//! 1. stripe locked     choose the rows of lowest rank, copy them
+//! 2. stripe unlocked   write the copies to the cold tier          requests go on and may change the rows
+//! 3. stripe locked     remove each row that equals its copy       a changed row stays in memory, its copy is void
+//!                      increase the cold version of the stripe
+//! ```
+//!
+//! One thread at a time does so for a stripe. It holds the stripe's *eviction lock* through all stages: else an older
+//! copy could be written after a newer one (invariant TI-1).
+
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use crate::config::STRIPE_FLOOR;
+use crate::key::cold_key_of;
+use crate::stripe::Stripe;
+use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
+use crate::tier::page_in_rows::PageInEntry;
+use crate::{ColdError, Table};
+
+/// Rows that are compared to find those of the lowest rank: all rows of a stripe that has no more, else as many
+/// neighbours in its index. Neighbours in the index are as good as random rows. Each search goes on where the one
+/// before ended.
+const COMPARED: usize = 4096;
+/// Rows that are evicted at a time at most, unless a request needs room for more.
+const BATCH: usize = 256;
+/// A stripe makes room for one row in this many at a time.
+const SHARE: usize = 16;
+/// How often a request makes room that other threads take, before it uses memory beyond the budget.
+const ROUNDS: usize = 8;
+/// The longest wait for a snapshot to be taken, before memory beyond the budget is used.
+const SHORT_WAIT: Duration = Duration::from_millis(10);
+/// The longest wait for another thread that evicts from the same stripe, or for a snapshot where the memory beyond the
+/// budget is used up.
+const WAIT: Duration = Duration::from_secs(1);
+/// One wait takes one part in this many of the request's timeout: all rounds together take half of it.
+const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
+
+/// What came of trying to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EvictionOutcome {
+    /// This many rows were evicted.
+    Evicted(u64),
+    /// Another thread evicted from the stripe and has ended.
+    OtherThread,
+    /// The cold tier is being frozen for a snapshot: nothing may be written to it.
+    Frozen,
+}
+
+impl Table {
+    /// Makes room in a stripe for those of the first `now` entries that are not in memory. The lock may be given up and
+    /// taken again. Where rows cannot be evicted, memory grows beyond the budget.
+    pub(crate) fn make_room(&self, stripe: &mut MutexGuard<'_, Stripe>, entries: &mut [PageInEntry], now: usize) {
+        for _ in 0..ROUNDS {
+            let missing = entries[..now].iter().filter(|entry| stripe.find(entry.key).is_none()).count();
+            if self.reserve(stripe, missing) {
+                return;
+            }
+            let count = missing.max((stripe.rows() / SHARE).min(BATCH));
+            match self.evict(stripe, entries, now, count) {
+                Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
+                Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe) => {}
+                Ok(EvictionOutcome::Frozen) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits until rows may go to the cold tier again, and answers whether they may. The wait is short unless memory is
+    /// exhausted.
+    fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>) -> bool {
+        let wait = if self.shared().budget.is_exhausted() { self.wait() } else { SHORT_WAIT };
+        MutexGuard::unlocked(stripe, || self.shared().cold_writes.try_read_for(wait).is_some())
+    }
+
+    /// The longest wait of one round.
+    fn wait(&self) -> Duration {
+        self.shared().capacity.wait(WAIT, WAIT_SHARE)
+    }
+
+    /// Whether this many more rows fit in. Takes memory from the budget where they need it.
+    fn reserve(&self, stripe: &mut Stripe, rows: usize) -> bool {
+        let (growth, budget) = (stripe.growth(rows), &self.shared().budget);
+        if growth == 0 {
+            return true;
+        }
+        if stripe.rows() + rows <= STRIPE_FLOOR {
+            budget.force(growth);
+        } else if !budget.reserve(growth, self.shared().arena.idle()) {
+            return false;
+        }
+        stripe.charged += growth;
+        true
+    }
+
+    /// Corrects the budget to the bytes that a stripe really takes.
+    pub(crate) fn charge(&self, stripe: &mut Stripe) {
+        let (bytes, budget) = (stripe.bytes(), &self.shared().budget);
+        if bytes > stripe.charged {
+            budget.force(bytes - stripe.charged);
+        } else {
+            budget.release(stripe.charged - bytes);
+        }
+        stripe.charged = bytes;
+    }
+
+    /// Evicts the `count` rows of the lowest rank, but none of the first `now` entries, which are of this stripe.
+    pub(crate) fn evict(
+        &self,
+        stripe: &mut MutexGuard<'_, Stripe>,
+        entries: &mut [PageInEntry],
+        now: usize,
+        count: usize,
+    ) -> Result<EvictionOutcome, ColdError> {
+        let tick = self.tick();
+        self.with_eviction_buffer(|buffer| {
+            buffer.needed.clear();
+            buffer.needed.extend(entries[..now].iter().map(|entry| entry.key));
+            buffer.needed.sort_unstable();
+            let choose = |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, count, tick);
+            self.evict_chosen(stripe, buffer, entries, choose)
+        })
+    }
+
+    /// Evicts the candidates that `choose` puts into the buffer. Rows past their time to live are removed for good.
+    pub(crate) fn evict_chosen(
+        &self,
+        stripe: &mut MutexGuard<'_, Stripe>,
+        buffer: &mut EvictionBuffer,
+        entries: &mut [PageInEntry],
+        choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
+    ) -> Result<EvictionOutcome, ColdError> {
+        if !self.is_tiered() {
+            choose(stripe, buffer);
+            return Ok(EvictionOutcome::Evicted(drop_candidates(stripe, buffer)));
+        }
+        let eviction_lock = self.eviction_lock(stripe.number);
+        let Some(_only) = eviction_lock.try_lock() else {
+            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(self.wait())));
+            return Ok(EvictionOutcome::OtherThread);
+        };
+        let Some(_writing) = self.shared().cold_writes.try_read() else {
+            return Ok(EvictionOutcome::Frozen);
+        };
+        choose(stripe, buffer);
+        let expired = remove_expired(stripe, buffer);
+        buffer.copy(stripe);
+        MutexGuard::unlocked(stripe, || self.write_cold(buffer))?;
+        let removed = buffer.remove_unchanged(stripe);
+        note_eviction(stripe, buffer, entries);
+        Ok(EvictionOutcome::Evicted(expired + removed))
+    }
+
+    fn write_cold(&self, buffer: &EvictionBuffer) -> Result<(), ColdError> {
+        let Some(store) = self.cold().filter(|_| !buffer.cold_keys.is_empty()) else {
+            return Ok(());
+        };
+        let written = store.write(self.number(), &buffer.cold_keys, &buffer.words);
+        self.shared().note(written.as_ref().err());
+        written
+    }
+}
+
+impl EvictionBuffer {
+    /// Ranks rows of a stripe and keeps the `count` lowest.
+    fn choose(&mut self, table: &Table, stripe: &mut Stripe, count: usize, tick: u64) {
+        self.scanned.clear();
+        if stripe.rows() <= COMPARED {
+            stripe.scan(0, usize::MAX, &mut self.scanned);
+        } else {
+            let next = stripe.scan(stripe.eviction_cursor, COMPARED, &mut self.scanned);
+            stripe.eviction_cursor = next.unwrap_or(0);
+        }
+        self.candidates.clear();
+        let needed = &self.needed;
+        let others = self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
+        let rank = |slot: u32| table.access_codec().rank(stripe.access(slot), tick);
+        self.candidates.extend(others.map(|(key, slot)| EvictionCandidate::new(rank(*slot), *key, *slot)));
+        if count < self.candidates.len() {
+            self.candidates.select_nth_unstable(count);
+            self.candidates.truncate(count);
+        }
+    }
+}
+
+/// Removes all candidates for good, and answers how many there were. Rank 0 is that of rows past their time to live.
+fn drop_candidates(stripe: &mut Stripe, buffer: &EvictionBuffer) -> u64 {
+    for row in &buffer.candidates {
+        stripe.remove(row.key());
+        let counted = if row.rank == 0 { &mut stripe.counts.expired } else { &mut stripe.counts.dropped };
+        *counted += 1;
+    }
+    buffer.candidates.len() as u64
+}
+
+/// Removes the candidates that are past their time to live. The cold version stays: a cold copy of such a row is past
+/// its time to live as well.
+fn remove_expired(stripe: &mut Stripe, buffer: &mut EvictionBuffer) -> u64 {
+    let before = buffer.candidates.len();
+    buffer.candidates.retain(|row| {
+        if row.rank == 0 {
+            stripe.remove(row.key());
+        }
+        row.rank > 0
+    });
+    let expired = (before - buffer.candidates.len()) as u64;
+    stripe.counts.expired += expired;
+    expired
+}
+
+/// Increases the cold version of the stripe. The cold copies that the present request has read stay valid, except those
+/// of the rows just evicted. The entries with valid copies get the new version.
+fn note_eviction(stripe: &mut Stripe, buffer: &EvictionBuffer, entries: &mut [PageInEntry]) {
+    let before = stripe.cold_version;
+    stripe.cold_version = before.wrapping_add(1);
+    let is_evicted = |key: u64| buffer.cold_keys.binary_search(&cold_key_of(key)).is_ok();
+    for entry in entries {
+        if entry.cold_version == before && !is_evicted(entry.key) {
+            entry.cold_version = stripe.cold_version;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Maintenance of all tables: eviction ahead of need, rows past their time to live, pending gradients.
+//!
+//! A thread of the caller's does it, a bounded part at a time. Each call takes the next stripe:
+//!
+//! ```text
+//! stripe's turn ─► apply pending gradients ─► evict rows if memory is short ─► sweep for expired and small rows
+//!                                                              and for stripe 0 ─► sweep the cold tier
+//! ```
+
+use std::ops::AddAssign;
+
+use parking_lot::MutexGuard;
+
+use crate::stripe::Stripe;
+use crate::tier::eviction::EvictionOutcome;
+use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
+use crate::{ColdError, Table, TableError, TableSet};
+
+/// One row in this many of a stripe is kept free where memory is short.
+const FREE_SHARE: usize = 20;
+/// Rows that are evicted from a stripe in one call at most.
+const MOST: usize = 256;
+/// Rows of a stripe that one call looks at.
+const SWEPT: usize = 1024;
+/// Sweeps in a time to live.
+const SWEEPS_PER_TTL: u64 = 8;
+/// Ticks between two sweeps for rows of small norm.
+const NORM_EVERY: u64 = 1000;
+/// Rank of a row of small norm. Rank 0 is that of a row past its time to live.
+const SMALL: u32 = 1;
+
+/// What one call of maintenance did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaintenanceReport {
+    /// Rows looked at.
+    pub scanned: u64,
+    /// Rows evicted from memory, or removed from the cold tier.
+    pub removed: u64,
+}
+
+impl MaintenanceReport {
+    /// Whether there was nothing to do. The caller may then wait for a while.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AddAssign for MaintenanceReport {
+    fn add_assign(&mut self, other: Self) {
+        self.scanned += other.scanned;
+        self.removed += other.removed;
+    }
+}
+
+impl TableSet {
+    /// Does one bounded part of the maintenance: at most one write of some hundred rows to the cold tier. Call it again
+    /// and again, and wait in between while it [is idle](MaintenanceReport::is_idle). Requests then seldom have to evict.
+    ///
+    /// # Errors
+    /// When the cold tier fails. Rows then stay where they are.
+    pub fn maintain(&self) -> Result<MaintenanceReport, ColdError> {
+        let stripes: usize = self.iter().map(Table::stripes).sum();
+        for _ in 0..stripes {
+            let mut turn = self.next_turn() % stripes;
+            for table in self.iter() {
+                if turn < table.stripes() {
+                    let done = table.maintain(turn)?;
+                    if done.is_idle() {
+                        break;
+                    }
+                    return Ok(done);
+                }
+                turn -= table.stripes();
+            }
+        }
+        Ok(MaintenanceReport::default())
+    }
+}
+
+impl Table {
+    /// The turn of one stripe.
+    fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
+        let mut done = MaintenanceReport::default();
+        if !self.is_managed() && self.retention().small_norm == 0.0 {
+            return Ok(done);
+        }
+        self.apply_all_pending().map_err(cold_error)?;
+        done += self.free_slots(&mut self.lock(stripe))?;
+        done += self.sweep(&mut self.lock(stripe))?;
+        if stripe == 0 {
+            done += self.sweep_cold()?;
+        }
+        Ok(done)
+    }
+
+    /// Frees some slots of a stripe that is full while memory is short.
+    fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
+        let wanted = (stripe.rows() / FREE_SHARE).min(MOST);
+        if !self.shared().budget.is_tight() || stripe.vacant() >= wanted {
+            return Ok(MaintenanceReport::default());
+        }
+        let count = wanted - stripe.vacant();
+        Ok(done(count, self.evict(stripe, &mut [], 0, count)?))
+    }
+
+    /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
+    /// moves others within the index, so a sweep may miss some rows. The next one finds them.
+    fn sweep(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
+        let tick = self.tick();
+        let Some(bucket) = self.next_bucket(stripe, tick) else {
+            return Ok(MaintenanceReport::default());
+        };
+        self.with_eviction_buffer(|buffer| {
+            let mut scanned = 0;
+            let outcome = self.evict_chosen(stripe, buffer, &mut [], |stripe, buffer| {
+                scanned = buffer.choose_expired(self, stripe, bucket, tick);
+            })?;
+            Ok(done(scanned, outcome))
+        })
+    }
+
+    /// The bucket of the index where the sweep of a stripe goes on. `None` if no sweep is due.
+    fn next_bucket(&self, stripe: &mut Stripe, tick: u64) -> Option<usize> {
+        let every = match (self.access_codec().ttl(), self.retention().small_norm > 0.0) {
+            (None, false) => return None,
+            (None, true) => NORM_EVERY,
+            (Some(ttl), small) => (ttl / SWEEPS_PER_TTL).clamp(1, if small { NORM_EVERY } else { u64::MAX }),
+        };
+        if stripe.sweep.bucket.is_none() && tick >= stripe.sweep.started.saturating_add(every) {
+            (stripe.sweep.bucket, stripe.sweep.started) = (Some(0), tick);
+        }
+        stripe.sweep.bucket
+    }
+}
+
+impl EvictionBuffer {
+    /// Looks at some rows from `bucket` of the index on, makes candidates of those to remove, and moves the sweep on.
+    /// Answers how many rows it looked at.
+    fn choose_expired(&mut self, table: &Table, stripe: &mut Stripe, bucket: usize, tick: u64) -> usize {
+        self.scanned.clear();
+        self.candidates.clear();
+        stripe.sweep.bucket = stripe.scan(bucket, SWEPT, &mut self.scanned);
+        let mut weights = vec![0.0; table.dim()];
+        let least = table.retention().small_norm;
+        for (key, slot) in &self.scanned {
+            if table.is_managed() && table.access_codec().expired(stripe.access(*slot), tick) {
+                self.candidates.push(EvictionCandidate::new(0, *key, *slot));
+            } else if least > 0.0 && norm(table, stripe, *slot, &mut weights) < least {
+                self.candidates.push(EvictionCandidate::new(SMALL, *key, *slot));
+            }
+        }
+        self.scanned.len()
+    }
+}
+
+fn norm(table: &Table, stripe: &Stripe, slot: u32, weights: &mut [f32]) -> f32 {
+    table.layout().read(stripe.slot(slot), weights);
+    weights.iter().map(|weight| weight * weight).sum::<f32>().sqrt()
+}
+
+fn done(scanned: usize, outcome: EvictionOutcome) -> MaintenanceReport {
+    match outcome {
+        EvictionOutcome::Evicted(removed) => MaintenanceReport { scanned: scanned as u64, removed },
+        // Nothing to do here for now.
+        EvictionOutcome::OtherThread | EvictionOutcome::Frozen => MaintenanceReport::default(),
+    }
+}
+
+pub(crate) fn cold_error(error: TableError) -> ColdError {
+    match error {
+        TableError::Cold { source, .. } | TableError::Full { source, .. } => source,
+        other => ColdError { doing: "read", reason: other.to_string() },
+    }
+}

@@ -1,0 +1,244 @@
+//! Page-in: a request brings rows that are not in memory from the cold tier, or makes them, while other threads evict.
+//!
+//! Invariant TI-1: a row has one value. The row in memory counts if there is one, else the copy in the cold tier.
+//!
+//! The cold tier is read without a lock. Meanwhile another thread may page the row in, change it and evict it again,
+//! and the copy that was read is stale. Each stripe therefore has a *cold version*, which every eviction to the cold
+//! tier increases. A copy is valid if the version is still what it was when the row was found missing:
+//!
+//! ```text
+//! thread A                                     thread B                      cold version of the stripe
+//! lock: row 7 is missing, version is 4                                       4
+//! read row 7 from the cold tier
+//!                                              pages row 7 in, updates it
+//!                                              evicts row 7                  5
+//! lock: version is 5 and not 4 → stale
+//! read row 7 again                                                           5
+//! lock: version is 5 → the copy is valid
+//! ```
+//!
+//! After [`ROUNDS`] stale reads the rows of a stripe are read while it is locked, so that every request ends.
+
+use std::ops::Range;
+
+use crate::config::STRIPE_FLOOR;
+use crate::key::stripe_of;
+use crate::stripe::Stripe;
+use crate::tier::page_in_rows::{PageIn, PageInEntry};
+use crate::{ColdError, ColdRows, Table, TableError};
+
+/// Rows that are paged in under one lock. Every stripe has room for them.
+const CHUNK: usize = STRIPE_FLOOR;
+/// Reads without a lock before the read with it.
+const ROUNDS: usize = 3;
+
+/// What a request does with each row: it gets the stripe, the row's entry and the row's slot. There is no slot if the
+/// id is not admitted.
+pub(crate) type RowAction<'a> = dyn FnMut(&mut Stripe, PageInEntry, Option<u32>) + 'a;
+
+/// What came of one row.
+enum PageInOutcome {
+    /// The row is in memory, in this slot.
+    Slot(u32),
+    /// The id is not admitted.
+    Refused,
+    /// The row's cold copy is stale.
+    Stale,
+}
+
+impl Table {
+    /// Brings the rows of `page_in` to memory, makes those that do not exist, and calls `action` once for each. The
+    /// caller has read the cold copies ([`Self::read_cold`]). After an error, the rows that are left are in `page_in`.
+    pub(crate) fn page_in_all(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), TableError> {
+        for _ in 0..ROUNDS {
+            self.run_round(page_in, action);
+            if page_in.entries.is_empty() {
+                return Ok(());
+            }
+            self.read_cold(page_in)?;
+        }
+        while !page_in.entries.is_empty() {
+            self.page_in_locked(page_in, action).map_err(|source| self.unreadable(source))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the cold copies of all rows of `page_in` that were not in memory.
+    pub(crate) fn read_cold(&self, page_in: &mut PageIn) -> Result<(), TableError> {
+        let PageIn { entries, cold_keys, cold, .. } = page_in;
+        self.read_copies_of(entries, cold_keys, cold).map_err(|source| self.unreadable(source))
+    }
+
+    /// One round. Rows with a stale copy stay in `page_in`.
+    fn run_round(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) {
+        let mut entries = std::mem::take(&mut page_in.entries);
+        let tick = self.tick();
+        self.for_each_chunk(&mut entries, &mut |stripe, entry| self.page_in_one(stripe, entry, page_in, tick, action));
+        entries.clear();
+        page_in.entries = std::mem::replace(&mut page_in.stale, entries);
+    }
+
+    /// Calls `work` for each row, chunk by chunk of one stripe, and makes room in the stripe for each chunk.
+    pub(crate) fn for_each_chunk(&self, entries: &mut [PageInEntry], work: &mut dyn FnMut(&mut Stripe, PageInEntry)) {
+        let mut start = 0;
+        while start < entries.len() {
+            let of_stripe = self.range_of_stripe(entries, start);
+            let end = of_stripe.end.min(start + CHUNK);
+            let mut stripe = self.lock(self.stripe_of(entries[start].key));
+            entries[start..end].iter().for_each(|entry| stripe.prefetch_entry(entry.key));
+            self.make_room(&mut stripe, &mut entries[of_stripe], end - start);
+            entries[start..end].iter().for_each(|entry| work(&mut stripe, *entry));
+            self.charge(&mut stripe);
+            start = end;
+        }
+    }
+
+    /// The last resort: reads the rows of the last stripe while it is locked.
+    fn page_in_locked(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), ColdError> {
+        let Some(last) = page_in.entries.last().copied() else {
+            return Ok(());
+        };
+        let number = self.stripe_of(last.key);
+        let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
+        let mut stripe = self.lock(number);
+        let mut entries = page_in.entries.split_off(start);
+        entries.iter_mut().for_each(|entry| *entry = entry.stale(stripe.cold_version));
+        if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
+            page_in.entries.append(&mut entries);
+            return Err(error);
+        }
+        let tick = self.tick();
+        entries.into_iter().for_each(|entry| self.page_in_one(&mut stripe, entry, page_in, tick, action));
+        self.charge(&mut stripe);
+        Ok(())
+    }
+
+    fn page_in_one(
+        &self,
+        stripe: &mut Stripe,
+        entry: PageInEntry,
+        page_in: &mut PageIn,
+        tick: u64,
+        action: &mut RowAction<'_>,
+    ) {
+        match self.find_or_make(stripe, &entry, page_in, tick) {
+            PageInOutcome::Slot(slot) => action(stripe, entry, Some(slot)),
+            PageInOutcome::Refused => action(stripe, entry, None),
+            PageInOutcome::Stale => page_in.stale.push(entry.stale(stripe.cold_version)),
+        }
+    }
+
+    /// Invariant TI-1: the row in memory if there is one, else the cold copy if it is valid, else a new row.
+    fn find_or_make(&self, stripe: &mut Stripe, entry: &PageInEntry, page_in: &mut PageIn, tick: u64) -> PageInOutcome {
+        if !(self.is_selective() && self.remove_if_expired(stripe, entry.key, tick))
+            && let Some(outcome) = self.find_existing(stripe, entry, page_in, tick)
+        {
+            return outcome;
+        }
+        let Some(slot) = self.create(stripe, entry.key, tick, page_in.counts_access) else {
+            return PageInOutcome::Refused;
+        };
+        page_in.created += 1;
+        PageInOutcome::Slot(slot)
+    }
+
+    /// Removes a row that is past its time to live, and answers whether there was one. A table with an admission policy
+    /// has to admit the id again. The cold version stays: a cold copy of the row is past its time to live as well.
+    fn remove_if_expired(&self, stripe: &mut Stripe, key: u64, tick: u64) -> bool {
+        let expired = stripe.find(key).is_some_and(|slot| self.access_codec().expired(stripe.access(slot), tick));
+        if expired {
+            stripe.remove(key);
+            stripe.counts.expired += 1;
+        }
+        expired
+    }
+
+    /// Notes the use of a row in memory. A row past its time to live starts again; answers whether it did.
+    fn use_slot(&self, stripe: &mut Stripe, key: u64, slot: u32, tick: u64) -> bool {
+        let access = stripe.access(slot);
+        let expired = self.access_codec().expired(access, tick);
+        if expired {
+            stripe.restart(key, slot, self.layout());
+        }
+        *stripe.access_mut(slot) =
+            if expired { self.access_codec().first(tick) } else { self.access_codec().used(access, tick) };
+        expired
+    }
+
+    /// Copies a row of the cold tier to memory.
+    fn promote(&self, stripe: &mut Stripe, key: u64, words: &[u32], access: u32) -> u32 {
+        let slot = stripe.put(key, words);
+        *stripe.access_mut(slot) = access;
+        stripe.counts.promoted += 1;
+        self.apply_pending(stripe, key, slot);
+        slot
+    }
+
+    /// A row that exists, or that may exist as its cold copy is stale. `None` when there is none.
+    fn find_existing(
+        &self,
+        stripe: &mut Stripe,
+        entry: &PageInEntry,
+        page_in: &mut PageIn,
+        tick: u64,
+    ) -> Option<PageInOutcome> {
+        if let Some(slot) = stripe.find(entry.key) {
+            page_in.created += u64::from(self.use_slot(stripe, entry.key, slot, tick));
+            return Some(PageInOutcome::Slot(slot));
+        }
+        if self.is_tiered() && stripe.cold_version != entry.cold_version {
+            return Some(PageInOutcome::Stale);
+        }
+        let row = page_in.cold_copy(entry, self.stride())?;
+        stripe.counts.cold_reads += 1;
+        let (words, access) = (&row[..self.stride()], row[self.stride()]);
+        if !self.access_codec().expired(access, tick) {
+            let slot = self.promote(stripe, entry.key, words, self.access_codec().used(access, tick));
+            return Some(PageInOutcome::Slot(slot));
+        }
+        stripe.counts.expired += 1;
+        None
+    }
+
+    /// Makes a row, if the id is admitted.
+    fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
+        let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
+        if !admitted {
+            stripe.counts.refused += 1;
+            return None;
+        }
+        stripe.counts.admitted += u64::from(self.is_selective());
+        let (slot, _) = stripe.find_or_create(key, self.layout());
+        *stripe.access_mut(slot) = self.access_codec().first(tick);
+        self.apply_pending(stripe, key, slot);
+        Some(slot)
+    }
+
+    /// The entries from `start` on that are of one stripe.
+    fn range_of_stripe(&self, entries: &[PageInEntry], start: usize) -> Range<usize> {
+        let number = self.stripe_of(entries[start].key);
+        let length = entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count();
+        start..start + length
+    }
+
+    fn read_copies_of(
+        &self,
+        entries: &mut [PageInEntry],
+        cold_keys: &mut Vec<u64>,
+        cold: &mut ColdRows,
+    ) -> Result<(), ColdError> {
+        let Some(store) = self.cold() else {
+            return Ok(());
+        };
+        PageIn::list_cold_keys(entries, cold_keys);
+        if cold_keys.is_empty() { Ok(()) } else { store.read(self.number(), cold_keys, cold) }
+    }
+
+    pub(crate) fn stripe_of(&self, key: u64) -> usize {
+        stripe_of(key, self.stripes())
+    }
+
+    pub(crate) fn unreadable(&self, source: ColdError) -> TableError {
+        TableError::Cold { table: self.number(), source }
+    }
+}

@@ -1,0 +1,120 @@
+//! The job file as it is written: its sections, and the two whose form differs from the settings they become.
+//!
+//! The schema derived from [`JobFile`] is the only source of three things: the checks of [`crate::check`], the reference
+//! page `docs/job-file.md` and the JSON schema for editors. A default is written in one place; where it depends on other keys
+//! the documentation of the key says "Default:" in words, and [`crate::resolve`] fills it in.
+
+mod data;
+mod features;
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, schema_for};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+pub(crate) use data::{DataFile, Layout, Paths};
+pub(crate) use features::{CategoricalFile, Column, FeaturesFile};
+
+use crate::settings::{
+    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Model, Output, TableOverrides, TableSettings, Train, shorten,
+};
+
+/// A training job of Zagros: which samples, which features, which model, and who trains it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Job")]
+pub(crate) struct JobFile {
+    /// Name of the run, used in messages, metrics and the names of run folders: letters, digits, `-`, `_` and `.`, at most 100.
+    /// Default: the job file's name without `.toml`.
+    pub(crate) name: Option<String>,
+    /// Where samples come from.
+    pub(crate) data: DataFile,
+    /// What a sample is made of. With `data.format = "criteo"` every key has a default. Otherwise `label` and at least one
+    /// categorical feature are needed.
+    #[serde(default)]
+    pub(crate) features: FeaturesFile,
+    /// What all embedding tables have in common unless `[tables.<name>]` says otherwise.
+    #[serde(default)]
+    pub(crate) embedding: TableSettings,
+    /// Settings of single embedding tables, by name. Each categorical feature has a table named like its column, or the table that
+    /// its `table` key names: features that name the same table share its rows. A key means what it means in `[embedding]`.
+    #[serde(default)]
+    pub(crate) tables: BTreeMap<String, TableOverrides>,
+    /// The dense network.
+    #[serde(default)]
+    pub(crate) model: Model,
+    /// Optimiser of the dense network.
+    #[serde(default)]
+    pub(crate) optimizer: DenseOptimizer,
+    /// How training runs.
+    #[serde(default)]
+    pub(crate) train: Train,
+    /// How held-out rows are measured.
+    #[serde(default)]
+    pub(crate) eval: Eval,
+    /// What a run saves while it trains, to resume from after an interruption.
+    #[serde(default)]
+    pub(crate) checkpoint: Checkpoint,
+    /// Who takes part, and where they listen.
+    #[serde(default)]
+    pub(crate) cluster: Cluster,
+    /// What is written.
+    #[serde(default)]
+    pub(crate) output: Output,
+}
+
+impl JobFile {
+    /// The file that resolves to `job`: every key written, paths absolute.
+    pub(crate) fn of(job: &Job) -> Self {
+        let embedding = job.tables.first().map(|table| table.settings).unwrap_or_default();
+        Self {
+            name: Some(job.name.clone()),
+            data: DataFile::of(&job.data),
+            features: FeaturesFile::of(&job.features, &job.tables),
+            embedding,
+            tables: own_settings(job, &embedding),
+            model: job.model.clone(),
+            optimizer: job.dense_optimizer,
+            train: job.train.clone(),
+            eval: job.eval.clone(),
+            checkpoint: job.checkpoint.clone(),
+            cluster: job.cluster.clone(),
+            output: job.output.clone(),
+        }
+    }
+}
+
+/// Tables that differ from the first one, and those that no feature's column names.
+fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOverrides> {
+    let named_by_column = |name: &str| {
+        let mut features = job.features.categorical.iter();
+        features.any(|feature| feature.column == name && job.tables[feature.table].name == name)
+    };
+    let own = |table: &TableSettings| TableOverrides::between(common, table);
+    let all = job.tables.iter().map(|table| (table.name.clone(), own(&table.settings)));
+    all.filter(|(name, own)| !own.is_empty() || !named_by_column(name)).collect()
+}
+
+/// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, else the one of its
+/// type.
+pub(crate) fn schema() -> Json {
+    let mut schema = schema_for!(JobFile).to_value();
+    shorten(&mut schema);
+    drop_defaults_in_words(&mut schema);
+    schema
+}
+
+fn drop_defaults_in_words(schema: &mut Json) {
+    match schema {
+        Json::Object(keys) => {
+            let words = keys.get("description").and_then(Json::as_str);
+            if words.is_some_and(|words| words.contains("Default:")) {
+                keys.remove("default");
+            }
+            keys.values_mut().for_each(drop_defaults_in_words);
+        }
+        Json::Array(items) => items.iter_mut().for_each(drop_defaults_in_words),
+        _ => {}
+    }
+}

@@ -1,0 +1,142 @@
+//! `[data]` as it is written: keys that exclude each other lie side by side.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::{Data, Format, TestPart, ValidationPart};
+
+/// Where samples come from.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Data")]
+pub(crate) struct DataFile {
+    /// Layout of a line.
+    pub(crate) format: Layout,
+    /// Training files, read in this order. Gzip is recognised by its content. A relative path starts at the job file's folder; one
+    /// given by `--set` or the environment starts at the current directory.
+    pub(crate) train: Paths,
+    /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction`.
+    pub(crate) test: Option<Paths>,
+    /// Share of the rows of `train` that is held out instead. A hash of the line chooses them, so they are the same rows every time.
+    /// Default: none; excludes `test`. Without either nothing is evaluated.
+    #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
+    pub(crate) test_fraction: Option<f64>,
+    /// Validation files, in the same layout; paths as in `train`. Early stopping and the choice of the best state go by them, and the
+    /// test part is then scored once, at the end. Default: none; excludes `validation_share`.
+    pub(crate) validation: Option<Paths>,
+    /// Share of the rows of `train` that is the validation part instead. A hash of the line chooses them, so they are the same rows
+    /// every time and none of `test_fraction`'s. Default: none; excludes `validation`.
+    #[schemars(extend("exclusiveMinimum" = 0.0, "exclusiveMaximum" = 1.0))]
+    pub(crate) validation_share: Option<f64>,
+    /// Field separator, one ASCII character, `"\t"` for tabs. Default: `","`; `delimited` only.
+    pub(crate) delimiter: Option<String>,
+    /// Whether each file starts with a line of column names. Default: true; `delimited` only.
+    pub(crate) header: Option<bool>,
+    /// Names of all columns, in order. Default: taken from the header; `delimited` only, and needed when
+    /// `header = false`.
+    pub(crate) columns: Option<Vec<String>>,
+    /// Lines that start with this text are skipped. Default: none; `delimited` only.
+    pub(crate) comment: Option<String>,
+    /// Whether blanks around a field are cut. Default: false; `delimited` only.
+    pub(crate) trim: Option<bool>,
+    /// Field texts that mean "missing"; an empty field always does. Default: none; `delimited` only.
+    pub(crate) missing: Option<Vec<String>>,
+    /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
+    /// workers of the run; a row counts once in each epoch.
+    #[serde(default)]
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    pub(crate) max_bad_rows: u64,
+    /// Longest line accepted, in bytes. A longer line is a malformed row.
+    #[serde(default = "max_line_bytes")]
+    #[schemars(range(min = 64, max = 1_073_741_824))]
+    pub(crate) max_line_bytes: usize,
+    /// Threads that parse lines; 0 plans them from the machine's cores (1 up to 4 cores, else 2).
+    #[serde(default)]
+    #[schemars(range(max = 1024))]
+    pub(crate) threads: usize,
+    /// Rows of the shuffle window, which is held in memory; 0 keeps the order of the files. Each epoch also reads the splits of the
+    /// files in another order. Both orders depend on `train.seed` and the epoch alone. Default: 32768, less where a row has so many
+    /// features that the window would exceed 32 MiB.
+    #[schemars(range(max = 100_000_000))]
+    pub(crate) shuffle_rows: Option<usize>,
+}
+
+/// Layout of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layout {
+    /// Criteo's TSV: `label`, integers `I1` to `I13`, categories `C1` to `C26`, tab-separated, no header, any but
+    /// the label may be empty.
+    Criteo,
+    /// CSV or TSV with named columns, quoted fields as in RFC 4180.
+    Delimited,
+}
+
+/// One path or a list of them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Paths {
+    /// One file.
+    One(String),
+    /// Files in reading order.
+    Many(Vec<String>),
+}
+
+impl Paths {
+    /// The paths, in order.
+    pub(crate) fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(path) => std::slice::from_ref(path),
+            Self::Many(paths) => paths,
+        }
+    }
+
+    fn of(paths: &[PathBuf]) -> Self {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        Self::Many(paths.iter().map(|path| text(path)).collect())
+    }
+}
+
+impl DataFile {
+    /// The keys that say what `data` is.
+    pub(crate) fn of(data: &Data) -> Self {
+        let (test, test_fraction) = match &data.test {
+            TestPart::Files(files) => (Some(Paths::of(files)), None),
+            TestPart::Fraction(fraction) => (None, Some(*fraction)),
+            TestPart::None => (None, None),
+        };
+        let (validation, validation_share) = match &data.validation {
+            ValidationPart::Files(files) => (Some(Paths::of(files)), None),
+            ValidationPart::Share(share) => (None, Some(*share)),
+            ValidationPart::None => (None, None),
+        };
+        let delimited = match &data.format {
+            Format::Criteo => None,
+            Format::Delimited(delimited) => Some(delimited),
+        };
+        Self {
+            format: if delimited.is_some() { Layout::Delimited } else { Layout::Criteo },
+            train: Paths::of(&data.train),
+            test,
+            test_fraction,
+            validation,
+            validation_share,
+            delimiter: delimited.map(|layout| char::from(layout.delimiter).to_string()),
+            header: delimited.map(|layout| layout.header),
+            columns: delimited.map(|layout| layout.columns.clone()),
+            comment: delimited.and_then(|layout| layout.comment.clone()),
+            trim: delimited.map(|layout| layout.trim),
+            missing: delimited.map(|layout| layout.missing.clone()),
+            max_bad_rows: data.max_bad_rows,
+            max_line_bytes: data.max_line_bytes,
+            threads: data.threads,
+            shuffle_rows: Some(data.shuffle_rows),
+        }
+    }
+}
+
+fn max_line_bytes() -> usize {
+    1 << 20
+}

@@ -1,0 +1,95 @@
+//! `[features]` as it is written: a column is its name, or a table.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Table, Values};
+
+/// What a sample is made of.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Features")]
+pub(crate) struct FeaturesFile {
+    /// The column that is learned: its name, or a table. Default: `"label"` for Criteo, otherwise needed.
+    pub(crate) label: Option<Column<Label>>,
+    /// Numeric columns, in order: each its name, or a table. Default: `I1` to `I13` with `log = true` for Criteo,
+    /// otherwise none.
+    pub(crate) numeric: Option<Vec<Column<Numeric>>>,
+    /// Categorical columns, in order: each its name, or a table. Default: `C1` to `C26` for Criteo, otherwise none.
+    pub(crate) categorical: Option<Vec<Column<CategoricalFile>>>,
+}
+
+/// A column.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Column<T> {
+    /// Name of the column. All else has its default.
+    Name(String),
+    /// In full.
+    Full(T),
+}
+
+impl<T: From<String>> Column<T> {
+    /// The column in full.
+    pub(crate) fn full(self) -> T {
+        match self {
+            Self::Name(column) => column.into(),
+            Self::Full(column) => column,
+        }
+    }
+}
+
+/// A categorical column in full.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Categorical")]
+pub(crate) struct CategoricalFile {
+    /// Name of the column.
+    pub(crate) column: String,
+    /// Embedding table that holds the rows of its values: one of `[tables]`, or another feature's column. Default: a table named like
+    /// the column.
+    pub(crate) table: Option<String>,
+    /// Values per row of the table: short for `dim` in `[tables.<name>]`. Default: `embedding.dim`.
+    #[schemars(range(min = 1, max = 4096))]
+    pub(crate) dim: Option<usize>,
+    /// Text between the values of a cell, for a column that holds any number of them. Default: none, a cell is one value.
+    pub(crate) separator: Option<String>,
+    /// How the rows of several values become one vector. Default: `sum`; needs `separator`.
+    pub(crate) pooling: Option<Pooling>,
+    /// Who adds up the rows of a cell. With many rare values a sum is fewer bytes than its rows; with few values that all samples
+    /// share it is more. Default: `auto`; needs `separator`.
+    pub(crate) pool_at: Option<PoolAt>,
+}
+
+/// A column of one value a cell, with a table of its own.
+impl From<String> for CategoricalFile {
+    fn from(column: String) -> Self {
+        Self { column, table: None, dim: None, separator: None, pooling: None, pool_at: None }
+    }
+}
+
+impl FeaturesFile {
+    /// The keys that say what `features` are.
+    pub(crate) fn of(features: &Features, tables: &[Table]) -> Self {
+        let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
+        Self {
+            label: Some(Column::Full(features.label.clone())),
+            numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
+            categorical: Some(features.categorical.iter().map(categorical).collect()),
+        }
+    }
+}
+
+fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
+    let column = feature.column.clone();
+    let plain = CategoricalFile::from(column.clone());
+    let table = (table != column).then(|| table.to_owned());
+    match feature.values.clone() {
+        Values::One if table.is_none() => Column::Name(column),
+        Values::One => Column::Full(CategoricalFile { table, ..plain }),
+        Values::Many { separator, pooling, pool_at } => {
+            let (separator, pooling, pool_at) = (Some(separator), Some(pooling), Some(pool_at));
+            Column::Full(CategoricalFile { table, separator, pooling, pool_at, ..plain })
+        }
+    }
+}

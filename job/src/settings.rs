@@ -1,0 +1,60 @@
+//! The settings of a job: one type per concept. It carries the key, the range, the default and the documentation of each
+//! setting, it is what the job file deserialises into, and it is what every role reads.
+//!
+//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`]: they check ranges, rules between keys and references first.
+//! Settings of rows that a table understands by itself are the table's own types, such as [`EvictionTarget`].
+
+mod admission;
+mod cluster;
+mod data;
+mod dense;
+mod features;
+mod model;
+mod network;
+mod numbers;
+mod optimizers;
+mod run;
+mod table;
+mod train;
+
+pub use cluster::{Cluster, Collective, Wire};
+pub use data::{Data, Delimited, Format, TestPart, ValidationPart};
+pub use dense::DENSE_TABLE;
+pub use features::{Categorical, Features, Label, Numeric, PoolAt, Pooling, Standardise, Values};
+pub use model::{Model, Structure};
+pub(crate) use numbers::{shorten, size};
+pub use optimizers::{DenseOptimizer, TableOptimizer};
+pub use run::{Checkpoint, EarlyStop, Eval, Metric, Output};
+pub(crate) use table::TableOverrides;
+pub use table::{Table, TableSettings};
+pub use train::{DenseUpdates, Device, Mode, Precision, Train};
+pub use zagros_table::{
+    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, NonFinite, Schedule,
+};
+
+/// A whole job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Name of the run, used in messages and metrics.
+    pub name: String,
+    /// Where samples come from.
+    pub data: Data,
+    /// What a sample is made of.
+    pub features: Features,
+    /// The embedding tables, in the order of their ids.
+    pub tables: Vec<Table>,
+    /// The dense network.
+    pub model: Model,
+    /// Optimiser of the dense network.
+    pub dense_optimizer: DenseOptimizer,
+    /// How training runs.
+    pub train: Train,
+    /// How held-out rows are measured.
+    pub eval: Eval,
+    /// What a run saves while it trains.
+    pub checkpoint: Checkpoint,
+    /// Who takes part.
+    pub cluster: Cluster,
+    /// What is written.
+    pub output: Output,
+}

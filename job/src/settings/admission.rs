@@ -1,0 +1,99 @@
+//! Which ids get a row, as a job file says it: the keys of the frequency count lie side by side.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zagros_table::{AdmissionPolicy, FrequencyCounter};
+
+/// Which ids get a row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum AdmissionKeys {
+    /// Each id, when it is first looked up for training.
+    Always,
+    /// Each id, when it is looked up for training this many times.
+    Count {
+        /// Lookups needed. The row exists from the last of them on.
+        #[serde(default = "lookups")]
+        #[schemars(range(min = 1, max = 65535))]
+        sightings: u32,
+        /// How lookups are counted.
+        #[serde(default)]
+        counter: CounterKind,
+        /// Largest overcount, as a share of all lookups of a table on a server. Used by `count_min` only, which takes 2 bytes
+        /// × 2.72 / error × ln(1 / failure) for each table and server.
+        #[serde(default = "error")]
+        #[schemars(range(min = 1e-8, max = 0.5))]
+        error: f32,
+        /// Probability that a count is too high by more than `error`. Used by `count_min` only.
+        #[serde(default = "failure")]
+        #[schemars(range(min = 1e-9, max = 0.5))]
+        failure: f32,
+    },
+    /// A share of the ids, chosen by a hash of seed, table and id. The other ids never get a row.
+    Probability {
+        /// Share of ids that get a row.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        share: f32,
+    },
+}
+
+/// How lookups are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum CounterKind {
+    /// One counter for each id that has no row yet.
+    #[default]
+    Exact,
+    /// A sketch of constant memory. A count is sometimes too high and never too low (Cormode and Muthukrishnan 2005).
+    CountMin,
+}
+
+pub(super) fn serialize<S: Serializer>(admission: &AdmissionPolicy, to: S) -> Result<S::Ok, S::Error> {
+    AdmissionKeys::from(*admission).serialize(to)
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<AdmissionPolicy, D::Error> {
+    AdmissionKeys::deserialize(from).map(AdmissionPolicy::from)
+}
+
+impl From<AdmissionKeys> for AdmissionPolicy {
+    fn from(keys: AdmissionKeys) -> Self {
+        match keys {
+            AdmissionKeys::Always => Self::Always,
+            AdmissionKeys::Count { sightings, counter: CounterKind::Exact, .. } => {
+                Self::Count { threshold: sightings, counter: FrequencyCounter::Exact }
+            }
+            AdmissionKeys::Count { sightings, counter: CounterKind::CountMin, error, failure } => {
+                Self::Count { threshold: sightings, counter: FrequencyCounter::CountMin { error, failure } }
+            }
+            AdmissionKeys::Probability { share } => Self::Probability { share },
+        }
+    }
+}
+
+impl From<AdmissionPolicy> for AdmissionKeys {
+    fn from(admission: AdmissionPolicy) -> Self {
+        match admission {
+            AdmissionPolicy::Always => Self::Always,
+            AdmissionPolicy::Count { threshold: sightings, counter: FrequencyCounter::Exact } => {
+                Self::Count { sightings, counter: CounterKind::Exact, error: error(), failure: failure() }
+            }
+            AdmissionPolicy::Count { threshold: sightings, counter: FrequencyCounter::CountMin { error, failure } } => {
+                Self::Count { sightings, counter: CounterKind::CountMin, error, failure }
+            }
+            AdmissionPolicy::Probability { share } => Self::Probability { share },
+        }
+    }
+}
+
+fn lookups() -> u32 {
+    2
+}
+
+fn error() -> f32 {
+    1e-5
+}
+
+fn failure() -> f32 {
+    0.01
+}

@@ -1,0 +1,112 @@
+//! `[cluster]`: who takes part, and how they talk.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::numbers::{seconds, size};
+
+/// Who takes part, and where they listen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Embedding servers. `zagros train` runs all of them in its own process, without sockets.
+    #[schemars(range(min = 1, max = 1024))]
+    pub servers: u32,
+    /// Dense workers. Each step is made on the mean loss over all workers' batches, so `train.batch_size` is that of one worker.
+    /// `zagros up` starts several workers; `zagros train` never does.
+    #[schemars(range(min = 1, max = 1024))]
+    pub workers: u32,
+    /// Dense workers that must be left for training to continue without a lost worker that nobody replaces within
+    /// `timeout_seconds`. Worker 0, which reports and saves, is always needed. A worker that comes back later joins the others
+    /// again. In mode `hybrid` only. Default: all of them, so that the run ends.
+    #[schemars(range(min = 1, max = 1024))]
+    pub min_workers: Option<u32>,
+    /// Buckets that rows are placed by, at least one per server. The number is fixed for the life of a model.
+    #[schemars(range(min = 1, max = 65536))]
+    pub buckets: u32,
+    /// `host:port` of the coordinator's gRPC. Port 0 lets the system choose, which only `zagros up` can follow.
+    pub coordinator: String,
+    /// `host:port` of each embedding server's gRPC, in the order of their indices. A single address serves for all with port 0, or
+    /// with host `0.0.0.0` or `[::]` when each server has a host of its own.
+    #[schemars(length(min = 1))]
+    pub server_addresses: Vec<String>,
+    /// `host:port` where each dense worker of a run of several listens for the others. Port 0 lets the system choose.
+    pub worker_address: String,
+    /// What sums the gradients of several dense workers. A single worker does not use it.
+    pub collective: Collective,
+    /// `host:port` of each role's HTTP port for health, metrics and status. Port 0 lets the system choose.
+    pub admin: String,
+    /// Timeout of every wait for another process, in seconds.
+    #[serde(rename = "timeout_seconds", with = "seconds")]
+    #[schemars(with = "f64", range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub timeout: Duration,
+    /// Time for which a member may be silent before it counts as lost, in seconds.
+    #[serde(rename = "lease_seconds", with = "seconds")]
+    #[schemars(with = "f64", range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub lease: Duration,
+    /// Form of rows and gradients on the wire between processes.
+    pub wire: Wire,
+    /// Threads of one embedding server's process that serve requests; 0 plans them: all cores of its machine, or its part of them
+    /// under `zagros up`.
+    #[schemars(range(max = 1024))]
+    pub server_threads: usize,
+    /// Memory that one embedding server may take for rows: a number with a unit, such as `"2GiB"` or `"500 MB"`; at least 64 KiB.
+    /// Rows beyond it leave as `embedding.evict` and `embedding.victims` say. It holds rows, their index, memory that is kept
+    /// between requests, and the buffers of the cold tier (an eighth of it, 4 MiB at least and 512 MiB at most) without their
+    /// first 4 MiB. The program itself and requests in flight, some 64 MiB, come on top; so do copies of rows that change during a
+    /// save, and the sketches of `embedding.admission`. Default: no limit.
+    #[serde(with = "size")]
+    #[schemars(with = "Option<String>", length(min = 1))]
+    pub memory: Option<u64>,
+    /// Folder for the rows that a server's memory does not hold. Default: a folder below `output.folder`.
+    #[schemars(length(min = 1))]
+    pub cold_folder: Option<PathBuf>,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            servers: 1,
+            workers: 1,
+            min_workers: None,
+            buckets: 1024,
+            coordinator: "127.0.0.1:7700".to_owned(),
+            server_addresses: vec!["127.0.0.1:0".to_owned()],
+            worker_address: "127.0.0.1:0".to_owned(),
+            collective: Collective::Gloo,
+            admin: "127.0.0.1:0".to_owned(),
+            timeout: Duration::from_secs(30),
+            lease: Duration::from_secs(10),
+            wire: Wire::F32,
+            server_threads: 0,
+            memory: None,
+            cold_folder: None,
+        }
+    }
+}
+
+/// What sums the gradients of several dense workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Collective {
+    /// Over TCP between the processors.
+    Gloo,
+    /// Between CUDA devices, one for each worker of a machine, in programs built with the feature `nccl` (docs/nccl.md). Not in
+    /// mode `sync`: NCCL promises no order of the additions.
+    Nccl,
+}
+
+/// Form of rows and gradients on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Wire {
+    /// Exact.
+    F32,
+    /// Half the bytes: 11 significant bits, largest value 65504.
+    F16,
+    /// Half the bytes: 8 significant bits, the range of f32.
+    Bf16,
+}

@@ -1,0 +1,82 @@
+//! Where samples come from.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// Where samples come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Data {
+    /// Layout of a line.
+    pub format: Format,
+    /// Training files, in reading order. Gzip is recognised by its magic bytes.
+    pub train: Vec<PathBuf>,
+    /// Held-out part.
+    pub test: TestPart,
+    /// Held-out part that is scored while training.
+    pub validation: ValidationPart,
+    /// How many malformed rows are skipped (and counted) before the run stops.
+    pub max_bad_rows: u64,
+    /// Longest line accepted, bytes.
+    pub max_line_bytes: usize,
+    /// Parser threads.
+    pub threads: usize,
+    /// Rows in the shuffle window; 0 keeps file order.
+    pub shuffle_rows: usize,
+}
+
+impl Data {
+    /// Whether there are rows that early stopping and the choice of the best state go by.
+    #[must_use]
+    pub fn has_validation(&self) -> bool {
+        self.validation != ValidationPart::None
+    }
+}
+
+/// Where the held-out samples come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum TestPart {
+    /// Files of their own.
+    Files(Vec<PathBuf>),
+    /// This share (0..1) of the training files' rows, chosen by a hash of the line.
+    Fraction(f64),
+    /// None: nothing is evaluated.
+    None,
+}
+
+/// Where the samples come from that early stopping and the choice of the best state go by.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum ValidationPart {
+    /// Files of their own.
+    Files(Vec<PathBuf>),
+    /// This share (0..1) of the training files' rows, chosen by a hash of the line, none of them in the test part.
+    Share(f64),
+    /// None: the test part is scored while training, where there is one.
+    None,
+}
+
+/// Layout of a line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Format {
+    /// Criteo's TSV: label, 13 integers, 26 categories, tab-separated, no header.
+    Criteo,
+    /// Columns by name or position, quoted fields as in RFC 4180.
+    Delimited(Delimited),
+}
+
+/// A generic CSV or TSV.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Delimited {
+    /// Field separator, one ASCII byte.
+    pub delimiter: u8,
+    /// Whether files start with a line of column names.
+    pub header: bool,
+    /// Column names, in order; from the header when the job gives none.
+    pub columns: Vec<String>,
+    /// Lines that start with this are skipped.
+    pub comment: Option<String>,
+    /// Whether blanks around a field are cut.
+    pub trim: bool,
+    /// Field texts that mean "missing", besides the empty one.
+    pub missing: Vec<String>,
+}

@@ -1,0 +1,159 @@
+//! `[model]`: the dense network.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
+const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
+
+/// The dense network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Model {
+    /// Naumov et al. 2019: numeric features through a bottom MLP, dot products between its output and all embedding
+    /// vectors, top MLP. All tables share one `dim`; needs numeric features.
+    Dlrm {
+        /// Widths of the hidden layers of the bottom MLP, in order; a last layer of the tables' `dim` is appended.
+        #[serde(default = "bottom")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        bottom: Vec<i64>,
+        /// Widths of the hidden layers of the top MLP, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        top: Vec<i64>,
+        /// Share of the hidden units of the top MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// Feed-forward network over numeric features and embedding vectors side by side.
+    Ffnn {
+        /// Widths of the hidden layers, in order, or the name of a preset; the output layer is appended.
+        #[serde(default = "hidden", deserialize_with = "widths")]
+        #[schemars(with = "Hidden")]
+        hidden: Vec<i64>,
+        /// Share of hidden units that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// DCN-V2, Wang et al. 2021: cross layers over numeric features and embedding vectors side by side, and a deep MLP.
+    Dcnv2 {
+        /// Cross layers; each raises by one the degree of the feature products that the network can express.
+        #[serde(default = "cross_layers")]
+        #[schemars(range(min = 1, max = 64))]
+        cross_layers: usize,
+        /// Rank r of the cross layers' matrices: W = U·Vᵀ with U and V of width × r; below the width of the input.
+        /// Default: none, W is of full rank, width × width.
+        #[schemars(range(min = 1, max = 65536))]
+        rank: Option<usize>,
+        /// How cross layers and deep MLP are put together.
+        #[serde(default)]
+        structure: Structure,
+        /// Widths of the hidden layers of the deep MLP, in order; none leaves the cross layers alone.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of the deep MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// DeepFM, Guo et al. 2017: a factorisation machine and a deep MLP over the same vectors, their logits added. All
+    /// tables share one `dim` of at least 2: the first value of a row is the id's weight in the machine's first-order
+    /// term, the others are its factors.
+    DeepFm {
+        /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of the deep MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// Wide & Deep, Cheng et al. 2016: a linear model and a deep MLP, their logits added. The first value of a row is
+    /// the id's weight in the linear model, the others are its vector in the MLP: a table of `dim = 1` is wide alone.
+    #[serde(rename = "wide_deep")]
+    WideDeep {
+        /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        hidden: Vec<i64>,
+        /// Share of the hidden units of the deep MLP that a training step drops.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        dropout: f64,
+    },
+    /// A TorchScript module of your own: called with the numeric values `[batch, numeric]` and the feature vectors
+    /// `[batch, ΣD]`, it gives the logits, `[batch]` or `[batch, 1]`.
+    #[serde(rename = "torchscript")]
+    TorchScript {
+        /// The file that `torch.jit.save` wrote. A relative path starts at the job file's folder; one given by `--set`
+        /// or the environment starts at the current directory.
+        #[schemars(length(min = 1))]
+        file: PathBuf,
+        /// SHA-256 of the file, 64 hexadecimal digits, as `sha256sum` prints it.
+        #[schemars(length(min = 1))]
+        sha256: String,
+        /// Must be true: loading a module can run code of whoever made it.
+        #[serde(default)]
+        trust: bool,
+    },
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::Dlrm { bottom: bottom(), top: hidden(), dropout: 0.0 }
+    }
+}
+
+/// Widths of hidden layers, written out or by name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Hidden {
+    /// In order.
+    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 65536)))] Vec<i64>),
+    /// By name.
+    Preset(Preset),
+}
+
+/// Hidden layers by name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Preset {
+    /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
+    Persia,
+}
+
+/// How cross layers and deep MLP are put together (Wang et al. 2021, figure 1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Structure {
+    /// The deep MLP reads what the cross layers give.
+    #[default]
+    Stacked,
+    /// Both read the input; one linear layer reads what both give.
+    Parallel,
+}
+
+fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
+    Ok(match Hidden::deserialize(from)? {
+        Hidden::Widths(widths) => widths,
+        Hidden::Preset(Preset::Persia) => PERSIA.to_vec(),
+    })
+}
+
+fn bottom() -> Vec<i64> {
+    vec![256, 64]
+}
+
+fn hidden() -> Vec<i64> {
+    vec![256, 128]
+}
+
+fn cross_layers() -> usize {
+    3
+}

@@ -1,0 +1,85 @@
+//! How many parameters a dense network has: a function of its settings, its features and the width of their tables. A test of the
+//! planner compares it with the real networks.
+
+use super::{Job, Model, Structure};
+
+impl Job {
+    /// Weights and biases of the dense network; `None` for a module of the user's, which is not loaded for this.
+    #[must_use]
+    pub fn dense_parameters(&self) -> Option<u64> {
+        let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
+        let dims: Vec<u64> = self.features.categorical.iter().map(dim).collect();
+        self.model.parameters(self.features.numeric.len() as u64, &dims)
+    }
+}
+
+impl Model {
+    /// Weights and biases over `numeric` values and feature vectors of `dims`; `None` for a module of the user's.
+    #[must_use]
+    pub fn parameters(&self, numeric: u64, dims: &[u64]) -> Option<u64> {
+        let width = numeric + dims.iter().sum::<u64>();
+        // Values of the vectors without the first one of each, which is the id's own weight.
+        let factors = dims.iter().map(|dim| dim.saturating_sub(1));
+        Some(match self {
+            Self::Dlrm { bottom, top, .. } => dlrm(numeric, dims, bottom, top),
+            Self::Ffnn { hidden, .. } => mlp(width, hidden, 1),
+            Self::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+                let matrix = rank.map_or(width * width, |rank| 2 * rank as u64 * width);
+                *cross_layers as u64 * (matrix + width) + dcn_deep(width, *structure, hidden)
+            }
+            Self::DeepFm { hidden, .. } => {
+                let factors = factors.max().unwrap_or(0);
+                linear(numeric) + numeric * factors + mlp((numeric + dims.len() as u64) * factors, hidden, 1)
+            }
+            Self::WideDeep { hidden, .. } => linear(numeric) + mlp(numeric + factors.sum::<u64>(), hidden, 1),
+            Self::TorchScript { .. } => return None,
+        })
+    }
+}
+
+fn dlrm(numeric: u64, dims: &[u64], bottom: &[i64], top: &[i64]) -> u64 {
+    let dim = dims.first().copied().unwrap_or(0);
+    let (below, width) = if numeric > 0 { (mlp(numeric, bottom, dim), dim) } else { (0, 0) };
+    let vectors = dims.len() as u64 + u64::from(numeric > 0);
+    below + mlp(width + vectors * vectors.saturating_sub(1) / 2, top, 1)
+}
+
+/// The deep MLP and the output layer of a DCN-V2.
+fn dcn_deep(width: u64, structure: Structure, hidden: &[i64]) -> u64 {
+    match (structure, hidden.split_last()) {
+        (Structure::Stacked, Some(_)) => mlp(width, hidden, 1),
+        (Structure::Parallel, Some((last, below))) => {
+            let last = last.unsigned_abs();
+            mlp(width, below, last) + mlp(width + last, &[], 1)
+        }
+        (_, None) => mlp(width, &[], 1),
+    }
+}
+
+/// A weight for each numeric value and a bias; nothing without numeric values.
+fn linear(numeric: u64) -> u64 {
+    if numeric > 0 { numeric + 1 } else { 0 }
+}
+
+fn mlp(input: u64, hidden: &[i64], output: u64) -> u64 {
+    let hidden = hidden.iter().map(|width| width.unsigned_abs());
+    let widths: Vec<u64> = [input].into_iter().chain(hidden).chain([output]).collect();
+    widths.windows(2).map(|pair| (pair[0] + 1) * pair[1]).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mlp_counts_weights_and_biases() {
+        assert_eq!(mlp(13, &[512, 256], 16), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
+        assert_eq!(mlp(4, &[], 1), 5);
+    }
+
+    #[test]
+    fn a_module_of_the_users_is_not_counted() {
+        let model = Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
+        assert_eq!(model.parameters(3, &[4, 4]), None);
+    }
+}

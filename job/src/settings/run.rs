@@ -1,0 +1,121 @@
+//! `[eval]`, `[train.early_stop]`, `[checkpoint]` and `[output]`: what is measured and what is written.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::numbers::seconds_or_none;
+
+/// How held-out rows are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Eval {
+    /// Column whose equal values make a group of samples, such as `user_id`; it need not be a feature. Held-out parts are then also
+    /// measured by GAUC, the mean of the groups' AUCs weighted by their samples (Zhou et al. 2018). Default: none.
+    #[schemars(length(min = 1))]
+    pub group_by: Option<String>,
+    /// Samples that are kept by group, 16 bytes each. If there are more, whole groups are skipped by a hash of the group, half of
+    /// them at a time, and the report says what share was measured.
+    #[schemars(range(min = 1, max = 10_000_000_000_u64))]
+    pub group_samples: usize,
+}
+
+impl Default for Eval {
+    fn default() -> Self {
+        Self { group_by: None, group_samples: 10_000_000 }
+    }
+}
+
+/// When training ends before its last epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EarlyStop {
+    /// Measure of the validation part that must improve.
+    pub metric: Metric,
+    /// Evaluations in a row without improvement after which training ends.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub patience: u32,
+    /// Difference by which a measure must be better to count as an improvement.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub min_delta: f64,
+}
+
+impl Default for EarlyStop {
+    fn default() -> Self {
+        Self { metric: Metric::Auc, patience: 2, min_delta: 0.0 }
+    }
+}
+
+/// Measure of a held-out part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Area under the ROC curve; more is better.
+    Auc,
+    /// Mean binary cross-entropy; less is better.
+    Logloss,
+    /// Mean AUC within the groups of `eval.group_by`; more is better.
+    Gauc,
+}
+
+/// What a run saves while it trains. `zagros train` and `zagros up` resume from it after an interruption.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Seconds between checkpoints; 0 for none by time.
+    #[serde(rename = "every_seconds", with = "seconds_or_none")]
+    #[schemars(with = "f64", range(min = 0.0, max = 31_536_000.0))]
+    pub every: Option<Duration>,
+    /// Steps between checkpoints. With it, a run of mode `sync` makes its checkpoints at the same steps every time. In mode `async`
+    /// the steps of worker 0 count, and every worker takes part. Default: none by steps.
+    #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
+    pub every_steps: Option<u64>,
+    /// Folder that checkpoints and kept states are written to, in a folder of the run's name: a path that every role reaches, or
+    /// `s3://bucket/prefix` in an S3-compatible store. Credentials and endpoint are taken from the environment of every role:
+    /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP. A relative path starts at the
+    /// current directory. Default: `checkpoints` in the run folder.
+    #[schemars(length(min = 1))]
+    pub folder: Option<String>,
+    /// Newest checkpoints that are kept, each with all rows and the state of every optimiser. 0 makes no checkpoint at all, not
+    /// even when the run is interrupted.
+    #[schemars(range(max = 1000))]
+    pub keep: usize,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self { every: Some(Duration::from_secs(600)), every_steps: None, folder: None, keep: 2 }
+    }
+}
+
+/// What is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Output {
+    /// Folder that run folders are made in. A relative path starts at the current directory.
+    #[schemars(length(min = 1))]
+    pub folder: PathBuf,
+    /// Whether the trained model is saved.
+    pub save_model: bool,
+    /// Folder that the trained model is saved in, as `model` in a folder of the run's name: a path that every role reaches, or
+    /// `s3://bucket/prefix` in an S3-compatible store, with credentials and endpoint as for `checkpoint.folder`. A relative path
+    /// starts at the current directory. Default: `model` in the run folder, which every embedding server must then reach under
+    /// the same path.
+    #[schemars(length(min = 1))]
+    pub model_folder: Option<String>,
+    /// Whether TensorBoard events are written to the run folder.
+    pub tensorboard: bool,
+    /// Best states by `train.early_stop.metric` that are kept beside the checkpoints while training, besides the last state. The
+    /// best of them becomes the saved model. 0 keeps none, and the last state is saved. Default: 1 with `train.early_stop`, else
+    /// 0.
+    #[schemars(range(max = 1000))]
+    pub keep_best: u32,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self { folder: PathBuf::from("runs"), save_model: true, model_folder: None, tensorboard: true, keep_best: 0 }
+    }
+}

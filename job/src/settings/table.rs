@@ -1,0 +1,248 @@
+//! `[embedding]` and `[tables.<name>]`: one set of keys, which a table takes from `[embedding]` unless it gives them itself.
+
+use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use zagros_table::{
+    AdmissionPolicy, Element, EvictionOrder, EvictionTarget, Initializer, Limits, NonFinite, Retention, Schedule,
+    TableConfig, Ttl,
+};
+
+use super::admission::{self, AdmissionKeys};
+use super::{TableOptimizer, shorten};
+
+/// An embedding table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// Unique name.
+    pub name: String,
+    /// What it is made from.
+    pub settings: TableSettings,
+}
+
+impl Deref for Table {
+    type Target = TableSettings;
+
+    fn deref(&self) -> &TableSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for Table {
+    fn deref_mut(&mut self) -> &mut TableSettings {
+        &mut self.settings
+    }
+}
+
+/// What all embedding tables have in common unless `[tables.<name>]` says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Embedding")]
+pub struct TableSettings {
+    /// Values per row.
+    #[schemars(range(min = 1, max = 4096))]
+    pub dim: usize,
+    /// First value of a row. It is a function of `train.seed`, table and id alone.
+    pub init: Initializer,
+    /// How rows learn.
+    pub optimizer: TableOptimizer,
+    /// Largest magnitude of a gradient's value; 0 for no limit. Larger values are clipped.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub clip_value: f32,
+    /// Largest Euclidean norm of a row's gradient, after `clip_value`; 0 for no limit. A longer gradient is scaled down.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub clip_norm: f32,
+    /// Largest magnitude of a weight after an update; 0 for 2⁴⁰ (1.1e12), which is the most. Larger weights are clipped.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub weight_bound: f32,
+    /// What happens to a gradient that is infinite or not a number. The same happens to an unclipped gradient beyond ±2⁴⁰
+    /// (1.1e12), after which a row might not stay finite. `refuse` refuses the whole push; `skip` skips the row, and the other
+    /// rows of the push are updated.
+    pub non_finite: NonFinite,
+    /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
+    pub element: Element,
+    /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
+    /// that joins late counts from the same step. In mode `async` each worker counts its own batches.
+    pub schedule: Schedule,
+    /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
+    #[serde(with = "admission")]
+    #[schemars(with = "AdmissionKeys")]
+    pub admission: AdmissionPolicy,
+    /// Which rows leave memory first once `cluster.memory` is used up.
+    pub evict: EvictionOrder,
+    /// Steps without a use after which a row is forgotten; 0 for never. A forgotten row starts again from its first value.
+    /// Excludes `ttl_seconds`.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub ttl_steps: u32,
+    /// Seconds without a use after which a row is forgotten; 0 for never. They are counted while the row's server runs: setting
+    /// the time of day ages no row, nor does the time between a save and the run that resumes from it. Excludes `ttl_steps`,
+    /// and `evict` by frequency, which counts steps.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub ttl_seconds: u32,
+    /// Euclidean norm below which the weights of a row count as small; 0 for none. Rows with small weights are evicted from time
+    /// to time. With `victims = "cold"` it needs `cluster.memory`.
+    #[schemars(range(min = 0.0, max = 1e30))]
+    pub small_norm: f32,
+    /// Where rows go that are evicted for want of memory or for their small norm.
+    pub victims: EvictionTarget,
+}
+
+impl Default for TableSettings {
+    fn default() -> Self {
+        Self {
+            dim: 16,
+            init: Initializer::Uniform { bound: 0.01 },
+            optimizer: TableOptimizer::default(),
+            clip_value: 0.0,
+            clip_norm: 0.0,
+            weight_bound: 0.0,
+            non_finite: NonFinite::default(),
+            element: Element::default(),
+            schedule: Schedule::default(),
+            admission: AdmissionPolicy::default(),
+            evict: EvictionOrder::default(),
+            ttl_steps: 0,
+            ttl_seconds: 0,
+            small_norm: 0.0,
+            victims: EvictionTarget::default(),
+        }
+    }
+}
+
+impl TableSettings {
+    /// What a server makes the table from.
+    #[must_use]
+    pub fn config(&self) -> TableConfig {
+        TableConfig {
+            dim: self.dim,
+            init: self.init,
+            optimizer: self.optimizer.into(),
+            limits: self.limits(),
+            non_finite: self.non_finite,
+            element: self.element,
+            schedule: self.schedule,
+            admission: self.admission,
+            retention: self.retention(),
+            ..TableConfig::default()
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let or_none = |limit: f32| if limit > 0.0 { limit } else { f32::INFINITY };
+        let [clip_value, clip_norm, weight_bound] = [self.clip_value, self.clip_norm, self.weight_bound].map(or_none);
+        Limits { clip_value, clip_norm, weight_bound }
+    }
+
+    /// Which rows leave memory, and where they go.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        let ttl = match (self.ttl_steps, self.ttl_seconds) {
+            (0, 0) => None,
+            (0, seconds) => Some(Ttl::Seconds(seconds)),
+            (steps, _) => Some(Ttl::Steps(steps)),
+        };
+        Retention { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
+    }
+}
+
+/// The keys that one table gives itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TableOverrides(Map<String, Json>);
+
+/// The two keys of the time to live: a table that gives one of them replaces both.
+const TTL: [&str; 2] = ["ttl_steps", "ttl_seconds"];
+
+impl TableOverrides {
+    /// The keys in which `own` differs from `common`.
+    pub(crate) fn between(common: &TableSettings, own: &TableSettings) -> Self {
+        let mut keys = object(own);
+        let common = object(common);
+        keys.retain(|key, value| common.get(key) != Some(value));
+        Self(keys)
+    }
+
+    /// Whether the table gives no key.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A whole number that the table gives.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.0.get(key)?.as_u64()
+    }
+
+    /// The settings of a table: its own keys, else those of `common`.
+    ///
+    /// # Errors
+    /// When a value does not have its key's type, which the check against the schema rules out.
+    pub(crate) fn over(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
+        let mut keys = object(common);
+        if TTL.iter().any(|key| self.0.contains_key(*key)) {
+            keys.extend(TTL.map(|key| (key.to_owned(), Json::from(0))));
+        }
+        keys.extend(self.0.clone());
+        serde_json::from_value(Json::Object(keys))
+    }
+}
+
+/// Settings by key.
+fn object(settings: &TableSettings) -> Map<String, Json> {
+    let mut keys = serde_json::to_value(settings).unwrap_or_default();
+    shorten(&mut keys);
+    match keys {
+        Json::Object(keys) => keys,
+        _ => Map::new(),
+    }
+}
+
+/// The keys of [`TableSettings`], each described by its first sentence and by where its default comes from.
+impl JsonSchema for TableOverrides {
+    fn schema_name() -> Cow<'static, str> {
+        "Table".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = TableSettings::json_schema(generator);
+        schema.insert("description".to_owned(), "One embedding table.".into());
+        let keys = schema.get_mut("properties").and_then(Json::as_object_mut);
+        for (key, property) in keys.into_iter().flatten() {
+            let Json::Object(property) = property else { continue };
+            let whole = property.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
+            let first = whole.split_once(". ").map_or(whole.trim_end_matches('.'), |(first, _)| first);
+            let default = if TTL.contains(&key.as_str()) {
+                "that of `[embedding]`, unless the table gives the other time to live".to_owned()
+            } else {
+                format!("`embedding.{key}`")
+            };
+            property.insert("description".to_owned(), format!("{first}. Default: {default}.").into());
+        }
+        schema
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_overrides_single_keys() {
+        let common = TableSettings { dim: 8, clip_norm: 0.1, ..TableSettings::default() };
+        let own = TableSettings { victims: EvictionTarget::Drop, small_norm: 0.3, ..common };
+        let overrides = TableOverrides::between(&common, &own);
+        assert_eq!(overrides.0.keys().collect::<Vec<_>>(), ["small_norm", "victims"]);
+        assert_eq!(overrides.over(&common).unwrap(), own);
+        assert!(TableOverrides::between(&own, &own).is_empty());
+    }
+
+    #[test]
+    fn limits_and_retention_reach_the_table() {
+        let settings = TableSettings::default();
+        assert_eq!((settings.config().limits, settings.config().retention), (Limits::default(), Retention::default()));
+        let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
+        assert_eq!(limited.config().limits, Limits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
+        assert_eq!(limited.config().retention.ttl, Some(Ttl::Seconds(9)));
+    }
+}

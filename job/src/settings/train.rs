@@ -1,0 +1,133 @@
+//! `[train]`: how training runs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use zagros_table::{NonFinite, Schedule};
+
+use super::EarlyStop;
+use super::numbers::limit;
+
+/// How training runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Train {
+    /// Samples per step of one worker.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub batch_size: usize,
+    /// Epochs over the training files.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub epochs: u32,
+    /// Consistency between embeddings and the dense network.
+    pub mode: Mode,
+    /// Staleness τ of one worker, in batches: how many of its batches may have unacknowledged gradients when the rows of another
+    /// batch are looked up. 0 is strictly sequential. Default: 4 in modes `hybrid` and `async`; 0 in mode `sync`, which allows no
+    /// other value.
+    #[schemars(range(max = 1024))]
+    pub staleness: usize,
+    /// Staleness over all workers together, in batches. Each of n workers gets τ = (this + 1) / n − 1, rounded down, where that
+    /// is less than `staleness`. At least n − 1, because every worker has a batch of its own. Default: none.
+    #[schemars(range(max = 1_048_576))]
+    pub staleness_total: Option<usize>,
+    /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    pub seed: u64,
+    /// Threads of the dense network inside a step; 0 plans them: the machine's cores without those that parse or serve rows.
+    /// `zagros up` divides the cores among its workers.
+    #[schemars(range(max = 1024))]
+    pub threads: usize,
+    /// Numbers in the dense network's matrix products. Weights, sums of gradients, logits and loss stay f32.
+    pub precision: Precision,
+    /// Where the dense network computes. The optimiser of its weights runs on the processor.
+    pub device: Device,
+    /// Steps after which training stops. Default: none, all epochs are trained.
+    #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
+    pub max_steps: Option<u64>,
+    /// Steps between two evaluations within an epoch. An evaluation follows every epoch in any case. Default: none.
+    #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
+    pub evaluate_every: Option<u64>,
+    /// When training ends before its last epoch. The best state is then saved instead of the last. It needs `data.validation` or
+    /// `data.validation_share`. Default: none.
+    pub early_stop: Option<EarlyStop>,
+    /// Bounds and pace of the dense network's updates.
+    #[serde(flatten)]
+    pub updates: DenseUpdates,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Self {
+            batch_size: 4096,
+            epochs: 1,
+            mode: Mode::Hybrid,
+            staleness: 4,
+            staleness_total: None,
+            seed: 1,
+            threads: 0,
+            precision: Precision::F32,
+            device: Device::Cpu,
+            max_steps: None,
+            evaluate_every: None,
+            early_stop: None,
+            updates: DenseUpdates::default(),
+        }
+    }
+}
+
+/// What happens to the dense network's gradients before its optimiser takes them, and at which rate it learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct DenseUpdates {
+    /// Factor on the dense optimiser's learning rate by step, from the start of the run. Rows have `embedding.schedule`.
+    pub schedule: Schedule,
+    /// Largest magnitude of a value of the dense network's gradients; 0 for no limit. Larger values are clipped. Rows have
+    /// `embedding.clip_value`.
+    #[serde(with = "limit")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1e30))]
+    pub clip_value: Option<f64>,
+    /// Largest Euclidean norm of all gradients of the dense network together, after `clip_value`; 0 for no limit. Longer gradients
+    /// are scaled down. Rows have `embedding.clip_norm`.
+    #[serde(with = "limit")]
+    #[schemars(with = "f64", range(min = 0.0, max = 1e30))]
+    pub clip_norm: Option<f64>,
+    /// What happens to a batch whose loss, or one of whose gradients, is infinite or not a number. `refuse` stops the run; `skip`
+    /// skips the whole batch, the dense update and the gradients of rows, and counts it as a step.
+    pub non_finite: NonFinite,
+}
+
+/// Consistency between embeddings and the dense network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Embeddings lag by at most `staleness` batches.
+    Hybrid,
+    /// Every gradient is acknowledged before the next lookup. Runs are bit-exact, and slower.
+    Sync,
+    /// As `hybrid`, and workers do not share a step: each pushes the gradients of its own batches to the embedding servers, which
+    /// also hold the dense network's weights, and waits for no other worker. `optimizer.kind = "adamw"` needs
+    /// `weight_decay = 0`. Several workers need `max_steps` and `evaluate_every` unset.
+    Async,
+}
+
+/// Where the dense network computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// On the processor's cores.
+    Cpu,
+    /// On the first device that CUDA shows to the process (`CUDA_VISIBLE_DEVICES`). libtorch's CUDA libraries must be on the
+    /// loader's path. Not in mode `sync`.
+    Cuda,
+}
+
+/// Numbers in the dense network's matrix products; all else is f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits.
+    F32,
+    /// 16 bits with f32's range: faster where the processor has units for it (AVX512-BF16, AMX), slower elsewhere.
+    Bf16,
+    /// 16 bits with more digits than `bf16` and a smaller range, from 2⁻²⁴ to 65,504. Gradients are computed times a loss scale,
+    /// which halves when one overflows: that batch is skipped, and counted as a step. For devices that have units for it.
+    F16,
+}

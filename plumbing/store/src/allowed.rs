@@ -1,0 +1,136 @@
+//! The folders that another process may have written and read. Other folders are refused.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use crate::StoreError;
+use crate::url::Location;
+
+/// Folders and prefixes. What lies in one of them is allowed.
+#[derive(Debug)]
+pub struct AllowedFolders(Vec<(String, Location)>);
+
+/// A folder that lies in none of them.
+#[derive(Debug, thiserror::Error)]
+#[error("{folder:?} lies in none of the folders that are allowed here: {}", allowed.join(", "))]
+pub struct FolderNotAllowed {
+    /// What was asked for.
+    pub folder: String,
+    /// What is allowed.
+    pub allowed: Vec<String>,
+}
+
+impl AllowedFolders {
+    /// Each a path, `file:///path` or `s3://bucket/prefix`.
+    ///
+    /// # Errors
+    /// When one is none of these.
+    pub fn new(roots: impl IntoIterator<Item = String>) -> Result<Self, StoreError> {
+        let located = roots.into_iter().map(|root| Location::parse(&root).map(|location| (root, location)));
+        Ok(Self(located.collect::<Result<_, _>>()?))
+    }
+
+    /// Refuses a folder that is outside all of them. Paths are compared as they are on the disk now, links followed; those
+    /// with `..` are refused. Buckets are not asked, and no credentials are looked for.
+    ///
+    /// # Errors
+    /// By the folder and what is allowed.
+    pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
+        let is_inside = Location::parse(folder)
+            .is_ok_and(|asked| self.0.iter().any(|(_, root)| is_within(&asked, root).unwrap_or(false)));
+        if is_inside {
+            return Ok(());
+        }
+        Err(FolderNotAllowed {
+            folder: folder.to_owned(),
+            allowed: self.0.iter().map(|(root, _)| root.clone()).collect(),
+        })
+    }
+}
+
+fn is_within(folder: &Location, root: &Location) -> io::Result<bool> {
+    match (folder, root) {
+        (Location::Disk(folder), Location::Disk(root)) => Ok(real(folder)?.starts_with(real(root)?)),
+        (Location::Bucket { bucket, prefix }, Location::Bucket { bucket: whole, prefix: root }) => {
+            let below = prefix.strip_prefix(root.as_str());
+            let is_below = |below: &str| below.is_empty() || root.is_empty() || below.starts_with('/');
+            Ok(bucket == whole && below.is_some_and(is_below))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Where a path leads, links followed as far as it is there.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut path = std::path::absolute(path)?;
+    let mut missing: Vec<OsString> = Vec::new();
+    // A link that leads nowhere is there: it cannot be followed, and so is refused.
+    while path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let Some(name) = path.file_name().map(Into::into) else { break };
+        missing.push(name);
+        path.pop();
+    }
+    let there = path.canonicalize()?;
+    Ok(missing.iter().rev().fold(there, |path, name| path.join(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_folder_is_allowed_and_nothing_beside_or_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = |below: &str| folder.path().join(below).display().to_string();
+        // One that is not there yet.
+        let roots = AllowedFolders::new([text("runs"), text("models")]).unwrap();
+        for inside in ["runs", "runs/a/checkpoints/resume-9", "models/a"] {
+            assert!(roots.check(&text(inside)).is_ok(), "{inside}");
+            assert!(roots.check(&format!("file://{}", text(inside))).is_ok(), "{inside}");
+        }
+        for outside in ["", "runs2", "other", "runs/../other", "runs/a/../../other"] {
+            assert!(roots.check(&text(outside)).is_err(), "{outside}");
+        }
+        for outside in ["", "/", "/etc", "relative", "s3://runs/a", "gs://a"] {
+            assert!(roots.check(outside).is_err(), "{outside}");
+        }
+        let refused = roots.check("/etc").unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            format!("\"/etc\" lies in none of the folders that are allowed here: {}, {}", text("runs"), text("models"))
+        );
+    }
+
+    #[test]
+    fn a_link_is_where_it_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |below: &str| folder.path().join(below);
+        ["disk/runs", "other"].iter().for_each(|below| std::fs::create_dir_all(path(below)).unwrap());
+        symlink(path("disk/runs"), path("runs")).unwrap();
+        symlink(path("other"), path("disk/runs/escape")).unwrap();
+        symlink(path("nowhere"), path("disk/runs/dangling")).unwrap();
+        let roots = AllowedFolders::new([path("runs").display().to_string()]).unwrap();
+        let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
+        assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link is where it leads");
+        assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
+    }
+
+    #[test]
+    fn a_prefix_ends_where_a_name_does() {
+        let roots = AllowedFolders::new(["s3://models/ads".to_owned(), "s3://whole".to_owned()]).unwrap();
+        for inside in ["s3://models/ads", "s3://models/ads/run-1", "s3://whole/anything"] {
+            assert!(roots.check(inside).is_ok(), "{inside}");
+        }
+        for outside in
+            ["s3://models", "s3://models/adserver", "s3://models/ads/../x", "s3://wholesale/a", "/models/ads"]
+        {
+            assert!(roots.check(outside).is_err(), "{outside}");
+        }
+    }
+}

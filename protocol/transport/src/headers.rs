@@ -1,0 +1,114 @@
+//! The headers of a request: the run that it belongs to, and the server process that it is for.
+//!
+//! Members, incarnations and generations count from 1 in each run, so a process of an earlier run looks like a process of this
+//! run. Every request between processes therefore names its run in a header. The receiver refuses the requests of another run
+//! (invariant MB-2).
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use zagros_protocol::{Refusal, RefusalKind, RunId};
+
+/// Names the run.
+const RUN: HeaderName = HeaderName::from_static("zagros-run");
+/// Names the instance of the server that the request is for.
+const SERVER: HeaderName = HeaderName::from_static("zagros-server");
+
+/// Names this run in a request.
+pub fn stamp_run(run: RunId, headers: &mut HeaderMap) {
+    stamp(&RUN, run.0, headers);
+}
+
+/// Lets a request of this run pass. `receiver` is for the message: `embedding server 1`.
+///
+/// # Errors
+/// `Fenced` for a request of another run, with both numbers; `Mismatch` for a request that names no run.
+pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
+    match number_in(headers, &RUN).map(RunId) {
+        Some(named) if named == run => Ok(()),
+        Some(named) => Err(Refusal::new(
+            RefusalKind::Fenced,
+            format!(
+                "{receiver} belongs to run {run}, and this request to run {named}: the process that sent it is left over \
+                 from another run, or the coordinator was restarted; stop that process, or start the run again"
+            ),
+        )),
+        None => Err(Refusal::new(
+            RefusalKind::Mismatch,
+            format!("{receiver} belongs to run {run}, and this request names no run; run the same release everywhere"),
+        )),
+    }
+}
+
+/// Names the process of an embedding server that a request is for. Another process at the same address has none of its rows.
+pub fn stamp_server(instance: u64, headers: &mut HeaderMap) {
+    stamp(&SERVER, instance, headers);
+}
+
+/// Lets a request for this process of a server pass, and a request that names no process.
+///
+/// # Errors
+/// `Moved` for a request that is for another process.
+pub fn check_server(instance: u64, headers: &HeaderMap, receiver: impl fmt::Display) -> Result<(), Refusal> {
+    if !headers.contains_key(&SERVER) || number_in(headers, &SERVER) == Some(instance) {
+        return Ok(());
+    }
+    let message = format!(
+        "{receiver} was restarted after the sender of this request fetched the placement, and has lost the rows that it \
+         held; fetch the placement again"
+    );
+    Err(Refusal::new(RefusalKind::Moved, message))
+}
+
+fn stamp(name: &HeaderName, number: u64, headers: &mut HeaderMap) {
+    // Hexadecimal digits are always a valid header value.
+    if let Ok(value) = HeaderValue::try_from(format!("{number:016x}")) {
+        headers.insert(name, value);
+    }
+}
+
+fn number_in(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let digits = headers.get(name)?.to_str().ok().filter(|digits| digits.len() == 16)?;
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(run: &str) -> HeaderMap {
+        HeaderMap::from_iter([(RUN, HeaderValue::try_from(run).unwrap())])
+    }
+
+    /// Invariant MB-2.
+    #[test]
+    fn a_request_of_another_run_is_refused_with_both_names() {
+        let mut headers = HeaderMap::new();
+        stamp_run(RunId(0xa), &mut headers);
+        assert_eq!(check_run(RunId(0xa), &headers, "embedding server 0"), Ok(()));
+        let refused = check_run(RunId(0xb), &headers, "embedding server 0").unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Fenced);
+        let both = "embedding server 0 belongs to run 000000000000000b, and this request to run 000000000000000a";
+        assert!(refused.message.starts_with(both), "{refused}");
+    }
+
+    #[test]
+    fn a_request_for_a_server_that_was_restarted_is_refused() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(check_server(7, &headers, "server 0"), Ok(()), "a request that names no process is for any");
+        stamp_server(7, &mut headers);
+        assert_eq!(check_server(7, &headers, "server 0"), Ok(()));
+        assert_eq!(check_server(8, &headers, "server 0").unwrap_err().kind, RefusalKind::Moved);
+    }
+
+    #[test]
+    fn a_request_that_names_no_run_is_refused() {
+        for headers in [HeaderMap::new(), named("a"), named("+00000000000000a"), named("000000000000000g")] {
+            let refused = check_run(RunId(0xa), &headers, "the coordinator").unwrap_err();
+            assert_eq!(refused.kind, RefusalKind::Mismatch, "{headers:?}: {refused}");
+        }
+    }
+}

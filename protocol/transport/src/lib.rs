@@ -1,0 +1,23 @@
+//! How the messages of `zagros-protocol` cross gRPC: generated clients and services, refusals as statuses, and the headers
+//! that name a run and a server.
+//!
+//! `zagros-protocol` has the messages alone, so that a state machine can use them without a runtime in its dependencies.
+
+pub mod headers;
+pub mod paths;
+pub mod status;
+
+/// Generated from the services of `proto/zagros/datapath/v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+pub mod datapath {
+    tonic::include_proto!("zagros.datapath.v1");
+}
+
+/// Generated from the services of `proto/zagros/control/v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+pub mod control {
+    tonic::include_proto!("zagros.control.v1");
+}
+
+pub use headers::{check_run, check_server, stamp_run, stamp_server};
+pub use status::{refusal_of, status_of};

@@ -1,0 +1,66 @@
+//! A refusal as a gRPC status, and back.
+
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+use zagros_protocol::{Refusal, RefusalKind};
+
+/// Header that carries the kind. Several kinds have the same code.
+const HEADER: &str = "zagros-refusal";
+
+/// The status that carries this refusal.
+#[must_use]
+pub fn status_of(refusal: Refusal) -> Status {
+    let mut status = Status::new(code_of(refusal.kind), refusal.message);
+    status.metadata_mut().insert(HEADER, MetadataValue::from_static(refusal.kind.name()));
+    status
+}
+
+/// The refusal that a status carries. A status that the transport itself made becomes the nearest kind.
+#[must_use]
+pub fn refusal_of(status: Status) -> Refusal {
+    let named = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
+    let by_name = RefusalKind::ALL.into_iter().find(|kind| Some(kind.name()) == named);
+    Refusal::new(by_name.unwrap_or_else(|| kind_of_transport(status.code())), status.message())
+}
+
+fn code_of(kind: RefusalKind) -> Code {
+    match kind {
+        RefusalKind::Moved | RefusalKind::Mismatch => Code::FailedPrecondition,
+        RefusalKind::Invalid => Code::InvalidArgument,
+        RefusalKind::Fenced => Code::Aborted,
+        RefusalKind::Unavailable => Code::Unavailable,
+        RefusalKind::Deadline => Code::DeadlineExceeded,
+        RefusalKind::Storage => Code::ResourceExhausted,
+        RefusalKind::Internal => Code::Internal,
+    }
+}
+
+/// For a status without the header.
+fn kind_of_transport(code: Code) -> RefusalKind {
+    match code {
+        Code::Unavailable | Code::Cancelled | Code::Unknown => RefusalKind::Unavailable,
+        Code::DeadlineExceeded => RefusalKind::Deadline,
+        Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => RefusalKind::Invalid,
+        Code::Unimplemented => RefusalKind::Mismatch,
+        _ => RefusalKind::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_survives_the_wire() {
+        for kind in RefusalKind::ALL {
+            let refusal = Refusal::new(kind, "table 3 has dim 16, not 8");
+            assert_eq!(refusal_of(status_of(refusal.clone())), refusal);
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_is_retryable_and_an_old_peer_is_not() {
+        assert!(refusal_of(Status::unavailable("connection refused")).kind.is_retryable());
+        assert!(!refusal_of(Status::unimplemented("no such method")).kind.is_retryable());
+    }
+}

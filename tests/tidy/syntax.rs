@@ -1,0 +1,192 @@
+//! The modules of each crate as the compiler sees them: their files, what they define and what they import.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use syn::{Attribute, Item, UseTree};
+use zagros_tests::repository;
+
+/// A module's path from the crate's root: `["tier", "evict"]`.
+pub(crate) type ModulePath = Vec<String>;
+
+/// A crate by its modules. What is compiled for tests alone is not part of it.
+pub(crate) struct CrateSyntax {
+    pub(crate) modules: BTreeMap<ModulePath, ModuleSyntax>,
+}
+
+/// One module. An inline module has its parent's file.
+pub(crate) struct ModuleSyntax {
+    pub(crate) file: PathBuf,
+    /// Names of its own items.
+    pub(crate) defines: BTreeSet<String>,
+    /// Those of them that are types.
+    pub(crate) types: Vec<String>,
+    pub(crate) imports: Vec<Import>,
+}
+
+/// A name that a `use` brings in.
+#[derive(Clone, Debug)]
+pub(crate) struct Import {
+    /// As written: `["crate", "tier", "Evict"]`; `["super", "*"]` for a glob.
+    pub(crate) path: Vec<String>,
+    /// The name by which the module knows it.
+    pub(crate) name: String,
+}
+
+/// Every crate of the workspace that has a root file below `src/`.
+pub(crate) fn crates() -> Vec<CrateSyntax> {
+    let workspace = std::fs::read_to_string(repository().join("Cargo.toml")).expect("Cargo.toml");
+    let workspace: toml_edit::DocumentMut = workspace.parse().expect("Cargo.toml is TOML");
+    let members = workspace["workspace"]["members"].as_array().expect("members is an array");
+    let folders = members.iter().map(|folder| repository().join(folder.as_str().expect("a member is text")));
+    let roots = folders.flat_map(|folder| ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root)));
+    roots.filter(|root| root.is_file()).map(|root| CrateSyntax::read(&root)).collect()
+}
+
+impl CrateSyntax {
+    fn read(root: &Path) -> Self {
+        let mut read = Self { modules: BTreeMap::new() };
+        let folder = root.parent().expect("a root file lies in a folder");
+        read.add_file(Vec::new(), root, folder);
+        read
+    }
+
+    /// Reads a module's file. `folder` is where the files of its child modules lie.
+    fn add_file(&mut self, path: ModulePath, file: &Path, folder: &Path) {
+        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.add_items(path, file, folder, &parsed.items);
+    }
+
+    fn add_items(&mut self, path: ModulePath, file: &Path, folder: &Path, items: &[Item]) {
+        let items: Vec<&Item> = items.iter().filter(|item| !is_for_tests(attributes(item))).collect();
+        for item in &items {
+            let Item::Mod(module) = item else { continue };
+            let name = module.ident.to_string();
+            let (child, below) = ([path.clone(), vec![name.clone()]].concat(), folder.join(&name));
+            match &module.content {
+                Some((_, items)) => self.add_items(child, file, &below, items),
+                None => {
+                    let flat = folder.join(format!("{name}.rs"));
+                    let file = if flat.is_file() { flat } else { below.join("mod.rs") };
+                    self.add_file(child, &file, &below);
+                }
+            }
+        }
+        let defined = items.iter().filter_map(|item| definition(item));
+        let types = items.iter().filter_map(|item| type_name(item)).collect();
+        let mut imports = Vec::new();
+        for item in &items {
+            if let Item::Use(import) = item {
+                add_imports(&mut imports, &mut Vec::new(), &import.tree);
+            }
+        }
+        let module = ModuleSyntax { file: file.to_owned(), defines: defined.collect(), types, imports };
+        self.modules.insert(path, module);
+    }
+
+    /// The file that defines what `import` names in the module `from`; `None` for what lies in another crate, and for
+    /// a module itself.
+    pub(crate) fn file_of(&self, from: &[String], import: &[String]) -> Option<&Path> {
+        self.resolve(from, import, 0)
+    }
+
+    fn resolve(&self, from: &[String], import: &[String], depth: usize) -> Option<&Path> {
+        let (mut module, rest) = self.start(from, import)?;
+        let mut rest = rest.iter();
+        while let Some(name) = rest.next() {
+            let child = [module.clone(), vec![name.clone()]].concat();
+            if self.modules.contains_key(&child) {
+                module = child;
+                continue;
+            }
+            let here = &self.modules[&module];
+            if here.defines.contains(name) || name == "*" {
+                return Some(&here.file);
+            }
+            // A chain of re-exports is short.
+            let reexport = here.imports.iter().find(|import| import.name == *name && depth < 8)?;
+            let whole: Vec<String> = reexport.path.iter().chain(rest).cloned().collect();
+            return self.resolve(&module, &whole, depth + 1);
+        }
+        None
+    }
+
+    /// The module in which a path starts, and what of the path is left.
+    fn start<'a>(&self, from: &[String], import: &'a [String]) -> Option<(ModulePath, &'a [String])> {
+        let first = import.first()?;
+        match first.as_str() {
+            "crate" => Some((Vec::new(), &import[1..])),
+            "self" => Some((from.to_vec(), &import[1..])),
+            "super" => {
+                let ups = import.iter().take_while(|part| *part == "super").count();
+                Some((from[..from.len().checked_sub(ups)?].to_vec(), &import[ups..]))
+            }
+            child if self.modules.contains_key(&[from, &[child.to_owned()]].concat()) => Some((from.to_vec(), import)),
+            _ => None,
+        }
+    }
+}
+
+fn add_imports(imports: &mut Vec<Import>, path: &mut Vec<String>, tree: &UseTree) {
+    let mut add = |path: &[String], last: String, name: String| {
+        let path = if last == "self" { path.to_vec() } else { [path, &[last]].concat() };
+        imports.push(Import { path, name });
+    };
+    match tree {
+        UseTree::Path(part) => {
+            path.push(part.ident.to_string());
+            add_imports(imports, path, &part.tree);
+            path.pop();
+        }
+        UseTree::Name(name) => add(path, name.ident.to_string(), name.ident.to_string()),
+        UseTree::Rename(name) => add(path, name.ident.to_string(), name.rename.to_string()),
+        UseTree::Glob(_) => add(path, "*".to_owned(), "*".to_owned()),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| add_imports(imports, path, tree)),
+    }
+}
+
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let is_test = |list: &syn::MetaList| list.tokens.to_string() == "test";
+        attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(is_test)
+    })
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Const(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn definition(item: &Item) -> Option<String> {
+    let named = match item {
+        Item::Fn(item) => Some(item.sig.ident.to_string()),
+        Item::Const(item) => Some(item.ident.to_string()),
+        Item::Static(item) => Some(item.ident.to_string()),
+        Item::Macro(item) => item.ident.as_ref().map(ToString::to_string),
+        Item::TraitAlias(item) => Some(item.ident.to_string()),
+        _ => None,
+    };
+    named.or_else(|| type_name(item))
+}
+
+fn type_name(item: &Item) -> Option<String> {
+    match item {
+        Item::Struct(item) => Some(item.ident.to_string()),
+        Item::Enum(item) => Some(item.ident.to_string()),
+        Item::Union(item) => Some(item.ident.to_string()),
+        Item::Trait(item) => Some(item.ident.to_string()),
+        Item::Type(item) => Some(item.ident.to_string()),
+        _ => None,
+    }
+}
