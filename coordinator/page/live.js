@@ -33,8 +33,8 @@ function finish() {
   ended = true;
   source.close();
   const how = run.reason ? `${run.state}: ${run.reason}` : run.state;
-  const told = show("ended", `The run is over: ${how}. This is its last state; nothing more will come. The run's own page is report.html in its folder.`);
-  told.className = run.state === "finished" ? "told good" : "told bad";
+  const note = show("ended", `The run is over: ${how}. This is its last state; nothing more will come. The run's own page is report.html in its folder.`);
+  note.className = run.state === "finished" ? "note good" : "note bad";
   show("reason", "");
 }
 

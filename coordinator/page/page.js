@@ -1,4 +1,4 @@
-// What the coordinator tells, drawn. Text goes into the page as text alone: a name in a job is never markup.
+// Draws the coordinator's status. Text goes into the page as text only: a name in a job is never markup.
 
 function make(name, attributes = {}, children = []) {
   const element = document.createElement(name);
@@ -58,7 +58,7 @@ function header(run) {
   const epoch = `epoch ${Math.min(run.epoch + 1, run.epochs)} of ${run.epochs}`;
   show("lead", `${epoch} · step ${exact(run.step)} · ${count(run.samples)} samples · running for ${duration(run.elapsed_seconds)}`);
   const reason = show("reason", run.reason);
-  reason.className = run.state === "failed" ? "told bad" : "told";
+  reason.className = run.state === "failed" ? "note bad" : "note";
   document.title = `${word} ${percent(done(run))} – ${run.job}`;
 }
 
@@ -71,7 +71,7 @@ function done(run) {
 function warnings(run) {
   const list = document.getElementById("warnings");
   const known = [...list.children].map((item) => item.textContent);
-  // Told anew only when something changed, or a screen reader would not be silent.
+  // Replaced only when something changed, or a screen reader would read it again and again.
   if (JSON.stringify(known) !== JSON.stringify(run.warnings)) {
     list.replaceChildren(...run.warnings.map((text) => make("li", {}, [text])));
   }
@@ -122,7 +122,7 @@ function curves(run) {
   charts.staleness.show([{ colour: "blue", area: true, points: of("staleness") }], run.staleness_bound);
 }
 
-// When a step was made, as far as the history tells; evaluations come with their step alone.
+// When a step was made, as far as the history shows; evaluations come with their step alone.
 function when(history, step) {
   const later = history.find((point) => point.step >= step);
   return (later ?? history[history.length - 1])?.seconds ?? 0;

@@ -8,8 +8,8 @@ use prometheus::Registry;
 use tokio::time::{Duration, Instant};
 use tracing::{error, info, warn};
 use zagros_coordinator_client::ControlPlane;
-use zagros_coordinator_client::control_plane::Answer;
-use zagros_coordinator_core::{Core, CoreConfig, Notice, RunOutcome, SplitOrder};
+use zagros_coordinator_client::control_plane::ControlAnswer;
+use zagros_coordinator_core::{Core, CoreConfig, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
@@ -24,15 +24,15 @@ use crate::metrics::CoordinatorMetrics;
 /// How old the gauges may be.
 const METRICS_AGE: Duration = Duration::from_secs(1);
 
-/// The coordinator of a run, with no sockets. Leases run out whenever it is called; members' heartbeats do that.
+/// The coordinator of a run, without sockets. Each call lets leases expire; the members' heartbeats are such calls.
 pub struct LocalCoordinator {
     run: RunId,
     started: Instant,
-    state: Mutex<State>,
+    state: Mutex<LockedCore>,
     metrics: CoordinatorMetrics,
 }
 
-struct State {
+struct LockedCore {
     core: Core,
     /// When the gauges were last set.
     shown: Option<Duration>,
@@ -59,7 +59,7 @@ impl LocalCoordinator {
                 0 => SplitOrder::AsInFiles,
                 rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
             },
-            apart: job.train.mode == Mode::Async && job.cluster.workers > 1,
+            asynchronous: job.train.mode == Mode::Async && job.cluster.workers > 1,
             staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
             checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
             lease: job.cluster.lease,
@@ -69,7 +69,7 @@ impl LocalCoordinator {
         Arc::new(Self {
             run,
             started: Instant::now(),
-            state: Mutex::new(State { core: Core::new(config), shown: None }),
+            state: Mutex::new(LockedCore { core: Core::new(config), shown: None }),
             metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
         })
     }
@@ -80,13 +80,13 @@ impl LocalCoordinator {
         self.run
     }
 
-    /// Lets leases run out that should have by now.
+    /// Lets leases expire that are due.
     pub fn tick(&self) {
         self.call(Core::tick);
     }
 
-    /// Drains the run: its workers are told to save and to leave, and it is over after that. `reason` says who was asked
-    /// to end.
+    /// Drains the run: its workers save and leave, and the run is over after that. `reason` says which process was asked to
+    /// end.
     pub fn drain(&self, reason: &str) {
         self.call(|core, now| core.drain(now, reason));
     }
@@ -97,7 +97,7 @@ impl LocalCoordinator {
         self.state.lock().core.drain_waits_for()
     }
 
-    /// Ends the run, unless it has ended: members are told to stop by their next heartbeat.
+    /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
     pub fn end(&self, outcome: RunOutcome) {
         self.call(|core, now| core.end(now, outcome));
     }
@@ -108,7 +108,7 @@ impl LocalCoordinator {
         self.state.lock().core.outcome().cloned()
     }
 
-    /// Whether no member is left to be told something.
+    /// Whether no member is left that hears the coordinator.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.state.lock().core.is_deserted()
@@ -128,28 +128,31 @@ impl LocalCoordinator {
         self.call(Core::status)
     }
 
-    /// One call of the core, then what it had to say besides the answer: outside the lock.
+    /// Makes one call of the core. Logs and counts its events after the lock is released.
     fn call<R>(&self, call: impl FnOnce(&mut Core, Duration) -> R) -> R {
         let mut state = self.state.lock();
         let now = self.started.elapsed();
         let answer = call(&mut state.core, now);
-        let notices = state.core.take_notices();
+        let events = state.core.take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
-        let status = (is_old || !notices.is_empty()).then(|| state.core.status(now));
+        let status = (is_old || !events.is_empty()).then(|| state.core.status(now));
         state.shown = status.as_ref().map(|_| now).or(state.shown);
         drop(state);
 
         if let Some(status) = &status {
             self.metrics.show(status);
         }
-        for notice in &notices {
-            self.metrics.count(notice);
-            log(notice);
+        for event in &events {
+            self.metrics.count(event);
+            log(event);
         }
         answer
     }
 
-    fn answer<T: Send + 'static>(&self, call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>) -> Answer<'_, T> {
+    fn answer<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>,
+    ) -> ControlAnswer<'_, T> {
         std::future::ready(self.call(call)).boxed()
     }
 }
@@ -159,62 +162,62 @@ impl ControlPlane for LocalCoordinator {
         "coordinator (in this process)"
     }
 
-    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+    fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse> {
         self.answer(|core, now| core.join(now, &request))
     }
 
-    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse> {
+    fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse> {
         self.metrics.heartbeats.inc();
         self.answer(|core, now| core.heartbeat(now, &request))
     }
 
-    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse> {
+    fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse> {
         self.answer(|core, now| core.leave(now, &request))
     }
 
-    fn placement(&self, _: PlacementRequest) -> Answer<'_, PlacementResponse> {
+    fn placement(&self, _: PlacementRequest) -> ControlAnswer<'_, PlacementResponse> {
         self.answer(|core, now| Ok(core.placement(now)))
     }
 
-    fn group(&self, request: GroupRequest) -> Answer<'_, GroupResponse> {
+    fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         self.answer(|core, now| core.group(now, &request))
     }
 
-    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {
+    fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
         self.answer(|core, now| core.assign(now, &request))
     }
 
-    fn position(&self, request: PositionRequest) -> Answer<'_, PositionResponse> {
+    fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
         self.answer(|core, now| core.position(now, &request))
     }
 
-    fn transforms(&self, request: TransformsRequest) -> Answer<'_, TransformsResponse> {
+    fn transforms(&self, request: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
         self.answer(|core, now| core.transforms(now, &request))
     }
 
-    fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse> {
+    fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse> {
         self.answer(|core, now| core.complete(now, &request))
     }
 
-    fn report_evaluation(&self, request: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse> {
+    fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse> {
         self.answer(|core, now| core.report_evaluation(now, &request))
     }
 
-    fn status(&self, _: StatusRequest) -> Answer<'_, StatusResponse> {
+    fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
         std::future::ready(Ok(self.glance())).boxed()
     }
 }
 
-fn log(notice: &Notice) {
-    match notice {
-        Notice::Ended(RunOutcome::Failed(_)) => error!("{notice}"),
-        Notice::Lost { .. }
-        | Notice::GivenUp { .. }
-        | Notice::Stalled { .. }
-        | Notice::Draining { .. }
-        | Notice::Uneven { .. }
-        | Notice::Ended(RunOutcome::Interrupted(_)) => warn!("{notice}"),
-        _ => info!("{notice}"),
+fn log(event: &RunEvent) {
+    match event {
+        RunEvent::RunEnded(RunOutcome::Failed(_)) => error!("{event}"),
+        RunEvent::MemberLost { .. }
+        | RunEvent::WorkerGivenUp { .. }
+        | RunEvent::CoordinatorStalled { .. }
+        | RunEvent::DrainStarted { .. }
+        | RunEvent::UnevenShares { .. }
+        | RunEvent::RunEnded(RunOutcome::Interrupted(_)) => warn!("{event}"),
+        _ => info!("{event}"),
     }
 }
 
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn any_members_call_lets_the_leases_of_others_run_out() {
+    async fn any_members_call_lets_the_leases_of_others_expire() {
         let (coordinator, request, registry) = coordinator();
         coordinator.join(request.clone()).await.unwrap();
         assert_eq!(coordinator.ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
@@ -273,15 +276,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_from_outside_is_told_to_members_and_stays() {
+    async fn an_end_from_outside_reaches_members_and_stays() {
         let (coordinator, request, _) = coordinator();
         let server = coordinator.join(request).await.unwrap();
         coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned()));
         coordinator.end(RunOutcome::Finished);
         let beat =
             HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
-        let told = coordinator.heartbeat(beat).await.unwrap();
-        assert_eq!((told.stop, told.reason.as_str()), (true, "run interrupted: ctrl-c"));
+        let response = coordinator.heartbeat(beat).await.unwrap();
+        assert_eq!((response.stop, response.reason.as_str()), (true, "run interrupted: ctrl-c"));
         assert_eq!(coordinator.outcome(), Some(RunOutcome::Interrupted("ctrl-c".to_owned())));
         assert!(!coordinator.is_deserted());
     }

@@ -1,7 +1,7 @@
 //! What the coordinator measures.
 
 use prometheus::{IntGaugeVec, Opts, Registry};
-use zagros_coordinator_core::{Notice, Role};
+use zagros_coordinator_core::{Role, RunEvent};
 use zagros_plumbing::metrics::{Gauge, IntCounter, IntGauge, register};
 use zagros_protocol::control::StatusResponse;
 
@@ -67,8 +67,8 @@ impl CoordinatorMetrics {
     }
 
     /// Counts what happened.
-    pub(crate) fn count(&self, notice: &Notice) {
-        if matches!(notice, Notice::Lost { .. }) {
+    pub(crate) fn count(&self, event: &RunEvent) {
+        if matches!(event, RunEvent::MemberLost { .. }) {
             self.expired_leases.inc();
         }
     }

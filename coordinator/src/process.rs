@@ -1,4 +1,4 @@
-//! The coordinator as a process: two ports, a timer, and an end that everyone hears of.
+//! The coordinator as a process: two ports, a timer, and an end that reaches every member.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use zagros_job::Job;
 use zagros_plumbing::listener::BoundedListener;
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, admin, grpc};
 
-use crate::page::{self, Access, PageToken};
-use crate::service::Service;
+use crate::page::{self, PageAccess, PageToken};
+use crate::service::CoordinatorService;
 use crate::{CoordinatorError, LocalCoordinator, RunOutcome, StatusReport};
 
-/// How late a lease may run out, and how late the end of the run may be noticed.
+/// How late a lease may expire, and how late the end of the run may be noticed.
 const TICK: Duration = Duration::from_millis(100);
-/// How long the workers may take to save and leave, once the coordinator is asked to end: as long as one save may take. A
-/// worker that hangs loses its lease long before; a second signal ends the coordinator at once.
+/// How long the workers may take to save and leave once the coordinator is asked to end: as long as one save may take. A
+/// worker that hangs loses its lease long before. A second signal ends the coordinator at once.
 const DRAIN: Duration = Duration::from_secs(3600);
-/// How often the log says whom a drain waits for.
+/// How often the log names the workers that a drain waits for.
 const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -37,21 +37,21 @@ pub struct CoordinatorConfig {
     pub grpc_listener: TcpListener,
     /// Bound port of the live page, `/healthz`, `/readyz`, `/metrics` and `/status`.
     pub admin_listener: Option<TcpListener>,
-    /// What opens the page. Without one it is open to this machine on a loopback address, and elsewhere one is made at
-    /// random and told in the log.
+    /// The token that opens the page. Without a token, a page on a loopback address is open to this machine. A page on
+    /// another address gets a random token, which the log shows.
     pub page_token: Option<PageToken>,
     /// Where its metrics are registered.
     pub registry: Registry,
 }
 
-/// Serves until the run is over and its members have left (or a lease has passed since), then tells how it ended.
-/// `shutdown` drains the run: it is over once its workers have saved and left.
+/// Serves until the run is over and its members have left, or a lease has passed since. Answers how the run ended.
+/// `shutdown` drains the run: the run is over once its workers have saved and left.
 ///
 /// # Errors
 /// When a port fails.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<RunOutcome, CoordinatorError> {
     let coordinator = LocalCoordinator::new(&config.job, &config.registry);
-    // Its own token: the ports stay open while members are told to stop.
+    // A token of its own: the ports stay open until the members have heard of the end.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(2);
     serve_grpc(&life, config.grpc_listener, &coordinator, failed.clone());
@@ -77,7 +77,7 @@ fn serve_grpc(
     coordinator: &Arc<LocalCoordinator>,
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let (service, shutdown) = (Service::serving(Arc::clone(coordinator)), life.shutdown().clone());
+    let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown().clone());
     life.spawn("grpc port", async move {
         let incoming = BoundedListener::new(listener).into_stream();
         let stop = async move { shutdown.requested().await };
@@ -90,7 +90,7 @@ fn serve_admin(
     life: &Lifecycle,
     listener: TcpListener,
     coordinator: &Arc<LocalCoordinator>,
-    (registry, access): (Registry, Access),
+    (registry, access): (Registry, PageAccess),
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let shutdown = life.shutdown().clone();
@@ -102,20 +102,20 @@ fn serve_admin(
     });
 }
 
-/// Who may see the page; tells where it is, and its token where nobody else could know it.
-fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<Access, CoordinatorError> {
+/// Who may see the page. Logs its address, and the token where it is a random one.
+fn access(listener: &TcpListener, token: Option<PageToken>) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
     let is_given = token.is_some();
-    let access = Access::of(address, token);
+    let access = PageAccess::of(address, token);
     let host = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         ip => ip,
     };
     let url = format!("http://{}/", SocketAddr::new(host, address.port()));
     match &access {
-        Access::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
-        Access::Token { .. } => info!("live page: {url}?token=… (the token it was given)"),
-        Access::ThisMachine => info!("live page: {url}"),
+        PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
+        PageAccess::Token { .. } => info!("live page: {url}?token=… (the token it was given)"),
+        PageAccess::ThisMachine => info!("live page: {url}"),
     }
     Ok(access)
 }
@@ -129,12 +129,12 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {
     if let Err(error) = served {
-        // Nobody listens any more once the run is over.
+        // Once the run is over nobody receives it.
         let _ = failed.send(error).await;
     }
 }
 
-/// Until the run is over; then for as long as members are there to be told so, but no longer than a lease.
+/// Waits until the run is over, and then until all members have left, but no longer than a lease.
 async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: Duration) -> RunOutcome {
     let outcome = tokio::select! {
         outcome = ended(coordinator) => outcome,
@@ -151,7 +151,7 @@ async fn supervise(coordinator: &LocalCoordinator, shutdown: &Shutdown, lease: D
     outcome
 }
 
-/// Until the workers have saved and left. Those that do not in time are named.
+/// Drains the run: waits until the workers have saved and left. Workers that are late are named.
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
     coordinator.drain(REASON);

@@ -16,10 +16,10 @@ use zagros_transport::{check_run, status_of};
 
 use crate::LocalCoordinator;
 
-/// Epochs each call on.
-pub(crate) struct Service(Arc<LocalCoordinator>);
+/// Hands each call on.
+pub(crate) struct CoordinatorService(Arc<LocalCoordinator>);
 
-impl Service {
+impl CoordinatorService {
     pub(crate) fn serving(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
         let server = CoordinatorServer::new(Self(coordinator));
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
@@ -35,7 +35,7 @@ impl Service {
 macro_rules! calls {
     ($($who:ident: $method:ident($request:ident) -> $response:ident),* $(,)?) => {
         #[tonic::async_trait]
-        impl Coordinator for Service {
+        impl Coordinator for CoordinatorService {
             $(async fn $method(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
                 calls!(@check $who, self, request);
                 Ok(Response::new(self.0.$method(request.into_inner()).await.map_err(status_of)?))

@@ -1,4 +1,4 @@
-//! A whole run over real ports: members join through the client crate, work, and are told when it is over.
+//! A whole run over real ports: members join through the client crate, work, and hear when it is over.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,7 +24,7 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 /// Long enough for a slow machine; only a test that fails waits for it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-struct Cluster {
+struct TestCluster {
     job: Arc<Job>,
     address: String,
     control: Arc<dyn ControlPlane>,
@@ -33,7 +33,7 @@ struct Cluster {
     process: JoinHandle<Result<RunOutcome, CoordinatorError>>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// A coordinator for two servers and one worker on ports of its own.
     async fn start(lease_seconds: f64) -> Self {
         Self::listen("127.0.0.1:0", lease_seconds).await
@@ -98,10 +98,10 @@ async fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-async fn told_to_stop(member: &Membership) -> String {
+async fn stop_reason(member: &Membership) -> String {
     let mut view = member.subscribe();
     let stopped = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.stop.is_some())).await;
-    stopped.expect("not told to stop").unwrap().stop.clone().unwrap()
+    stopped.expect("the member does not hear that it must stop").unwrap().stop.clone().unwrap()
 }
 
 /// Reads and completes every split of an epoch; answers their bytes.
@@ -123,14 +123,14 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, epoch: u32) -> Ve
             }
             Work::EpochDone(_) => return read,
             Work::ResumeCursor(cursor) => panic!("a run from the start has a resume cursor: {cursor:?}"),
-            Work::Wait(wait) => panic!("the only worker was told to wait: {}", wait.reason),
+            Work::Wait(wait) => panic!("the only worker must wait: {}", wait.reason),
         }
     }
 }
 
 #[tokio::test]
 async fn a_run_over_real_ports_from_join_to_stop() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let control = Arc::clone(&cluster.control);
     let first = cluster.join(Role::EmbeddingServer, 0).await;
     let unready = get(cluster.admin, "/readyz").await;
@@ -156,7 +156,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     worker.set_progress(Progress { step: 8, ..Progress::default() });
     worker.leave(Outcome::Finished, "").await.unwrap();
 
-    assert_eq!(told_to_stop(&first).await, "run finished");
+    assert_eq!(stop_reason(&first).await, "run finished");
     let status = get(cluster.admin, "/status").await;
     let body: serde_json::Value = serde_json::from_str(status.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!((&body["state"], &body["splits_done"]), (&"finished".into(), &8.into()), "{body}");
@@ -174,7 +174,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     }
     assert!(get(cluster.admin, "/healthz").await.contains("ok"));
 
-    told_to_stop(&second).await;
+    stop_reason(&second).await;
     first.leave(Outcome::Finished, "").await.unwrap();
     second.leave(Outcome::Finished, "").await.unwrap();
     assert_eq!(cluster.outcome().await, RunOutcome::Finished);
@@ -184,22 +184,22 @@ async fn a_run_over_real_ports_from_join_to_stop() {
 
 #[tokio::test]
 async fn a_failed_worker_ends_the_run_with_its_reason() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
     worker.leave(Outcome::Failed, "loss is not finite at step 7").await.unwrap();
-    assert_eq!(told_to_stop(&server).await, "run failed: dense worker 0: loss is not finite at step 7");
+    assert_eq!(stop_reason(&server).await, "run failed: dense worker 0: loss is not finite at step 7");
     server.leave(Outcome::Finished, "").await.unwrap();
     let reason = "dense worker 0: loss is not finite at step 7".to_owned();
     assert_eq!(cluster.outcome().await, RunOutcome::Failed(reason));
 }
 
 #[tokio::test]
-async fn a_coordinator_that_is_asked_to_stop_tells_its_members_and_waits_no_longer_than_a_lease() {
-    let cluster = Cluster::start(1.0).await;
+async fn a_coordinator_that_is_asked_to_stop_stops_its_members_and_waits_no_longer_than_a_lease() {
+    let cluster = TestCluster::start(1.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     cluster.shutdown.request();
-    assert_eq!(told_to_stop(&server).await, "run interrupted: the coordinator was asked to end");
+    assert_eq!(stop_reason(&server).await, "run interrupted: the coordinator was asked to end");
     // The server does not leave.
     let reason = "the coordinator was asked to end".to_owned();
     assert_eq!(cluster.outcome().await, RunOutcome::Interrupted(reason));
@@ -210,27 +210,27 @@ async fn a_coordinator_that_is_asked_to_stop_tells_its_members_and_waits_no_long
 
 #[tokio::test]
 async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let server = cluster.join(Role::EmbeddingServer, 0).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
     cluster.shutdown.request();
     let mut view = worker.subscribe();
-    let told = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.draining.is_some())).await;
-    let told = told.expect("the worker is not told to save").unwrap().clone();
-    assert_eq!((told.draining.as_deref(), told.stop), (Some("the coordinator was asked to end"), None));
+    let outcome = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.draining.is_some())).await;
+    let outcome = outcome.expect("the worker does not hear that it must save").unwrap().clone();
+    assert_eq!((outcome.draining.as_deref(), outcome.stop), (Some("the coordinator was asked to end"), None));
     // Its last checkpoint needs the coordinator.
     let position = PositionRequest { member: worker.member(), incarnation: worker.incarnation(), epoch: 0 };
     cluster.control.position(position).await.unwrap();
     assert_eq!(server.subscribe().borrow().stop, None);
     worker.leave(Outcome::Interrupted, "interrupted").await.unwrap();
-    told_to_stop(&server).await;
+    stop_reason(&server).await;
     server.leave(Outcome::Interrupted, "asked to end").await.unwrap();
     assert_eq!(cluster.outcome().await.word(), "interrupted");
 }
 
 #[tokio::test]
 async fn a_silent_worker_is_lost_and_its_splits_are_free() {
-    let cluster = Cluster::start(1.0).await;
+    let cluster = TestCluster::start(1.0).await;
     let control = &cluster.control;
     let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
     let ask = AssignRequest { member: joined.member, incarnation: joined.incarnation, epoch: 0, continuing: false };
@@ -252,7 +252,7 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
 
 #[tokio::test]
 async fn another_job_is_refused_with_both_fingerprints() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let other = JoinRequest { job_fingerprint: 7, ..cluster.request(Role::EmbeddingServer, 0) };
     let refused = Membership::join(Arc::clone(&cluster.control), other, TIMEOUT, &Shutdown::new()).await.err().unwrap();
     let MemberError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
@@ -261,20 +261,24 @@ async fn another_job_is_refused_with_both_fingerprints() {
     let ours = format!("{:016x}", cluster.job.fingerprint());
     assert!(text.contains("0000000000000007") && text.contains(&ours), "{text}");
     let placement = cluster.control.placement(PlacementRequest {}).await.unwrap_err();
-    assert_eq!(placement.kind, RefusalKind::Mismatch, "who has joined no run is told of no placement: {placement}");
+    assert_eq!(
+        placement.kind,
+        RefusalKind::Mismatch,
+        "a process that has joined no run gets no placement: {placement}"
+    );
 }
 
 /// Invariant MB-2: members, epochs and generations are the same numbers in each run of a job.
 #[tokio::test]
 async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_address() {
-    let earlier = Cluster::start(1.0).await;
+    let earlier = TestCluster::start(1.0).await;
     // A server: a coordinator that is asked to end would wait for a worker.
     let stale = earlier.join(Role::EmbeddingServer, 0).await;
     let (control, address) = (Arc::clone(&earlier.control), earlier.address.clone());
     earlier.shutdown.request();
     let _ = earlier.outcome().await;
 
-    let cluster = Cluster::listen(&address, 20.0).await;
+    let cluster = TestCluster::listen(&address, 20.0).await;
     let [first, _second] = [cluster.join(Role::EmbeddingServer, 0).await, cluster.join(Role::EmbeddingServer, 1).await];
     let worker = cluster.join(Role::DenseWorker, 0).await;
     assert_eq!((first.member(), first.incarnation()), (stale.member(), stale.incarnation()));
@@ -297,7 +301,7 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
         assert_eq!(refusal.kind, RefusalKind::Fenced, "{refusal}");
         assert!(refusal.message.starts_with(&both), "{refusal}");
     }
-    // Its own heartbeats have told the stale process to stop.
+    // The stale process has learnt from its own heartbeats that it must stop.
     let mut view = stale.subscribe();
     let fenced = tokio::time::timeout(TIMEOUT, view.wait_for(|view| view.fenced.is_some())).await;
     assert!(fenced.expect("the stale process goes on").is_ok());
@@ -308,8 +312,8 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
 
 /// As of hourly files of a thousand feeds, and of 12 TB in splits of 60 MB.
 #[tokio::test]
-async fn many_files_and_many_splits_join_and_are_told() {
-    let cluster = Cluster::start(20.0).await;
+async fn many_files_and_many_splits_join_and_come_back() {
+    let cluster = TestCluster::start(20.0).await;
     let path =
         |file: u32| format!("/data/clicks/2026-11-22/feed-{:04}/hour-{:02}/part-{file:06}.csv", file / 24, file % 24);
     let file = |file: u32| DataFile { path: path(file), bytes: 480_000_000, splittable: true, fingerprint: 0 };
@@ -326,9 +330,9 @@ async fn many_files_and_many_splits_join_and_are_told() {
     println!("{splits} splits; the join has {} bytes", prost::Message::encoded_len(&request));
     let worker = Membership::join(Arc::clone(&cluster.control), request, TIMEOUT, &Shutdown::new()).await.unwrap();
     let (member, incarnation) = (worker.member(), worker.incarnation());
-    let told = cluster.control.position(PositionRequest { member, incarnation, epoch: 1 }).await.unwrap();
-    println!("the position has {} bytes", prost::Message::encoded_len(&told));
-    assert_eq!(told.position, Some(position));
+    let outcome = cluster.control.position(PositionRequest { member, incarnation, epoch: 1 }).await.unwrap();
+    println!("the position has {} bytes", prost::Message::encoded_len(&outcome));
+    assert_eq!(outcome.position, Some(position));
     let next =
         cluster.control.assign(AssignRequest { member, incarnation, epoch: 1, continuing: false }).await.unwrap();
     assert_eq!(next.work, Some(Work::Split(plan[1])));
@@ -337,7 +341,7 @@ async fn many_files_and_many_splits_join_and_are_told() {
 /// A join of a few bytes once made the coordinator plan thousands of gigabytes.
 #[tokio::test]
 async fn a_join_that_claims_files_beyond_measure_costs_nothing_and_ends_nothing() {
-    let cluster = Cluster::start(20.0).await;
+    let cluster = TestCluster::start(20.0).await;
     let request = cluster.request(Role::DenseWorker, 0);
     let vast = DataFile { bytes: u64::MAX, ..request.files[0].clone() };
     let joined = cluster.control.join(JoinRequest { files: vec![vast], ..request.clone() }).await.unwrap();

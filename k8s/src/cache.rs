@@ -1,7 +1,7 @@
 //! Caches of what the operator watches, by the job that an object belongs to: a look at a job asks Kubernetes for no list.
 //!
 //! A cache may be some milliseconds old. What is done by it can be repeated without harm; what cannot, asks Kubernetes
-//! itself before it acts ([`crate::cluster::Cluster::has_workers`]).
+//! itself before it acts (`Cluster::has_workers`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -109,14 +109,14 @@ where
 /// Objects of one kind.
 #[derive(Debug)]
 struct Cache<K> {
-    state: Arc<Mutex<State<K>>>,
+    state: Arc<Mutex<CacheState<K>>>,
     turns: Arc<watch::Sender<()>>,
 }
 
 type ByJob<K> = HashMap<JobKey, BTreeMap<String, Arc<K>>>;
 
 #[derive(Debug)]
-struct State<K> {
+struct CacheState<K> {
     /// `None` before the first list.
     listed: Option<ByJob<K>>,
     /// A list that is arriving.
@@ -133,7 +133,7 @@ impl<K> Clone for Cache<K> {
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        let state = State { listed: None, arriving: HashMap::new(), failure: None };
+        let state = CacheState { listed: None, arriving: HashMap::new(), failure: None };
         Self { state: Arc::new(Mutex::new(state)), turns: Arc::new(watch::Sender::new(())) }
     }
 }
@@ -181,12 +181,12 @@ where
         found.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn state(&self) -> MutexGuard<'_, CacheState<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Resource<DynamicType = ()>> State<K> {
+impl<K: Resource<DynamicType = ()>> CacheState<K> {
     /// Takes an event in; answers the jobs that it is about.
     fn take(&mut self, event: Event<K>) -> BTreeSet<JobKey> {
         match event {
@@ -219,7 +219,7 @@ impl<K: Resource<DynamicType = ()>> State<K> {
         let refused = self
             .failure
             .as_ref()
-            .filter(|(at, error)| error.is_told() && (self.listed.is_none() || at.elapsed() < REFUSED));
+            .filter(|(at, error)| error.needs_a_person() && (self.listed.is_none() || at.elapsed() < REFUSED));
         match refused {
             Some((_, error)) => Some(Err(error.clone())),
             None => self.listed.is_some().then_some(Ok(())),
@@ -322,7 +322,7 @@ mod tests {
             cache.state().failure = error.map(|error| (Instant::now(), error));
         };
         refuse(403);
-        assert!(cache.listed().await.unwrap_err().is_told());
+        assert!(cache.listed().await.unwrap_err().needs_a_person());
         refuse(500);
         assert!(
             cache.listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")

@@ -15,13 +15,13 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::build::{Manifest, Shared, group_resource};
+use crate::build::{ObjectManifest, SharedObject, group_resource};
 use crate::cache::Objects;
 use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
 use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, job_labels};
-use crate::observe::{Observed, OwnedKind};
-use crate::removal::{How, Scope, Target};
+use crate::observe::{ObservedObjects, OwnedKind};
+use crate::removal::{How, RemovalScope, RemovalTarget};
 
 /// Keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";
@@ -83,9 +83,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn has_workers(&self, scope: Scope, now: Timestamp) -> Result<bool, Error> {
+    pub async fn has_workers(&self, scope: RemovalScope, now: Timestamp) -> Result<bool, Error> {
         let (jobs, pods) = tokio::try_join!(self.list::<Job>(), self.list::<Pod>())?;
-        let observed = Observed::new(0, &Objects { jobs, pods, ..Objects::default() });
+        let observed = ObservedObjects::new(0, &Objects { jobs, pods, ..Objects::default() });
         Ok(observed.awaited_worker(scope, now).is_some() || observed.has_active_workers(scope))
     }
 
@@ -103,7 +103,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn apply(&self, manifest: &Manifest) -> Result<Option<i64>, Error> {
+    pub async fn apply(&self, manifest: &ObjectManifest) -> Result<Option<i64>, Error> {
         let api: Api<kube::api::DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.namespace, &manifest.resource);
         let parameters = PatchParams::apply(MANAGER).force();
@@ -118,7 +118,7 @@ impl Cluster {
         }
     }
 
-    async fn exists(&self, api: &Api<kube::api::DynamicObject>, manifest: &Manifest) -> Result<bool, Error> {
+    async fn exists(&self, api: &Api<kube::api::DynamicObject>, manifest: &ObjectManifest) -> Result<bool, Error> {
         let found = api.get_metadata_opt(&manifest.object.name_any()).await;
         Ok(found.map_err(Error::of(format!("read {}", manifest.title())))?.is_some())
     }
@@ -127,7 +127,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn withdraw(&self, shared: Shared) -> Result<(), Error> {
+    pub async fn withdraw(&self, shared: SharedObject) -> Result<(), Error> {
         let (resource, name) = (shared.resource(), shared.name(&self.job));
         let title = format!("{} {name}", resource.kind);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
@@ -147,8 +147,8 @@ impl Cluster {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn end(&self, targets: &[Target]) -> Result<(), Error> {
-        for Target { kind, name, how } in targets {
+    pub async fn end(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
+        for RemovalTarget { kind, name, how } in targets {
             info!(job = self.job, name, "pods are told to end");
             match (kind, how) {
                 (OwnedKind::Coordinator | OwnedKind::Workers, How::Suspend) => self.suspend(name).await?,
@@ -171,12 +171,12 @@ impl Cluster {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn remove_services(&self, scope: Scope) -> Result<(), Error> {
+    pub async fn remove_services(&self, scope: RemovalScope) -> Result<(), Error> {
         let all = format!("{JOB_LABEL}={},{ATTEMPT_LABEL}", self.job);
         let selector = match scope {
-            Scope::All => all,
-            Scope::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
-            Scope::Only(attempt) => format!("{all},{ATTEMPT_LABEL}={attempt}"),
+            RemovalScope::All => all,
+            RemovalScope::Others(attempt) => format!("{all},{ATTEMPT_LABEL}!={attempt}"),
+            RemovalScope::Only(attempt) => format!("{all},{ATTEMPT_LABEL}={attempt}"),
         };
         let which = ListParams::default().labels(&selector);
         info!(job = self.job, "services are removed");

@@ -10,15 +10,15 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::build::Stage;
+use crate::build::BuildStage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
 use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, RunPolicy};
-use crate::judge::{Verdict, elapsed, end_of, judge};
+use crate::judge::{AttemptVerdict, elapsed, end_of, judge};
 use crate::names::{Attempt, Role, selector};
-use crate::observe::{Observed, PodState};
-use crate::removal::{Removal, Scope, is_overdue};
-use crate::report;
-pub use decision::{Decision, Facts, News, Work};
+use crate::observe::{ObservedObjects, PodState};
+use crate::readiness;
+use crate::removal::{Removal, RemovalScope, is_overdue};
+pub use decision::{Decision, DecisionFacts, EventNote, OperatorWork};
 
 /// Wait before the second attempt; doubled for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 
 /// Decides.
 #[must_use]
-pub fn decide(facts: &Facts<'_>) -> Decision {
+pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     let policy = &facts.spec.run_policy;
     if facts.status.phase.is_some_and(Phase::is_final) {
         return over(facts);
@@ -49,27 +49,27 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     }
     if let Some(wait) = backoff(facts) {
         let again = Some(wait.min(GLANCE));
-        return Decision { work: Work::Clear, again, ..record(facts, |_, _| ()) };
+        return Decision { work: OperatorWork::Clear, again, ..record(facts, |_, _| ()) };
     }
     if let Some(worker) = held_up_by(facts) {
         return drain(facts, &worker);
     }
     let observed = facts.observed.without_replaced(back(facts));
     match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
-        Verdict::Going => going(facts, None),
-        Verdict::Settling(left) => going(facts, Some(left)),
-        Verdict::Succeeded => {
+        AttemptVerdict::Going => going(facts, None),
+        AttemptVerdict::Settling(left) => going(facts, Some(left)),
+        AttemptVerdict::Succeeded => {
             let attempt = facts.status.attempt;
             let note = format!("trained to the end in attempt {attempt}; the run folder is below {}", output(facts));
             end(facts, Phase::Succeeded, "Succeeded", note)
         }
-        Verdict::Exhausted { cause } => exhausted(facts, cause),
-        Verdict::Failed { cause, retryable } => failed(facts, cause, retryable),
+        AttemptVerdict::Exhausted { cause } => exhausted(facts, cause),
+        AttemptVerdict::Failed { cause, retryable } => failed(facts, cause, retryable),
     }
 }
 
 /// A status about now, changed by `change`.
-fn record(facts: &Facts<'_>, change: impl FnOnce(&mut HybridJobStatus, &Facts<'_>)) -> Decision {
+fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &DecisionFacts<'_>)) -> Decision {
     let mut status = facts.status.clone();
     status.observed_generation = facts.generation;
     // Whether the work succeeds is known only once it is done: `act` says so then.
@@ -80,24 +80,25 @@ fn record(facts: &Facts<'_>, change: impl FnOnce(&mut HybridJobStatus, &Facts<'_
         conditions.set(RECONCILED, true, "Done", "");
     }
     change(&mut status, facts);
-    Decision { status, work: Work::Record, again: Some(AT_ONCE), news: None, given_up: Vec::new() }
+    Decision { status, work: OperatorWork::Record, again: Some(AT_ONCE), news: None, given_up: Vec::new() }
 }
 
-fn over(facts: &Facts<'_>) -> Decision {
+fn over(facts: &DecisionFacts<'_>) -> Decision {
     let policy = &facts.spec.run_policy;
     let ended = facts.status.completion_time.as_ref().map_or(facts.now, |time| time.0);
     let left = policy.ttl_seconds_after_finished.map(|seconds| {
         let ttl = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         ttl.saturating_sub(elapsed(ended, facts.now))
     });
-    let work = if left == Some(Duration::ZERO) { Work::Delete } else { Work::Tidy(policy.clean_pod_policy) };
+    let work =
+        if left == Some(Duration::ZERO) { OperatorWork::Delete } else { OperatorWork::Tidy(policy.clean_pod_policy) };
     let tidying = facts.observed.tidying(facts.status.attempt, policy.clean_pod_policy, facts.now);
     let again = if tidying == Removal::Done { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
     Decision { work, again, ..record(facts, |_, _| ()) }
 }
 
-fn suspend(facts: &Facts<'_>) -> Decision {
-    let removal = facts.observed.removal(Scope::All, facts.now);
+fn suspend(facts: &DecisionFacts<'_>) -> Decision {
+    let removal = facts.observed.removal(RemovalScope::All, facts.now);
     let mut decision = record(facts, |status, facts| {
         let note = match &removal {
             Removal::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
@@ -107,7 +108,7 @@ fn suspend(facts: &Facts<'_>) -> Decision {
         status.message = Some(note.clone());
         status.start_time = None;
         status.progress = None;
-        status.roles = Some(report::counts(facts.spec, &Observed::default()));
+        status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
         status.workers = 0;
         Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note.clone()).set(
             READY,
@@ -119,10 +120,10 @@ fn suspend(facts: &Facts<'_>) -> Decision {
     let is_news = facts.status.phase != Some(Phase::Suspended);
     decision.news = is_news.then(|| news(false, "Suspended", "all pods go until runPolicy.suspend is false"));
     let again = (removal != Removal::Done).then_some(GLANCE);
-    Decision { work: Work::Clear, again, ..decision }
+    Decision { work: OperatorWork::Clear, again, ..decision }
 }
 
-fn deadline(facts: &Facts<'_>) -> Option<Decision> {
+fn deadline(facts: &DecisionFacts<'_>) -> Option<Decision> {
     let seconds = facts.spec.run_policy.active_deadline_seconds?;
     let started = facts.status.start_time.as_ref()?.0;
     let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -133,7 +134,7 @@ fn deadline(facts: &Facts<'_>) -> Option<Decision> {
 }
 
 /// Why an attempt is begun without one having failed.
-fn reason_to_begin(facts: &Facts<'_>) -> Option<&'static str> {
+fn reason_to_begin(facts: &DecisionFacts<'_>) -> Option<&'static str> {
     let status = facts.status;
     let is_other = status.template_hash.as_deref() != Some(facts.template);
     match status.phase {
@@ -145,7 +146,7 @@ fn reason_to_begin(facts: &Facts<'_>) -> Option<&'static str> {
     }
 }
 
-fn begin(facts: &Facts<'_>, reason: &'static str) -> Decision {
+fn begin(facts: &DecisionFacts<'_>, reason: &'static str) -> Decision {
     let number = facts.status.attempt + 1;
     let mut decision = record(facts, |status, facts| {
         status.start_time = status.start_time.take().or(Some(Time(facts.now)));
@@ -158,7 +159,7 @@ fn begin(facts: &Facts<'_>, reason: &'static str) -> Decision {
 }
 
 /// Which edit an attempt is begun for. The definition's rules admit one alone while a run is under way: its size.
-fn change(facts: &Facts<'_>, reason: &str) -> String {
+fn change(facts: &DecisionFacts<'_>, reason: &str) -> String {
     let before = facts.status.roles.as_ref().map(|roles| roles.dense_workers.desired);
     let now = facts.spec.dense_workers.replicas;
     match before {
@@ -170,7 +171,7 @@ fn change(facts: &Facts<'_>, reason: &str) -> String {
 }
 
 /// Turns to an attempt.
-fn enter(status: &mut HybridJobStatus, facts: &Facts<'_>, number: i32, phase: Phase, message: String) {
+fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: Phase, message: String) {
     let attempt = Attempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
     status.attempt = number;
     status.phase = Some(phase);
@@ -181,13 +182,13 @@ fn enter(status: &mut HybridJobStatus, facts: &Facts<'_>, number: i32, phase: Ph
     status.output = Some(attempt.output());
     status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
     status.workers = 0;
-    status.roles = Some(report::counts(facts.spec, &Observed::default()));
+    status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
     Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message.clone());
     status.message = Some(message);
 }
 
 /// Time left before a failed attempt is followed by the next.
-fn backoff(facts: &Facts<'_>) -> Option<Duration> {
+fn backoff(facts: &DecisionFacts<'_>) -> Option<Duration> {
     if facts.status.phase != Some(Phase::Restarting) {
         return None;
     }
@@ -202,47 +203,47 @@ fn pause(restarts: i32) -> Duration {
 }
 
 /// Nothing of the attempt is made yet.
-fn drain(facts: &Facts<'_>, worker: &str) -> Decision {
+fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
     let decision = record(facts, |status, facts| {
         let number = status.attempt;
         let message = format!("attempt {number} starts once {worker} of an earlier attempt has ended");
         status.phase = Some(Phase::Starting);
-        status.roles = Some(report::counts(facts.spec, facts.observed));
+        status.roles = Some(readiness::counts(facts.spec, facts.observed));
         status.message = Some(message.clone());
         Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message);
     });
-    Decision { work: Work::Drain, again: Some(GLANCE), ..decision }
+    Decision { work: OperatorWork::Drain, again: Some(GLANCE), ..decision }
 }
 
-fn going(facts: &Facts<'_>, settling: Option<Duration>) -> Decision {
+fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
-    let standing = report::standing(facts.spec, facts.observed, stage, facts.now);
-    let fleet = Fleet::of(facts, standing.is_ready);
-    let standing = standing.waiting_for(fleet.loss().as_deref());
+    let state = readiness::assess(facts.spec, facts.observed, stage, facts.now);
+    let fleet = Fleet::of(facts, state.is_ready);
+    let state = state.waiting_for(fleet.loss().as_deref());
     let mut decision = record(facts, |status, facts| {
         let phase =
-            if standing.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
+            if state.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
         status.phase = Some(phase);
-        status.message = Some(standing.message.clone());
-        status.roles = Some(report::counts(facts.spec, facts.observed));
+        status.message = Some(state.message.clone());
+        status.roles = Some(readiness::counts(facts.spec, facts.observed));
         status.workers = facts.observed.ready(Role::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
         fleet.record(status, facts.now);
         Conditions::new(status, facts.generation, facts.now)
-            .set(READY, standing.is_ready, &standing.reason, standing.message.clone())
+            .set(READY, state.is_ready, &state.reason, state.message.clone())
             .set(SUSPENDED, false, "Running", "");
     });
-    decision.news = what_happened(facts, &fleet, &standing);
+    decision.news = what_happened(facts, &fleet, &state);
     decision.given_up = given_up(facts);
     let again = settling.unwrap_or(GLANCE).min(due(facts));
-    Decision { work: Work::Run(stage), again: Some(again), ..decision }
+    Decision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
 }
 
 /// Workers' pods that should be gone for long: their kubelet is not heard of, and their Job makes no other in their place
 /// before they have ended.
-fn given_up(facts: &Facts<'_>) -> Vec<String> {
+fn given_up(facts: &DecisionFacts<'_>) -> Vec<String> {
     let hangs =
         |pod: &&PodState| pod.role == Role::Worker && !pod.has_ended && is_overdue(pod.until, GIVE_UP, facts.now);
     let pods = facts.observed.pods.iter().filter(|_| facts.rejoins).filter(hangs);
@@ -250,7 +251,7 @@ fn given_up(facts: &Facts<'_>) -> Vec<String> {
 }
 
 /// Kept from attempt to attempt: the next one goes on from it.
-fn last_checkpoint(facts: &Facts<'_>) -> Option<LastCheckpoint> {
+fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     let known = facts.status.last_checkpoint.clone();
     let step = facts.progress.as_ref().map_or(0, |progress| progress.checkpoint_step);
     let is_new = step > 0 && known.as_ref().is_none_or(|known| known.step != step);
@@ -258,7 +259,7 @@ fn last_checkpoint(facts: &Facts<'_>) -> Option<LastCheckpoint> {
 }
 
 /// When all workers were there again after the last of them was lost.
-fn back(facts: &Facts<'_>) -> Option<Timestamp> {
+fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
 }
 
@@ -276,7 +277,7 @@ enum Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    fn of(facts: &Facts<'a>, is_ready: bool) -> Self {
+    fn of(facts: &DecisionFacts<'a>, is_ready: bool) -> Self {
         let told = facts.status.workers_lost.as_ref().map(|time| time.0);
         if !facts.rejoins {
             return Self::Whole;
@@ -319,31 +320,31 @@ impl<'a> Fleet<'a> {
 
 /// Whether a worker of a run that was up is missing, though none tells how it ended: it was deleted, or evicted, which its
 /// Job does not even count.
-fn a_worker_is_gone(facts: &Facts<'_>) -> bool {
-    let stands = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.leaving.is_none();
-    let standing = i32::try_from(facts.observed.pods.iter().filter(stands).count()).unwrap_or(i32::MAX);
+fn a_worker_is_gone(facts: &DecisionFacts<'_>) -> bool {
+    let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
+    let present = i32::try_from(facts.observed.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
     let is_up = facts.status.phase == Some(Phase::Running);
-    is_up && (standing < facts.spec.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
+    is_up && (present < facts.spec.dense_workers.replicas || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// By the pods themselves: a Job counts a pod as ready for a moment after it has ended.
-fn every_worker_is_ready(facts: &Facts<'_>) -> bool {
+fn every_worker_is_ready(facts: &DecisionFacts<'_>) -> bool {
     let ready = facts.observed.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
     let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.spec.dense_workers.replicas
 }
 
 /// Workers that were started again. What failed last may be the end of the attempt, but then nobody reads this.
-fn worker_restarts(facts: &Facts<'_>) -> i32 {
+fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
     let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
     if facts.rejoins { failed } else { 0 }
 }
 
 /// What has happened since the last look, for an Event.
-fn what_happened(facts: &Facts<'_>, fleet: &Fleet<'_>, standing: &report::Standing) -> Option<News> {
-    if standing.reason == report::JOB_SUSPENDED {
-        let is_told = facts.status.conditions.iter().any(|one| one.type_ == READY && one.reason == standing.reason);
-        return (!is_told).then(|| news(true, report::JOB_SUSPENDED, &standing.message));
+fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
+    if state.reason == readiness::JOB_SUSPENDED {
+        let is_reported = facts.status.conditions.iter().any(|one| one.type_ == READY && one.reason == state.reason);
+        return (!is_reported).then(|| news(true, readiness::JOB_SUSPENDED, &state.message));
     }
     match fleet {
         Fleet::Lost(_) => {
@@ -353,14 +354,14 @@ fn what_happened(facts: &Facts<'_>, fleet: &Fleet<'_>, standing: &report::Standi
         }
         Fleet::Back => Some(news(false, "WorkerBack", "all workers are there again and go on together")),
         Fleet::Whole | Fleet::Waiting(_) => {
-            let is_new = facts.status.phase != Some(Phase::Running) && standing.is_ready;
+            let is_new = facts.status.phase != Some(Phase::Running) && state.is_ready;
             is_new.then(|| news(false, "Running", "every role is ready"))
         }
     }
 }
 
 /// Time until the deadline.
-fn due(facts: &Facts<'_>) -> Duration {
+fn due(facts: &DecisionFacts<'_>) -> Duration {
     let (Some(seconds), Some(started)) = (facts.spec.run_policy.active_deadline_seconds, &facts.status.start_time)
     else {
         return Duration::MAX;
@@ -370,16 +371,16 @@ fn due(facts: &Facts<'_>) -> Duration {
 }
 
 /// Workers come once coordinator and servers are ready, or at once in a gang, which is placed whole.
-fn stage(facts: &Facts<'_>) -> Stage {
+fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     let observed = facts.observed;
     let servers = observed.ready(Role::Server) >= facts.spec.embedding_servers.replicas;
     let ready = servers && observed.ready(Role::Coordinator) > 0;
     let is_gang = facts.spec.scheduling.gang.is_some();
-    if is_gang || ready || observed.workers.is_some() { Stage::Everything } else { Stage::Servers }
+    if is_gang || ready || observed.workers.is_some() { BuildStage::Everything } else { BuildStage::Servers }
 }
 
 /// Another attempt would begin with the same worker.
-fn exhausted(facts: &Facts<'_>, mut cause: AttemptFailure) -> Decision {
+fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> Decision {
     cause.at = Some(Time(facts.now));
     let limit = facts.spec.run_policy.backoff_limit;
     let why = format!("it was started again {limit} times, the limit (runPolicy.backoffLimit)");
@@ -391,8 +392,8 @@ fn exhausted(facts: &Facts<'_>, mut cause: AttemptFailure) -> Decision {
 
 /// A worker of an earlier attempt that may still have the run folder: the next would epoch over its checkpoints. Members
 /// that were made already would give up waiting for it, if it takes long to end.
-fn held_up_by(facts: &Facts<'_>) -> Option<String> {
-    let others = Scope::Others(facts.status.attempt);
+fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
+    let others = RemovalScope::Others(facts.status.attempt);
     match facts.observed.workers_removal(others, facts.now) {
         _ if facts.observed.workers.is_some() => None,
         Removal::Workers(targets) => targets.into_iter().next().map(|target| target.name),
@@ -401,7 +402,7 @@ fn held_up_by(facts: &Facts<'_>) -> Option<String> {
     }
 }
 
-fn failed(facts: &Facts<'_>, mut cause: AttemptFailure, retryable: bool) -> Decision {
+fn failed(facts: &DecisionFacts<'_>, mut cause: AttemptFailure, retryable: bool) -> Decision {
     cause.at = Some(Time(facts.now));
     let RunPolicy { backoff_limit, .. } = facts.spec.run_policy;
     let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
@@ -428,13 +429,13 @@ fn failed(facts: &Facts<'_>, mut cause: AttemptFailure, retryable: bool) -> Deci
     decision
 }
 
-fn end(facts: &Facts<'_>, phase: Phase, reason: &'static str, note: String) -> Decision {
+fn end(facts: &DecisionFacts<'_>, phase: Phase, reason: &'static str, note: String) -> Decision {
     let succeeded = phase == Phase::Succeeded;
     let mut decision = record(facts, |status, facts| {
         status.phase = Some(phase);
         status.completion_time = Some(Time(facts.now));
         status.message = Some(note.clone());
-        status.roles = Some(report::counts(facts.spec, facts.observed));
+        status.roles = Some(readiness::counts(facts.spec, facts.observed));
         status.progress = facts.progress.clone().or(status.progress.take());
         let type_ = if succeeded { COMPLETE } else { FAILED };
         Conditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(
@@ -448,12 +449,12 @@ fn end(facts: &Facts<'_>, phase: Phase, reason: &'static str, note: String) -> D
     decision
 }
 
-fn output(facts: &Facts<'_>) -> String {
+fn output(facts: &DecisionFacts<'_>) -> String {
     facts.status.output.clone().unwrap_or_default()
 }
 
-fn news(is_warning: bool, reason: &'static str, note: &str) -> News {
-    News { is_warning, reason, note: note.to_owned() }
+fn news(is_warning: bool, reason: &'static str, note: &str) -> EventNote {
+    EventNote { is_warning, reason, note: note.to_owned() }
 }
 
 #[cfg(test)]

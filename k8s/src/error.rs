@@ -52,12 +52,12 @@ pub enum Error {
 /// What is done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Try again soon, without a word: someone else was faster.
+    /// Try again soon and report nothing: another writer was faster.
     Again,
     /// Try again later: the network, the API server.
     Later,
-    /// Tell the user, in one word and the error's text, and wait for something to change.
-    Tell(&'static str),
+    /// Report the error to the user under this reason, and wait for a change.
+    Report(&'static str),
 }
 
 impl Error {
@@ -90,8 +90,8 @@ impl Error {
 
     /// Whether somebody has to act before the same request can succeed.
     #[must_use]
-    pub fn is_told(&self) -> bool {
-        matches!(self.remedy(), Remedy::Tell(_))
+    pub fn needs_a_person(&self) -> bool {
+        matches!(self.remedy(), Remedy::Report(_))
     }
 
     /// Whether someone changed the object meanwhile.
@@ -106,11 +106,11 @@ fn remedy(error: &kube::Error) -> Remedy {
     match status.code {
         409 => Remedy::Again,
         // A quota is refused with the code of a missing permission.
-        403 if status.message.contains("exceeded quota") => Remedy::Tell("QuotaExceeded"),
-        403 if status.message.contains("being terminated") => Remedy::Tell("NamespaceTerminating"),
-        401 | 403 => Remedy::Tell("Forbidden"),
-        404 => Remedy::Tell("KindMissing"),
-        400 | 422 => Remedy::Tell("Refused"),
+        403 if status.message.contains("exceeded quota") => Remedy::Report("QuotaExceeded"),
+        403 if status.message.contains("being terminated") => Remedy::Report("NamespaceTerminating"),
+        401 | 403 => Remedy::Report("Forbidden"),
+        404 => Remedy::Report("KindMissing"),
+        400 | 422 => Remedy::Report("Refused"),
         _ => Remedy::Later,
     }
 }
@@ -126,9 +126,11 @@ fn status(error: &kube::Error) -> Option<&Status> {
 fn words(error: &kube::Error) -> String {
     let Some(status) = status(error) else { return error.to_string() };
     let help = match remedy(error) {
-        Remedy::Tell("Forbidden") => "; give the operator's service account this permission (k8s/manifests/rbac.yaml)",
-        Remedy::Tell("KindMissing") => "; its custom resource definition is not installed, or the namespace is gone",
-        Remedy::Tell("QuotaExceeded") => "; raise the quota of the namespace or make the job smaller",
+        Remedy::Report("Forbidden") => {
+            "; give the operator's service account this permission (k8s/manifests/rbac.yaml)"
+        }
+        Remedy::Report("KindMissing") => "; its custom resource definition is not installed, or the namespace is gone",
+        Remedy::Report("QuotaExceeded") => "; raise the quota of the namespace or make the job smaller",
         _ => "",
     };
     format!("{}{help}", status.message)
@@ -146,14 +148,14 @@ mod tests {
     #[test]
     fn each_answer_has_its_remedy() {
         let denied = error(403, "services is forbidden: User \"op\" cannot patch resource \"services\"");
-        assert_eq!(denied.remedy(), Remedy::Tell("Forbidden"));
+        assert_eq!(denied.remedy(), Remedy::Report("Forbidden"));
         let text = denied.to_string();
         assert!(
             text.starts_with("cannot apply Service ctr-1-server: services is forbidden") && text.contains("rbac.yaml")
         );
-        assert_eq!(error(403, "exceeded quota: ads").remedy(), Remedy::Tell("QuotaExceeded"));
+        assert_eq!(error(403, "exceeded quota: ads").remedy(), Remedy::Report("QuotaExceeded"));
         assert_eq!(error(409, "").remedy(), Remedy::Again);
-        assert_eq!(error(422, "").remedy(), Remedy::Tell("Refused"));
+        assert_eq!(error(422, "").remedy(), Remedy::Report("Refused"));
         assert_eq!(error(503, "").remedy(), Remedy::Later);
         assert!(error(404, "").is_missing() && !error(422, "").is_missing() && error(422, "").is_refused());
         assert_eq!(Error::Unnamed.remedy(), Remedy::Later);

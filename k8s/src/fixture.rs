@@ -53,7 +53,7 @@ pub(crate) fn pod(name: &str, role: Role) -> PodState {
         exit: None,
         trouble: None,
         creating: None,
-        leaving: None,
+        departure: None,
         until: None,
         has_ended: false,
     }

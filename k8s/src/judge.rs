@@ -7,7 +7,7 @@ use zagros_plumbing::exit_codes;
 
 use crate::crd::{AttemptFailure, ExitCodes};
 use crate::names::Role;
-use crate::observe::{JobEnd, JobState, Observed, PodState};
+use crate::observe::{JobEnd, JobState, ObservedObjects, PodState};
 
 /// How long the exit codes of others are waited for after the first Job failed: the cause is rarely the first to be seen.
 pub const SETTLE: Duration = Duration::from_secs(15);
@@ -17,7 +17,7 @@ const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
 
 /// Where an attempt stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AttemptVerdict {
     /// It runs, or comes up.
     Going,
     /// It ends; how is known after a while.
@@ -40,13 +40,13 @@ pub enum Verdict {
 
 /// Looks at the Jobs and at how containers ended.
 #[must_use]
-pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestamp) -> Verdict {
+pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
     if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) || is_finished_without_some(observed) {
-        return Verdict::Succeeded;
+        return AttemptVerdict::Succeeded;
     }
     if let Some(cause) = exhausted(attempt, observed, codes) {
-        return Verdict::Exhausted { cause };
+        return AttemptVerdict::Exhausted { cause };
     }
     // A wrong job file or missing data does not get better by waiting.
     let hopeless = culprit(observed, codes).filter(|pod| !is_retryable(pod, codes));
@@ -56,22 +56,22 @@ pub fn judge(attempt: i32, observed: &Observed, codes: &ExitCodes, now: Timestam
         JobEnd::Complete { at } => observed.lost_worker(None).map(|_| (*at, "the run ended without a worker")),
     });
     let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
-        return hopeless.map_or(Verdict::Going, |pod| failed(attempt, pod, codes));
+        return hopeless.map_or(AttemptVerdict::Going, |pod| failed(attempt, pod, codes));
     };
     let left = SETTLE.saturating_sub(elapsed(since, now));
     let is_over = [&observed.coordinator, &observed.workers].into_iter().all(|job| !is_running(job));
     if hopeless.is_none() && !is_over && !left.is_zero() {
-        return Verdict::Settling(left);
+        return AttemptVerdict::Settling(left);
     }
     match culprit(observed, codes) {
         Some(pod) => failed(attempt, pod, codes),
-        None => Verdict::Failed { cause: lost(attempt, observed, message), retryable: true },
+        None => AttemptVerdict::Failed { cause: lost(attempt, observed, message), retryable: true },
     }
 }
 
 /// Whether coordinator and worker 0, which reports and saves, have ended well: the run went on without another worker
 /// (`cluster.min_workers`), or lost it after the last step.
-fn is_finished_without_some(observed: &Observed) -> bool {
+fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     let is_led = matches!(observed.coordinator, Some(JobState { end: Some(JobEnd::Complete { .. }), .. }));
     let Some(workers) = observed.workers.as_ref().filter(|workers| is_led && workers.first_is_done) else {
         return false;
@@ -80,7 +80,7 @@ fn is_finished_without_some(observed: &Observed) -> bool {
 }
 
 /// Kubernetes gave a worker up, and it was the worker's own doing.
-fn exhausted(attempt: i32, observed: &Observed, codes: &ExitCodes) -> Option<AttemptFailure> {
+fn exhausted(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes) -> Option<AttemptFailure> {
     let end = observed.workers.as_ref()?.end.as_ref();
     let is_given_up = matches!(end, Some(JobEnd::Failed { reason, .. }) if GIVEN_UP.contains(&reason.as_str()));
     let pod = culprit(observed, codes).filter(|pod| is_given_up && pod.role == Role::Worker)?;
@@ -95,7 +95,7 @@ fn is_running(job: &Option<JobState>) -> bool {
 
 /// Of all pods that ended badly the one that tells most: a code after which nothing helps, then a death of its own, then
 /// "another process was gone"; of several the first.
-fn culprit<'a>(observed: &'a Observed, codes: &ExitCodes) -> Option<&'a PodState> {
+fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a PodState> {
     let rank = |pod: &PodState| {
         let at = pod.exit.as_ref().and_then(|exit| exit.at);
         (is_retryable(pod, codes), echo(pod), at.unwrap_or(Timestamp::MAX))
@@ -116,8 +116,8 @@ fn is_retryable(pod: &PodState, codes: &ExitCodes) -> bool {
     pod.exit.as_ref().is_none_or(|exit| codes.retryable.contains(&exit.code))
 }
 
-fn failed(attempt: i32, pod: &PodState, codes: &ExitCodes) -> Verdict {
-    Verdict::Failed { cause: blame(attempt, pod), retryable: is_retryable(pod, codes) }
+fn failed(attempt: i32, pod: &PodState, codes: &ExitCodes) -> AttemptVerdict {
+    AttemptVerdict::Failed { cause: blame(attempt, pod), retryable: is_retryable(pod, codes) }
 }
 
 fn blame(attempt: i32, pod: &PodState) -> AttemptFailure {
@@ -133,8 +133,8 @@ pub(crate) fn end_of(pod: &PodState) -> String {
 }
 
 /// No container told anything: its pod was deleted, or its node is gone.
-fn lost(attempt: i32, observed: &Observed, message: &str) -> AttemptFailure {
-    let gone = observed.pods.iter().find_map(|pod| pod.leaving.as_ref().map(|node| (pod, node)));
+fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailure {
+    let gone = observed.pods.iter().find_map(|pod| pod.departure.as_ref().map(|node| (pod, node)));
     let (pod, message) = match gone {
         Some((pod, node)) => (Some(pod.name.clone()), format!("{} was lost with {node} or deleted", pod.name)),
         None => (None, format!("a pod was deleted or its node was lost ({message})")),
@@ -188,22 +188,23 @@ mod tests {
         Some(JobEnd::Failed { at: at(seconds), reason: reason.to_owned(), message: reason.to_owned() })
     }
 
-    fn verdict(observed: &Observed, now: i64) -> Verdict {
+    fn verdict(observed: &ObservedObjects, now: i64) -> AttemptVerdict {
         judge(1, observed, &ExitCodes::default(), at(now))
     }
 
-    fn blamed(verdict: Verdict) -> (String, bool) {
-        let Verdict::Failed { cause, retryable } = verdict else { panic!("{verdict:?}") };
+    fn blamed(verdict: AttemptVerdict) -> (String, bool) {
+        let AttemptVerdict::Failed { cause, retryable } = verdict else { panic!("{verdict:?}") };
         (cause.message, retryable)
     }
 
     #[test]
     fn a_run_is_done_when_coordinator_and_workers_are() {
-        let mut seen = Observed { coordinator: job(complete(0)), workers: job(None), ..Observed::default() };
-        assert_eq!(verdict(&seen, 0), Verdict::Going);
+        let mut seen =
+            ObservedObjects { coordinator: job(complete(0)), workers: job(None), ..ObservedObjects::default() };
+        assert_eq!(verdict(&seen, 0), AttemptVerdict::Going);
         seen.workers = job(complete(0));
-        assert_eq!(verdict(&seen, 0), Verdict::Succeeded);
-        assert_eq!(verdict(&Observed::default(), 0), Verdict::Going);
+        assert_eq!(verdict(&seen, 0), AttemptVerdict::Succeeded);
+        assert_eq!(verdict(&ObservedObjects::default(), 0), AttemptVerdict::Going);
     }
 
     /// The worker stopped at its data; the coordinator only says that a worker failed.
@@ -211,7 +212,12 @@ mod tests {
     fn the_cause_is_blamed_and_not_its_echo() {
         let pods =
             vec![pod("c", Role::Coordinator, 4, 10), pod("w1", Role::Worker, 4, 11), pod("w0", Role::Worker, 3, 12)];
-        let seen = Observed { coordinator: job(broken(10)), workers: job(broken(12)), pods, ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(broken(10)),
+            workers: job(broken(12)),
+            pods,
+            ..ObservedObjects::default()
+        };
         let (message, retryable) = blamed(verdict(&seen, 13));
         assert_eq!(message, "w0 ended with 3 (data is missing or malformed): why");
         assert!(!retryable);
@@ -222,7 +228,12 @@ mod tests {
         let mut server = pod("s2", Role::Server, 137, 9);
         server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
         let pods = vec![pod("c", Role::Coordinator, 4, 8), server, pod("w0", Role::Worker, 143, 7)];
-        let seen = Observed { coordinator: job(broken(10)), workers: job(broken(12)), pods, ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(broken(10)),
+            workers: job(broken(12)),
+            pods,
+            ..ObservedObjects::default()
+        };
         let (message, retryable) = blamed(verdict(&seen, 13));
         assert_eq!((message.as_str(), retryable), ("s2 ended with 137 (more memory than its limit): why", true));
     }
@@ -230,27 +241,34 @@ mod tests {
     #[test]
     fn codes_of_others_are_waited_for_but_not_for_long() {
         let pods = vec![pod("c", Role::Coordinator, 4, 10)];
-        let seen = Observed { coordinator: job(broken(10)), workers: job(None), pods, ..Observed::default() };
-        assert_eq!(verdict(&seen, 12), Verdict::Settling(Duration::from_secs(13)));
+        let seen =
+            ObservedObjects { coordinator: job(broken(10)), workers: job(None), pods, ..ObservedObjects::default() };
+        assert_eq!(verdict(&seen, 12), AttemptVerdict::Settling(Duration::from_secs(13)));
         assert!(blamed(verdict(&seen, 25)).0.starts_with("c ended with 4"));
     }
 
     /// A server that cannot read its job is restarted by the kubelet for ever: no Job ever fails.
     #[test]
     fn a_hopeless_code_of_a_server_ends_the_attempt_at_once() {
-        let seen =
-            Observed { coordinator: job(None), pods: vec![pod("s0", Role::Server, 2, 5)], ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(None),
+            pods: vec![pod("s0", Role::Server, 2, 5)],
+            ..ObservedObjects::default()
+        };
         assert!(!blamed(verdict(&seen, 6)).1);
-        let seen =
-            Observed { coordinator: job(None), pods: vec![pod("s0", Role::Server, 4, 5)], ..Observed::default() };
-        assert_eq!(verdict(&seen, 6), Verdict::Going);
+        let seen = ObservedObjects {
+            coordinator: job(None),
+            pods: vec![pod("s0", Role::Server, 4, 5)],
+            ..ObservedObjects::default()
+        };
+        assert_eq!(verdict(&seen, 6), AttemptVerdict::Going);
     }
 
     #[test]
     fn a_pod_without_a_code_was_lost_with_its_node() {
         let mut gone = pod("w0", Role::Worker, 0, 0);
-        gone.leaving = Some("n7".to_owned());
-        let mut seen = Observed { workers: job(broken(10)), pods: vec![gone], ..Observed::default() };
+        gone.departure = Some("n7".to_owned());
+        let mut seen = ObservedObjects { workers: job(broken(10)), pods: vec![gone], ..ObservedObjects::default() };
         assert_eq!(blamed(verdict(&seen, 40)), ("w0 was lost with n7 or deleted".to_owned(), true));
         seen.pods.clear();
         assert!(blamed(verdict(&seen, 40)).0.contains("BackoffLimitExceeded"));
@@ -260,11 +278,12 @@ mod tests {
     #[test]
     fn a_worker_that_is_replaced_fails_nothing() {
         let pods = vec![pod("w0", Role::Worker, 137, 5)];
-        let mut seen = Observed { coordinator: job(None), workers: job(None), pods, ..Observed::default() };
-        assert_eq!(verdict(&seen, 1000), Verdict::Going);
+        let mut seen =
+            ObservedObjects { coordinator: job(None), workers: job(None), pods, ..ObservedObjects::default() };
+        assert_eq!(verdict(&seen, 1000), AttemptVerdict::Going);
         // The run came to its end without it, so the next one cannot join.
         seen.coordinator = job(complete(1000));
-        assert_eq!(verdict(&seen, 1005), Verdict::Settling(Duration::from_secs(10)));
+        assert_eq!(verdict(&seen, 1005), AttemptVerdict::Settling(Duration::from_secs(10)));
         assert_eq!(blamed(verdict(&seen, 1015)), ("w0 ended with 137 (killed): why".to_owned(), true));
     }
 
@@ -273,12 +292,13 @@ mod tests {
     fn a_run_that_ended_well_without_a_worker_is_done() {
         let pods = vec![pod("w1", Role::Worker, 137, 995)];
         let workers = Some(JobState { first_is_done: true, failed: 1, ..JobState::default() });
-        let mut seen = Observed { coordinator: job(complete(1000)), workers, pods, ..Observed::default() };
-        assert_eq!(verdict(&seen, 1001), Verdict::Succeeded);
+        let mut seen =
+            ObservedObjects { coordinator: job(complete(1000)), workers, pods, ..ObservedObjects::default() };
+        assert_eq!(verdict(&seen, 1001), AttemptVerdict::Succeeded);
         seen.workers.as_mut().unwrap().end = ended("FailedIndexes", 1002);
-        assert_eq!(verdict(&seen, 1003), Verdict::Succeeded);
+        assert_eq!(verdict(&seen, 1003), AttemptVerdict::Succeeded);
         seen.coordinator = job(None);
-        assert_ne!(verdict(&seen, 1003), Verdict::Succeeded);
+        assert_ne!(verdict(&seen, 1003), AttemptVerdict::Succeeded);
     }
 
     #[test]
@@ -286,7 +306,8 @@ mod tests {
         let pods = vec![pod("w0", Role::Worker, 137, 5), pod("w0b", Role::Worker, 4, 101)];
         let coordinator = pod("c", Role::Coordinator, 1, 100);
         let pods = [pods, vec![coordinator]].concat();
-        let seen = Observed { coordinator: job(broken(100)), workers: job(None), pods, ..Observed::default() };
+        let seen =
+            ObservedObjects { coordinator: job(broken(100)), workers: job(None), pods, ..ObservedObjects::default() };
         assert!(blamed(verdict(&seen, 200)).0.starts_with("w0 ended with 137"));
         assert!(blamed(verdict(&seen.without_replaced(Some(at(60))), 200)).0.starts_with("c ended with 1 "));
     }
@@ -295,8 +316,8 @@ mod tests {
     fn a_worker_that_fails_again_and_again_is_given_up() {
         let pods = vec![pod("w0", Role::Worker, 139, 50), pod("w1", Role::Worker, 143, 52)];
         let workers = job(ended("MaxFailedIndexesExceeded", 51));
-        let mut seen = Observed { coordinator: job(None), workers, pods, ..Observed::default() };
-        let Verdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
+        let mut seen = ObservedObjects { coordinator: job(None), workers, pods, ..ObservedObjects::default() };
+        let AttemptVerdict::Exhausted { cause } = verdict(&seen, 52) else { panic!("given up") };
         assert_eq!((cause.pod.as_deref(), cause.exit_code), (Some("w0"), Some(139)));
         // It could not find a coordinator that had died: not its own doing.
         seen.pods = vec![pod("c", Role::Coordinator, 137, 49), pod("w0", Role::Worker, 4, 50)];
@@ -306,10 +327,13 @@ mod tests {
 
     #[test]
     fn the_policy_says_which_codes_are_tried_again() {
-        let seen =
-            Observed { coordinator: job(broken(1)), pods: vec![pod("w", Role::Worker, 5, 1)], ..Observed::default() };
+        let seen = ObservedObjects {
+            coordinator: job(broken(1)),
+            pods: vec![pod("w", Role::Worker, 5, 1)],
+            ..ObservedObjects::default()
+        };
         let policy = ExitCodes { retryable: vec![5] };
-        let Verdict::Failed { retryable, .. } = judge(1, &seen, &policy, at(60)) else { panic!("failed") };
+        let AttemptVerdict::Failed { retryable, .. } = judge(1, &seen, &policy, at(60)) else { panic!("failed") };
         assert!(retryable);
     }
 }

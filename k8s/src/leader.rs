@@ -27,18 +27,18 @@ pub struct Candidate {
     leases: Api<Lease>,
     lease: String,
     identity: String,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
 }
 
 /// The lease of another, and since when it stands like that.
-struct Seen {
+struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
 
 /// Who leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum LeaseHolder {
     /// This candidate.
     Mine,
     /// Another.
@@ -58,12 +58,12 @@ impl Candidate {
         let mut waits_for = String::new();
         loop {
             match self.try_once().await {
-                Ok(Turn::Mine) => break,
-                Ok(Turn::Theirs(holder)) if holder != waits_for => {
+                Ok(LeaseHolder::Mine) => break,
+                Ok(LeaseHolder::Theirs(holder)) if holder != waits_for => {
                     info!(lease = self.lease, holder, "another operator leads, waiting");
                     waits_for = holder;
                 }
-                Ok(Turn::Theirs(_)) => {}
+                Ok(LeaseHolder::Theirs(_)) => {}
                 Err(error) => tracing::warn!(%error, "the lease cannot be taken"),
             }
             tokio::time::sleep(PAUSE).await;
@@ -82,8 +82,8 @@ impl Candidate {
                 return Error::LeaseLost { lease: self.lease.clone(), seconds: GIVES_UP.as_secs(), cause };
             }
             match tokio::time::timeout(left, self.try_once()).await {
-                Ok(Ok(Turn::Mine)) => renewed = Instant::now(),
-                Ok(Ok(Turn::Theirs(holder))) => return Error::Deposed { lease: self.lease.clone(), holder },
+                Ok(Ok(LeaseHolder::Mine)) => renewed = Instant::now(),
+                Ok(Ok(LeaseHolder::Theirs(holder))) => return Error::Deposed { lease: self.lease.clone(), holder },
                 Ok(Err(error)) => cause = error.to_string(),
                 Err(_) => cause = "no answer".to_owned(),
             }
@@ -109,7 +109,7 @@ impl Candidate {
     ///
     /// # Errors
     /// When a request fails, for another reason than that someone was faster.
-    pub async fn try_once(&mut self) -> Result<Turn, Error> {
+    pub async fn try_once(&mut self) -> Result<LeaseHolder, Error> {
         let Some(mut lease) = self.read().await? else {
             let fresh = Lease {
                 metadata: ObjectMeta { name: Some(self.lease.clone()), ..ObjectMeta::default() },
@@ -122,7 +122,7 @@ impl Candidate {
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
         if let Some(holder) = holder.filter(|holder| *holder != self.identity) {
             if !self.has_run_out(&lease) {
-                return Ok(Turn::Theirs(holder));
+                return Ok(LeaseHolder::Theirs(holder));
             }
             info!(lease = self.lease, holder, "the lease has run out");
         }
@@ -137,12 +137,12 @@ impl Candidate {
         self.won(replaced)
     }
 
-    fn won(&self, result: Result<(), Error>) -> Result<Turn, Error> {
+    fn won(&self, result: Result<(), Error>) -> Result<LeaseHolder, Error> {
         match result {
-            Ok(()) => Ok(Turn::Mine),
+            Ok(()) => Ok(LeaseHolder::Mine),
             Err(error) if error.is_conflict() => {
                 debug!(%error, "another was faster");
-                Ok(Turn::Theirs("another".to_owned()))
+                Ok(LeaseHolder::Theirs("another".to_owned()))
             }
             Err(error) => Err(error),
         }
@@ -153,7 +153,7 @@ impl Candidate {
         match &self.seen {
             Some(seen) if seen.version == version => seen.since.elapsed() >= HOLDS,
             _ => {
-                self.seen = Some(Seen { version, since: Instant::now() });
+                self.seen = Some(ObservedLease { version, since: Instant::now() });
                 false
             }
         }

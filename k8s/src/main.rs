@@ -19,13 +19,13 @@ use zagros_plumbing::telemetry::{self, LogFormat};
 /// The Kubernetes operator of Zagros: a HybridJob becomes a cluster that trains it.
 #[derive(Debug, Parser)]
 #[command(name = "zagros-operator", version, arg_required_else_help = true)]
-struct Arguments {
+struct OperatorArguments {
     #[command(subcommand)]
-    command: Command,
+    command: OperatorCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum OperatorCommand {
     /// Look after HybridJobs until told to stop.
     Run(RunArgs),
     /// Print the custom resource definition as YAML.
@@ -33,11 +33,11 @@ enum Command {
     /// Check a HybridJob and print the objects that would be made of it; asks no cluster.
     Render(RenderArgs),
     /// Ask Kubernetes whether an operator has all that it needs here, and who leads; changes nothing.
-    Check(Place),
+    Check(OperatorPlace),
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct OperatorPlace {
     /// Look after this namespace only; a Role then suffices where a ClusterRole is needed otherwise.
     #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAME")]
     namespace: Option<String>,
@@ -59,7 +59,7 @@ struct RenderArgs {
 #[derive(Debug, Args)]
 struct RunArgs {
     #[command(flatten)]
-    place: Place,
+    place: OperatorPlace,
     /// What this operator is called in the lease and in Events.
     #[arg(long, env = "POD_NAME", default_value = "zagros-operator", value_name = "NAME")]
     identity: String,
@@ -73,11 +73,11 @@ struct RunArgs {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
-        Command::Crd => print_definition(),
-        Command::Render(args) => print_objects(&args),
-        Command::Run(args) => start(args).await,
-        Command::Check(place) => print_findings(place).await,
+    let result = match OperatorArguments::parse().command {
+        OperatorCommand::Crd => print_definition(),
+        OperatorCommand::Render(args) => print_objects(&args),
+        OperatorCommand::Run(args) => start(args).await,
+        OperatorCommand::Check(place) => print_findings(place).await,
     };
     match result {
         Ok(code) => code,
@@ -102,7 +102,7 @@ fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
 }
 
 /// Everything at once, so that one look suffices.
-async fn print_findings(place: Place) -> Result<ExitCode, String> {
+async fn print_findings(place: OperatorPlace) -> Result<ExitCode, String> {
     let (namespace, lease) = (given(place.namespace), given(place.lease_namespace));
     let found = check(&client().await?, namespace.as_deref(), lease.as_deref()).await;
     let found = found.map_err(|error| error.to_string())?;

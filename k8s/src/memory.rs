@@ -31,7 +31,7 @@ pub struct Memory {
 #[derive(Debug, Default)]
 pub struct JobMemory {
     uid: Option<String>,
-    requests: HashMap<String, Request>,
+    requests: HashMap<String, RememberedRequest>,
     /// The attempt whose coordinator was asked last, and when.
     asked: Option<(i32, Timestamp)>,
     /// The job file of an attempt, which does not change.
@@ -41,7 +41,7 @@ pub struct JobMemory {
 
 /// How a request went.
 #[derive(Debug)]
-enum Request {
+enum RememberedRequest {
     Applied { hash: u64, generation: Option<i64>, at: Timestamp },
     Refused { hash: u64, error: Error, pause: Pause },
 }
@@ -67,7 +67,7 @@ impl Pause {
 
 /// What is known of a request before it is made.
 #[derive(Debug)]
-pub enum Known {
+pub enum KnownRequest {
     /// Nothing: it is to be made.
     Nothing,
     /// The object was applied as it should be, and had this generation then.
@@ -113,28 +113,32 @@ impl Memory {
 impl JobMemory {
     /// What is known of a request with this content.
     #[must_use]
-    pub fn known(&self, request: &str, content: u64, now: Timestamp) -> Known {
+    pub fn known(&self, request: &str, content: u64, now: Timestamp) -> KnownRequest {
         match self.requests.get(request) {
-            Some(Request::Applied { hash, generation, at }) if *hash == content && elapsed(*at, now) < REPAIR => {
-                Known::Applied { generation: *generation }
+            Some(RememberedRequest::Applied { hash, generation, at })
+                if *hash == content && elapsed(*at, now) < REPAIR =>
+            {
+                KnownRequest::Applied { generation: *generation }
             }
-            Some(Request::Refused { hash, error, pause }) if *hash == content && pause.left(now).is_some() => {
-                Known::Refused(error.clone())
+            Some(RememberedRequest::Refused { hash, error, pause })
+                if *hash == content && pause.left(now).is_some() =>
+            {
+                KnownRequest::Refused(error.clone())
             }
-            _ => Known::Nothing,
+            _ => KnownRequest::Nothing,
         }
     }
 
     /// An object was applied.
     pub fn applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
-        self.requests.insert(request.to_owned(), Request::Applied { hash, generation, at });
+        self.requests.insert(request.to_owned(), RememberedRequest::Applied { hash, generation, at });
     }
 
     /// Objects were removed: with all attempts, also what was applied.
     pub fn done(&mut self, request: &str, is_all: bool) {
         self.requests.remove(request);
         if is_all {
-            self.requests.retain(|_, request| matches!(request, Request::Refused { .. }));
+            self.requests.retain(|_, request| matches!(request, RememberedRequest::Refused { .. }));
             self.config = None;
         }
     }
@@ -142,10 +146,10 @@ impl JobMemory {
     /// A request was refused: it is made again after a pause, or once its content is another.
     pub fn refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
         let before = self.requests.get(request).and_then(|known| match known {
-            Request::Refused { hash: before, pause, .. } if *before == hash => Some(*pause),
+            RememberedRequest::Refused { hash: before, pause, .. } if *before == hash => Some(*pause),
             _ => None,
         });
-        let refused = Request::Refused { hash, error: error.clone(), pause: Pause::after(before, now) };
+        let refused = RememberedRequest::Refused { hash, error: error.clone(), pause: Pause::after(before, now) };
         self.requests.insert(request.to_owned(), refused);
     }
 
@@ -153,8 +157,8 @@ impl JobMemory {
     #[must_use]
     pub fn retry(&self, now: Timestamp) -> Option<Duration> {
         let pauses = self.requests.values().filter_map(|request| match request {
-            Request::Refused { pause, .. } => pause.left(now),
-            Request::Applied { .. } => None,
+            RememberedRequest::Refused { pause, .. } => pause.left(now),
+            RememberedRequest::Applied { .. } => None,
         });
         pauses.min()
     }
@@ -215,11 +219,11 @@ mod tests {
     #[test]
     fn what_was_applied_is_applied_again_when_it_changes_and_after_a_while() {
         let mut memory = JobMemory::default();
-        assert!(matches!(memory.known("Service a", 1, at(0)), Known::Nothing));
+        assert!(matches!(memory.known("Service a", 1, at(0)), KnownRequest::Nothing));
         memory.applied("Service a", 1, Some(7), at(0));
-        assert!(matches!(memory.known("Service a", 1, at(299)), Known::Applied { generation: Some(7) }));
-        assert!(matches!(memory.known("Service a", 2, at(1)), Known::Nothing));
-        assert!(matches!(memory.known("Service a", 1, at(300)), Known::Nothing));
+        assert!(matches!(memory.known("Service a", 1, at(299)), KnownRequest::Applied { generation: Some(7) }));
+        assert!(matches!(memory.known("Service a", 2, at(1)), KnownRequest::Nothing));
+        assert!(matches!(memory.known("Service a", 1, at(300)), KnownRequest::Nothing));
     }
 
     #[test]
@@ -229,12 +233,12 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..8 {
             memory.refused("Service a", 1, &Error::Unnamed, at(now));
-            assert!(matches!(memory.known("Service a", 1, at(now)), Known::Refused(Error::Unnamed)));
-            assert!(matches!(memory.known("Service a", 2, at(now)), Known::Nothing));
+            assert!(matches!(memory.known("Service a", 1, at(now)), KnownRequest::Refused(Error::Unnamed)));
+            assert!(matches!(memory.known("Service a", 2, at(now)), KnownRequest::Nothing));
             let wait = memory.retry(at(now)).unwrap().as_secs();
             waits.push(wait);
             now += i64::try_from(wait).unwrap();
-            assert!(matches!(memory.known("Service a", 1, at(now)), Known::Nothing));
+            assert!(matches!(memory.known("Service a", 1, at(now)), KnownRequest::Nothing));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         memory.refused("Service a", 2, &Error::Unnamed, at(now));

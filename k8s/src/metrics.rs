@@ -7,7 +7,7 @@ use zagros_plumbing::metrics::{
 /// Counters of one operator.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Reconciliations by `outcome`: `done`, `told` (the user has to act), `retried`.
+    /// Reconciliations by `outcome`: `done`, `reported` (the user has to act), `retried`.
     pub reconciles: IntCounterVec,
     /// Seconds of a reconciliation.
     pub seconds: Histogram,

@@ -136,7 +136,7 @@ impl Attempt {
     /// Parent of the run folder: that of all attempts, so that one goes on from the checkpoints of those before.
     #[must_use]
     pub fn output(&self) -> String {
-        format!("{}/{}", crate::build::OUTPUT_PATH, self.job)
+        format!("{}/{}", crate::paths::OUTPUT_PATH, self.job)
     }
 
     /// Labels of every object of the attempt.

@@ -24,7 +24,7 @@ const STUCK: [&str; 8] = [
 
 /// All that there is of a job, seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
+pub struct ObservedObjects {
     /// The coordinator's Job.
     pub coordinator: Option<JobState>,
     /// The workers' Job.
@@ -34,14 +34,14 @@ pub struct Observed {
     /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or that pods are found by.
-    pub owned: Vec<Owned>,
+    pub owned: Vec<OwnedObject>,
     /// Pods of all attempts that have not ended.
     pub remaining: Vec<Remaining>,
 }
 
 /// An object of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owned {
+pub struct OwnedObject {
     /// What it is.
     pub kind: OwnedKind,
     /// Its name.
@@ -51,7 +51,7 @@ pub struct Owned {
     /// A Job that has not ended and is not suspended; of other kinds always.
     pub is_active: bool,
     /// Whether it was told to go.
-    pub is_leaving: bool,
+    pub is_deleting: bool,
 }
 
 /// What an object of an attempt is.
@@ -138,11 +138,11 @@ pub struct PodState {
     /// How its container ended last, with anything but 0.
     pub exit: Option<PodExit>,
     /// What keeps it from starting.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<PodTrouble>,
     /// Since when its container is being made: what it mounts may be missing, of which the kubelet tells nothing here.
     pub creating: Option<Timestamp>,
     /// The node that it is lost with, or being removed from.
-    pub leaving: Option<String>,
+    pub departure: Option<String>,
     /// When the kubelet kills it, once it was told to go.
     pub until: Option<Timestamp>,
     /// Whether it has ended, well or badly.
@@ -164,14 +164,14 @@ pub struct PodExit {
 
 /// What keeps a pod from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct PodTrouble {
     /// Kubernetes' word: `ImagePullBackOff`, `Unschedulable`.
     pub reason: String,
     /// In Kubernetes' words.
     pub message: String,
 }
 
-impl Observed {
+impl ObservedObjects {
     /// Sorts what there is of a job.
     #[must_use]
     pub fn new(attempt: i32, objects: &Objects) -> Self {
@@ -238,10 +238,10 @@ fn role_of_job(job: &Job) -> Option<Role> {
     [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.word())))
 }
 
-fn owned(objects: &Objects) -> Vec<Owned> {
-    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> Owned {
-        let is_leaving = object.meta().deletion_timestamp.is_some();
-        Owned { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_leaving }
+fn owned(objects: &Objects) -> Vec<OwnedObject> {
+    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> OwnedObject {
+        let is_deleting = object.meta().deletion_timestamp.is_some();
+        OwnedObject { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_deleting }
     }
     // What all attempts share has no label of an attempt.
     fn is_of_an_attempt<K: Resource>(object: &K) -> bool {
@@ -325,7 +325,7 @@ impl PodState {
         let conditions = status.conditions.unwrap_or_default();
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
         let unschedulable = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
-        let unscheduled = unschedulable.map(|condition| Trouble {
+        let unscheduled = unschedulable.map(|condition| PodTrouble {
             reason: condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
             message: condition.message.clone().unwrap_or_default(),
         });
@@ -334,16 +334,16 @@ impl PodState {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_else(|| "no node".to_owned());
         let is_lost = status.reason.as_deref() == Some("NodeLost") || status.phase.as_deref() == Some("Unknown");
         let trouble = container.and_then(stuck).or_else(|| others.clone().find_map(stuck_beside)).or(unscheduled);
-        let is_leaving = is_lost || pod.metadata.deletion_timestamp.is_some();
+        let is_deleting = is_lost || pod.metadata.deletion_timestamp.is_some();
         Some(Self {
             name: pod.name_any(),
             role,
             // A pod whose container cannot be made, or that goes, is not ready, whatever else is said of it.
-            is_ready: is_ready && trouble.is_none() && !is_leaving,
+            is_ready: is_ready && trouble.is_none() && !is_deleting,
             exit: container.and_then(exit),
             trouble,
             creating: container.filter(|container| is_creating(container)).and(placed),
-            leaving: is_leaving.then_some(node),
+            departure: is_deleting.then_some(node),
             until: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
             has_ended: has_ended(pod),
         })
@@ -369,16 +369,18 @@ fn last_line(text: &str) -> String {
     line.chars().take(MOST).collect()
 }
 
-fn stuck(container: &ContainerStatus) -> Option<Trouble> {
+fn stuck(container: &ContainerStatus) -> Option<PodTrouble> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.clone()?;
-    STUCK.contains(&reason.as_str()).then(|| Trouble { reason, message: waiting.message.clone().unwrap_or_default() })
+    STUCK
+        .contains(&reason.as_str())
+        .then(|| PodTrouble { reason, message: waiting.message.clone().unwrap_or_default() })
 }
 
 /// A sidecar that does not start keeps the role's container from being started.
-fn stuck_beside(container: &ContainerStatus) -> Option<Trouble> {
+fn stuck_beside(container: &ContainerStatus) -> Option<PodTrouble> {
     let trouble = stuck(container)?;
-    Some(Trouble { message: format!("container {}: {}", container.name, trouble.message), ..trouble })
+    Some(PodTrouble { message: format!("container {}: {}", container.name, trouble.message), ..trouble })
 }
 
 fn is_creating(container: &ContainerStatus) -> bool {

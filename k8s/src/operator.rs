@@ -20,13 +20,14 @@ use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
 use crate::cache::{Caches, JobKey, scoped};
+use crate::context::{Asker, Clock, Context};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::Candidate;
 use crate::metrics::Metrics;
 use crate::names::{Attempt, MANAGER};
 use crate::probe;
-use crate::reconcile::{Asker, Clock, Context, error_policy, reconcile};
+use crate::reconcile::{error_policy, reconcile};
 
 /// Events within this time of each other are looked at once.
 const DEBOUNCE: Duration = Duration::from_millis(500);

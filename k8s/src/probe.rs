@@ -33,17 +33,17 @@ pub async fn ask(address: &str) -> Result<Progress, ProbeError> {
 
 /// The fields of the coordinator's report that are used here; others may come and go.
 #[derive(Deserialize)]
-struct Report {
+struct ProbedReport {
     state: String,
     reason: String,
     epoch: i32,
     epochs: i32,
-    members: Vec<Member>,
-    evaluations: Vec<Evaluation>,
+    members: Vec<ProbedMember>,
+    evaluations: Vec<ProbedEvaluation>,
 }
 
 #[derive(Deserialize)]
-struct Member {
+struct ProbedMember {
     progress: Option<MemberProgress>,
 }
 
@@ -57,13 +57,13 @@ struct MemberProgress {
 }
 
 #[derive(Deserialize)]
-struct Evaluation {
+struct ProbedEvaluation {
     auc: Option<f64>,
     logloss: Option<f64>,
 }
 
 fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
-    let report: Report = serde_json::from_slice(body)?;
+    let report: ProbedReport = serde_json::from_slice(body)?;
     let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());
     let foremost = workers().max_by_key(|worker| worker.step);
     let digits = |number: Option<f64>| number.map(|number| format!("{number:.4}"));

@@ -2,84 +2,33 @@
 //!
 //! Every step may be the last before the operator ends: each is repeated without harm.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
-use kube::runtime::events::Recorder;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::warn;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::act::{Looked, act, farewell, release};
+use crate::act::{DecisionInput, act, farewell, release};
 use crate::build::JOB_KEY;
-use crate::cache::{Caches, JobKey};
+use crate::cache::JobKey;
 use crate::cluster::Cluster;
-use crate::crd::{HybridJob, HybridJobSpec, HybridJobStatus, Phase, Progress};
-use crate::decide::{Facts, decide};
+use crate::context::{Context, Reconciliation, status};
+use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress};
+use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, Remedy};
-use crate::memory::{JobMemory, Memory};
-use crate::metrics::Metrics;
+use crate::memory::JobMemory;
 use crate::names::Attempt;
-use crate::observe::Observed;
-use crate::tell::{refuse, tell, unreadable};
+use crate::observe::ObservedObjects;
+use crate::refuse::refuse;
+use crate::reporting::{report_error, unreadable};
 use crate::validate::{SpecProblem, ValidJob, validate};
 
 /// Steps that one look takes at most: a recorded status is followed by the next step at once.
 const MOST_STEPS: usize = 4;
-
-/// Asks the coordinator of an attempt how far it is.
-pub type Asker = Arc<dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
-
-/// Tells the time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// What reconciling needs besides the job.
-#[derive(Clone)]
-pub struct Context {
-    /// To Kubernetes.
-    pub client: Client,
-    /// Of Events.
-    pub recorder: Recorder,
-    /// Of the operator.
-    pub metrics: Metrics,
-    /// To the coordinators.
-    pub asker: Asker,
-    /// The time.
-    pub clock: Clock,
-    /// What is watched.
-    pub caches: Caches,
-    /// What was done at the last looks.
-    pub memory: Arc<Memory>,
-}
-
-/// A look at a job: what it is about, and what it works with.
-pub(crate) struct Look<'a> {
-    pub(crate) key: JobKey,
-    pub(crate) cluster: Cluster,
-    pub(crate) context: &'a Context,
-}
-
-impl Look<'_> {
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.context.clock)()
-    }
-
-    /// What is remembered of the job.
-    pub(crate) fn memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
-        self.context.memory.of(&self.key, job.metadata.uid.as_deref(), look)
-    }
-
-    /// What is remembered of whatever has the job's name.
-    fn named<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
-        self.context.memory.of(&self.key, None, look)
-    }
-}
 
 /// Looks at a job, and never fails for what is the user's to mend: that is written into the status.
 ///
@@ -91,7 +40,7 @@ pub async fn reconcile(guarded: Arc<DeserializeGuard<HybridJob>>, context: Arc<C
         return Err(Error::Unnamed);
     };
     let cluster = Cluster::new(context.client.clone(), &namespace, &name);
-    let look = Look { key: JobKey { namespace, name }, cluster, context: &context };
+    let look = Reconciliation { key: JobKey { namespace, name }, cluster, context: &context };
     if let Some(left) = look.named(|memory| memory.paused(look.now())) {
         return Ok(Action::requeue(left));
     }
@@ -105,7 +54,7 @@ pub async fn reconcile(guarded: Arc<DeserializeGuard<HybridJob>>, context: Arc<C
         Err(error) => match error.remedy() {
             Remedy::Again => ("retried", Ok(Action::requeue(look.named(|memory| memory.failed(look.now()))))),
             Remedy::Later => ("retried", Err(error)),
-            Remedy::Tell(reason) => ("told", tell(&look, reason, error).await),
+            Remedy::Report(reason) => ("reported", report_error(&look, reason, error).await),
         },
     };
     context.metrics.reconciles.with_label_values(&[outcome]).inc();
@@ -125,13 +74,13 @@ pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, co
 }
 
 /// The steps.
-async fn look_at(look: &Look<'_>) -> Result<Action, Error> {
+async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
     let Some(mut job) = look.cluster.current().await? else {
         look.context.memory.forget(&look.key);
         return Ok(Action::await_change());
     };
     let gang = job.spec.scheduling.gang.as_ref().map(|gang| gang.scheduler);
-    let look = Look { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
+    let look = Reconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
     if job.meta().deletion_timestamp.is_some() {
         return farewell(&look, &job).await;
     }
@@ -145,9 +94,9 @@ async fn look_at(look: &Look<'_>) -> Result<Action, Error> {
 }
 
 /// One step; `None` when the next is due at once.
-async fn step(look: &Look<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
+async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
-    let observed = Observed::new(attempt.number, &look.context.caches.objects(&look.key));
+    let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects(&look.key));
     let valid = match text(look, job, &attempt).await? {
         Some(text) => validate(job, &text, &attempt),
         None => Err(vec![missing_config(job)]),
@@ -157,7 +106,7 @@ async fn step(look: &Look<'_>, job: &mut HybridJob) -> Result<Option<Action>, Er
         Err(problems) if !is_over => return refuse(look, job, &observed, &problems).await.map(Some),
         valid => valid.ok(),
     };
-    let decision = decide(&Facts {
+    let decision = decide(&DecisionFacts {
         job: &attempt.job,
         namespace: &attempt.namespace,
         spec: &job.spec,
@@ -169,7 +118,7 @@ async fn step(look: &Look<'_>, job: &mut HybridJob) -> Result<Option<Action>, Er
         progress: progress(look, job, &attempt, &observed).await,
         now: look.now(),
     });
-    let looked = Looked { attempt: &attempt, valid: valid.as_ref(), observed: &observed };
+    let looked = DecisionInput { attempt: &attempt, valid: valid.as_ref(), observed: &observed };
     let action = act(look, job, &looked, decision).await?;
     if action.is_some() {
         release(look, job, &observed).await?;
@@ -179,7 +128,7 @@ async fn step(look: &Look<'_>, job: &mut HybridJob) -> Result<Option<Action>, Er
 
 /// The text of the job file: that of the attempt, once it has begun, else what the spec names. `None` when the ConfigMap or
 /// its key is missing.
-async fn text(look: &Look<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<String>, Error> {
+async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<String>, Error> {
     if let Some(text) = look.memory(job, |memory| memory.config(attempt.number)) {
         return Ok(Some(text));
     }
@@ -192,10 +141,6 @@ async fn text(look: &Look<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Opt
         (None, Some(place)) => look.cluster.config(&place.name, &place.key).await,
         (None, None) => Ok(Some(String::new())),
     }
-}
-
-pub(crate) fn status(job: &HybridJob) -> HybridJobStatus {
-    job.status.clone().unwrap_or_default()
 }
 
 /// The attempt that the status tells of, or the first.
@@ -229,7 +174,12 @@ pub(crate) fn template(spec: &HybridJobSpec) -> String {
 }
 
 /// What the coordinator tells, now and then: how far it is changes all the time, and each answer is a write.
-async fn progress(look: &Look<'_>, job: &HybridJob, attempt: &Attempt, observed: &Observed) -> Option<Progress> {
+async fn progress(
+    look: &Reconciliation<'_>,
+    job: &HybridJob,
+    attempt: &Attempt,
+    observed: &ObservedObjects,
+) -> Option<Progress> {
     let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && status(job).attempt > 0;
     let asks = is_up && look.memory(job, |memory| memory.asks(attempt.number, look.now()));
     if asks { (look.context.asker)(attempt.clone()).await } else { None }

@@ -13,14 +13,14 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::crd::CleanPodPolicy;
 use crate::names::Role;
-use crate::observe::{Observed, Owned, OwnedKind, Remaining};
+use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, Remaining};
 
 /// How long after its time a pod may still be there before its node counts as lost.
 pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
 
 /// Which attempts are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum RemovalScope {
     /// All.
     All,
     /// All but this.
@@ -29,7 +29,7 @@ pub enum Scope {
     Only(i32),
 }
 
-impl Scope {
+impl RemovalScope {
     /// Whether an object of this attempt is removed. One whose attempt cannot be read belongs to none that is kept.
     #[must_use]
     pub fn has(self, attempt: Option<i32>) -> bool {
@@ -45,11 +45,11 @@ impl Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// Workers are told to end.
-    Workers(Vec<Target>),
+    Workers(Vec<RemovalTarget>),
     /// A pod has not ended yet.
     Wait(String),
     /// Servers and coordinator are told to end.
-    Members(Vec<Target>),
+    Members(Vec<RemovalTarget>),
     /// What pods find each other by goes: Services, the job file, groups.
     Services,
     /// Nothing is left.
@@ -58,7 +58,7 @@ pub enum Removal {
 
 /// An object that goes, or whose pods do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct RemovalTarget {
     /// Its kind.
     pub kind: OwnedKind,
     /// Its name.
@@ -76,10 +76,10 @@ pub enum How {
     Suspend,
 }
 
-impl Observed {
+impl ObservedObjects {
     /// The next step of removing attempts whole.
     #[must_use]
-    pub fn removal(&self, scope: Scope, now: Timestamp) -> Removal {
+    pub fn removal(&self, scope: RemovalScope, now: Timestamp) -> Removal {
         match self.workers_removal(scope, now) {
             Removal::Done => {}
             step => return step,
@@ -98,13 +98,13 @@ impl Observed {
 
     /// Servers and coordinators.
     #[must_use]
-    pub fn members(&self, scope: Scope) -> Vec<Target> {
+    pub fn members(&self, scope: RemovalScope) -> Vec<RemovalTarget> {
         self.targets(scope, |one| one.kind.is_member().then_some(How::Delete))
     }
 
     /// The part of it that is about workers.
     #[must_use]
-    pub fn workers_removal(&self, scope: Scope, now: Timestamp) -> Removal {
+    pub fn workers_removal(&self, scope: RemovalScope, now: Timestamp) -> Removal {
         let workers = self.targets(scope, |one| (one.kind == OwnedKind::Workers).then_some(How::Delete));
         if !workers.is_empty() {
             return Removal::Workers(workers);
@@ -114,27 +114,27 @@ impl Observed {
 
     /// Whether a workers' Job may make pods.
     #[must_use]
-    pub fn has_active_workers(&self, scope: Scope) -> bool {
+    pub fn has_active_workers(&self, scope: RemovalScope) -> bool {
         self.owned
             .iter()
-            .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_leaving && scope.has(one.attempt))
+            .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.has(one.attempt))
     }
 
     /// A worker that has not ended, and is waited for.
     #[must_use]
-    pub fn awaited_worker(&self, scope: Scope, now: Timestamp) -> Option<&Remaining> {
+    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&Remaining> {
         self.awaited(scope, now).find(|pod| pod.role == Role::Worker)
     }
 
     /// The next step of tidying up after an attempt that is over: what still runs ends, in the same order.
     #[must_use]
     pub fn tidying(&self, attempt: i32, policy: CleanPodPolicy, now: Timestamp) -> Removal {
-        let others = self.removal(Scope::Others(attempt), now);
+        let others = self.removal(RemovalScope::Others(attempt), now);
         if others != Removal::Done {
             return others;
         }
-        let scope = Scope::Only(attempt);
-        let how = |one: &Owned| match (policy, one.kind) {
+        let scope = RemovalScope::Only(attempt);
+        let how = |one: &OwnedObject| match (policy, one.kind) {
             (CleanPodPolicy::None, _) | (_, OwnedKind::Service) => None,
             (CleanPodPolicy::All, _) | (CleanPodPolicy::Running, OwnedKind::Servers) => Some(How::Delete),
             (CleanPodPolicy::Running, OwnedKind::Workers | OwnedKind::Coordinator) => {
@@ -153,16 +153,16 @@ impl Observed {
         }
     }
 
-    fn targets(&self, scope: Scope, how: impl Fn(&Owned) -> Option<How>) -> Vec<Target> {
-        let in_scope = self.owned.iter().filter(|one| scope.has(one.attempt) && !one.is_leaving);
+    fn targets(&self, scope: RemovalScope, how: impl Fn(&OwnedObject) -> Option<How>) -> Vec<RemovalTarget> {
+        let in_scope = self.owned.iter().filter(|one| scope.has(one.attempt) && !one.is_deleting);
         let targets =
-            in_scope.filter_map(|one| Some(Target { kind: one.kind, name: one.name.clone(), how: how(one)? }));
+            in_scope.filter_map(|one| Some(RemovalTarget { kind: one.kind, name: one.name.clone(), how: how(one)? }));
         targets.collect()
     }
 
     /// Pods that have not ended. One that is there long after it should have been killed is on a node that nobody hears
     /// of, and not waited for.
-    fn awaited(&self, scope: Scope, now: Timestamp) -> impl Iterator<Item = &Remaining> {
+    fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &Remaining> {
         self.remaining.iter().filter(move |pod| scope.has(pod.attempt) && !is_overdue(pod.until, LINGER, now))
     }
 }
@@ -181,9 +181,9 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn owned(kind: OwnedKind, attempt: i32) -> Owned {
+    fn owned(kind: OwnedKind, attempt: i32) -> OwnedObject {
         let name = format!("ctr-{attempt}-{kind:?}");
-        Owned { kind, name, attempt: Some(attempt), is_active: true, is_leaving: false }
+        OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
     }
 
     fn pod(role: Role, attempt: i32, until: Option<i64>) -> Remaining {
@@ -191,12 +191,12 @@ mod tests {
         Remaining { name, attempt: Some(attempt), role, until: until.map(at) }
     }
 
-    fn run(attempt: i32) -> Observed {
+    fn run(attempt: i32) -> ObservedObjects {
         let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
-        Observed {
+        ObservedObjects {
             owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
             remaining: Role::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
-            ..Observed::default()
+            ..ObservedObjects::default()
         }
     }
 
@@ -210,35 +210,35 @@ mod tests {
     #[test]
     fn workers_go_first_and_services_last() {
         let mut seen = run(1);
-        assert_eq!(names(seen.removal(Scope::All, at(0))), ["ctr-1-Workers"]);
+        assert_eq!(names(seen.removal(RemovalScope::All, at(0))), ["ctr-1-Workers"]);
         seen.owned.retain(|one| one.kind != OwnedKind::Workers);
-        assert_eq!(seen.removal(Scope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));
         seen.remaining.retain(|pod| pod.role != Role::Worker);
-        assert_eq!(names(seen.removal(Scope::All, at(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
+        assert_eq!(names(seen.removal(RemovalScope::All, at(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
         seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(seen.removal(Scope::All, at(0)), Removal::Wait("ctr-1-coordinator-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-coordinator-0".to_owned()));
         seen.remaining.clear();
-        assert_eq!(seen.removal(Scope::All, at(0)), Removal::Services);
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Services);
         seen.owned.clear();
-        assert_eq!(seen.removal(Scope::All, at(0)), Removal::Done);
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Done);
     }
 
     #[test]
     fn the_attempt_that_runs_is_kept() {
         let mut seen = run(2);
-        assert_eq!(seen.removal(Scope::Others(2), at(0)), Removal::Done);
+        assert_eq!(seen.removal(RemovalScope::Others(2), at(0)), Removal::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
-        assert_eq!(names(seen.removal(Scope::Others(2), at(0))), ["ctr-1-Servers"]);
+        assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
         // A label that somebody broke.
         seen.owned.last_mut().unwrap().attempt = None;
-        assert_eq!(names(seen.removal(Scope::Others(2), at(0))), ["ctr-1-Servers"]);
+        assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
     }
 
     #[test]
     fn an_object_that_is_going_is_not_told_again() {
         let mut seen = run(1);
-        seen.owned.iter_mut().for_each(|one| one.is_leaving = true);
-        assert_eq!(seen.removal(Scope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));
+        seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
+        assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));
     }
 
     #[test]
@@ -246,15 +246,15 @@ mod tests {
         let mut seen = run(1);
         seen.owned.retain(|one| one.kind == OwnedKind::Servers);
         seen.remaining = vec![pod(Role::Worker, 1, Some(60))];
-        assert_eq!(seen.removal(Scope::All, at(89)), Removal::Wait("ctr-1-worker-0".to_owned()));
-        assert_eq!(names(seen.removal(Scope::All, at(90))), ["ctr-1-Servers"]);
+        assert_eq!(seen.removal(RemovalScope::All, at(89)), Removal::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(names(seen.removal(RemovalScope::All, at(90))), ["ctr-1-Servers"]);
     }
 
     #[test]
     fn what_has_ended_stays_with_its_logs_and_what_runs_ends_in_order() {
         let mut seen = run(1);
-        let tidying = |seen: &Observed, policy| seen.tidying(1, policy, at(0));
-        let suspended = Target { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: How::Suspend };
+        let tidying = |seen: &ObservedObjects, policy| seen.tidying(1, policy, at(0));
+        let suspended = RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: How::Suspend };
         assert_eq!(tidying(&seen, CleanPodPolicy::Running), Removal::Workers(vec![suspended]));
         seen.owned[1].is_active = false;
         assert_eq!(tidying(&seen, CleanPodPolicy::Running), Removal::Wait("ctr-1-worker-0".to_owned()));

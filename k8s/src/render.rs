@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use crate::build::{Plan, Stage, build};
+use crate::build::{BuildPlan, BuildStage, build};
 use crate::crd::HybridJob;
 use crate::names::Attempt;
 use crate::validate::validate;
@@ -22,7 +22,7 @@ pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
     };
     let job = validate(&owner, &text, &attempt)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
-    let objects = build(&Plan { owner: &owner, job: &job, attempt: &attempt }, Stage::Everything);
+    let objects = build(&BuildPlan { owner: &owner, job: &job, attempt: &attempt }, BuildStage::Everything);
     let documents = objects.iter().map(|one| serde_saphyr::to_string(&one.object).map(|text| format!("---\n{text}")));
     documents.collect::<Result<String, _>>().map_err(|error| error.to_string())
 }

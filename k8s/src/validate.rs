@@ -9,9 +9,9 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
-use crate::build::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 use crate::crd::{HybridJob, HybridJobSpec, PodSettings, refusals};
 use crate::names::{ADMIN_PORT, Attempt, Role};
+use crate::paths::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 pub use crate::problem::SpecProblem;
 use crate::problem::problem;
 

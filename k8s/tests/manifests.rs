@@ -35,8 +35,8 @@ fn examples_are_accepted_and_have_no_unknown_key() {
 
 /// The job file of an example, from where the example itself says it is taken.
 fn job_file(text: &str) -> Option<String> {
-    let told = text.lines().find_map(|line| line.split_once("--from-file=job.toml=")).map(|(_, rest)| rest.trim());
-    told.map(|path| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}")))
+    let message = text.lines().find_map(|line| line.split_once("--from-file=job.toml=")).map(|(_, rest)| rest.trim());
+    message.map(|path| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}")))
 }
 
 /// As their comments say: with the very job file that they name.

@@ -37,7 +37,7 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
 }
 
 #[test]
-fn status_tells_of_a_running_job() {
+fn status_reports_on_a_running_job() {
     let fixture = Fixture::new(4_000);
     // Enough epochs that the run is still going when it is asked.
     let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
@@ -66,8 +66,8 @@ fn every_role_serves_health_and_metrics() {
         ("dense-worker-0", "zagros_worker_"),
     ] {
         let path = fixture.run_folder().join(format!("roles/{role}.json"));
-        let told: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
-        let address = told["admin"].as_str().expect("an address");
+        let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+        let address = outcome["admin"].as_str().expect("an address");
         assert!(http_get(address, "/healthz").starts_with("HTTP/1.1 200"), "{role}");
         assert!(http_get(address, "/readyz").starts_with("HTTP/1.1 200"), "{role}");
         assert!(http_get(address, "/metrics").contains(metric), "{role}");

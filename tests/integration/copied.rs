@@ -40,6 +40,6 @@ fn a_copied_program_without_libtorch_depends_on_nothing_of_the_checkout() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     copy(folder.path());
     let output = run(folder.path(), None);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && told.contains("libtorch"), "{told}");
+    let outcome = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && outcome.contains("libtorch"), "{outcome}");
 }

@@ -106,8 +106,12 @@ fn where_no_checkpoint_is_intact_nothing_goes_on_and_nothing_is_tried_again() {
     flip(&newest.join("optimizer.safetensors"));
     std::fs::remove_file(older.join("dense.safetensors")).expect("it is removed");
     for command in ["train", "up"] {
-        let told = fixture.zagros([&[command], &TRAIN[1..]].concat()).expect(3);
-        told.says(&["none of the 2 checkpoint(s) here is intact", "optimizer.safetensors", "start over with --fresh"]);
+        let outcome = fixture.zagros([&[command], &TRAIN[1..]].concat()).expect(3);
+        outcome.says(&[
+            "none of the 2 checkpoint(s) here is intact",
+            "optimizer.safetensors",
+            "start over with --fresh",
+        ]);
     }
     fixture.zagros([&TRAIN[..], &["--fresh"]].concat()).expect(0);
 }
@@ -125,8 +129,8 @@ fn a_pipe_or_a_million_names_in_a_model_hold_nobody_up() {
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, model.join(name), mode).expect("a pipe");
         for command in [&["inspect"][..], &["eval"], &["inspect", "--verify"]] {
-            let told = fixture.zagros([&[command[0], named.as_str()], &command[1..]].concat()).expect(3);
-            assert!((told.stdout + &told.stderr).contains("pipe"), "{name}: {}", told.stderr);
+            let outcome = fixture.zagros([&[command[0], named.as_str()], &command[1..]].concat()).expect(3);
+            assert!((outcome.stdout + &outcome.stderr).contains("pipe"), "{name}: {}", outcome.stderr);
         }
         std::fs::remove_file(model.join(name)).expect("it is removed");
         std::fs::write(model.join(name), good).expect("it is written");

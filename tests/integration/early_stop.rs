@@ -127,15 +127,15 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
     assert!(!first.contains("http://") && !first.contains("https://"), "it asks nobody for anything");
     std::fs::remove_file(&path).expect("the page is removed");
     let folder = fixture.run_folder().display().to_string();
-    let told = fixture.zagros(["report", &folder]).expect(0).stdout;
-    assert!(told.contains("report.html"), "{told}");
+    let outcome = fixture.zagros(["report", &folder]).expect(0).stdout;
+    assert!(outcome.contains("report.html"), "{outcome}");
     let again = std::fs::read_to_string(&path).expect("the page is there again");
     assert_eq!(again, first);
     fixture.zagros(["report", "."]).expect(3).says(&["holds no run"]);
 }
 
 #[test]
-fn without_early_stopping_a_better_state_than_the_saved_one_is_told_with_the_key_that_keeps_it() {
+fn without_early_stopping_a_better_state_than_the_saved_one_is_reported_with_the_key_that_keeps_it() {
     let fixture = fixture();
     let kept: Vec<&str> =
         OVERFITS.into_iter().filter(|set| !set.contains("early_stop") && !set.contains("keep_best")).collect();
@@ -144,6 +144,6 @@ fn without_early_stopping_a_better_state_than_the_saved_one_is_told_with_the_key
     let best = validation.iter().copied().fold(f64::MIN, f64::max);
     let last = validation.last().expect("evaluations");
     assert!(best > last + 0.001, "it must overfit: {validation:?}");
-    let told = format!("the model is the last state, whose validation AUC is {last:.4}; it was {best:.4} at step");
-    assert!(run.stdout.contains(&told) && run.stdout.contains("train.early_stop"), "{}", run.stdout);
+    let outcome = format!("the model is the last state, whose validation AUC is {last:.4}; it was {best:.4} at step");
+    assert!(run.stdout.contains(&outcome) && run.stdout.contains("train.early_stop"), "{}", run.stdout);
 }

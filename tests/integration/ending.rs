@@ -81,14 +81,14 @@ fn checkpoints_of_a_run_that_is_over_are_not_gone_on_from() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told_once_with_its_own_code() {
+fn a_folder_that_cannot_be_written_is_reported_once_with_its_own_code() {
     let fixture = Fixture::new(500);
     fixture.write("file", "in the way");
     for command in ["train", "up"] {
-        let told = fixture.zagros([command, "job.toml", "--set", "output.folder=file/runs"]).expect(6);
-        let told = told.says(&["cannot create file/runs", "name another folder"]).stderr;
-        assert!(told.matches("file/runs").count() == 1 && !told.contains("bug"), "{told}");
+        let outcome = fixture.zagros([command, "job.toml", "--set", "output.folder=file/runs"]).expect(6);
+        let outcome = outcome.says(&["cannot create file/runs", "name another folder"]).stderr;
+        assert!(outcome.matches("file/runs").count() == 1 && !outcome.contains("bug"), "{outcome}");
     }
-    let told = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=file/models"]).expect(6);
-    told.says(&["file/models", "`output.model_folder`"]);
+    let outcome = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=file/models"]).expect(6);
+    outcome.says(&["file/models", "`output.model_folder`"]);
 }

@@ -11,8 +11,8 @@ use crate::fixture::Fixture;
 
 pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
     let path = fixture.run_folder().join(format!("roles/{role}.json"));
-    let told: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
-    told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+    outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
 /// Whether a process does anything; one that has ended and was not collected yet does not.
@@ -35,8 +35,8 @@ fn a_killed_role_ends_the_run_and_is_named() {
             .map(|role| pid(&fixture, role))
             .to_vec();
         signal_process(pid(&fixture, role), Signal::KILL);
-        let told = run.finish().expect(4).says(&[name, "killed by signal 9", "last lines"]);
-        assert!(!told.stderr.contains("goes on after step"), "there is no checkpoint: {}", told.stderr);
+        let outcome = run.finish().expect(4).says(&[name, "killed by signal 9", "last lines"]);
+        assert!(!outcome.stderr.contains("goes on after step"), "there is no checkpoint: {}", outcome.stderr);
         for pid in pids {
             assert!(!is_running(pid), "process {pid} outlived the run");
         }
@@ -94,8 +94,8 @@ fn a_worker_without_servers_gives_up_and_names_them() {
         "cluster.coordinator=127.0.0.1:0",
     ]);
     coordinator.wait_for_line("announced");
-    let told: Value = serde_json::from_str(&fixture.read("c.json")).expect("JSON");
-    let address = format!("cluster.coordinator={}", told["address"].as_str().expect("an address"));
+    let outcome: Value = serde_json::from_str(&fixture.read("c.json")).expect("JSON");
+    let address = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
     // Another job file than the coordinator's is refused before anything starts.
     let arguments = ["dense-worker", "--config", "job.toml", "--set", &address, "--set", "train.seed=99"];
     fixture.zagros(arguments).expect(4).says(&["job file"]);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use zagros_tests::{Program, Run, Running};
+use zagros_tests::{FinishedCommand, Program, RunningCommand};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
 pub(crate) struct Fixture {
@@ -68,18 +68,22 @@ impl Fixture {
     }
 
     /// Runs to the end.
-    pub(crate) fn zagros<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+    pub(crate) fn zagros<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
         self.start(arguments).finish()
     }
 
     /// Starts.
-    pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
+    pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> RunningCommand {
         self.start_program(Program::Zagros, arguments)
     }
 
     /// As [`Self::start`], any of the programs.
-    pub(crate) fn start_program<'a>(&self, program: Program, arguments: impl IntoIterator<Item = &'a str>) -> Running {
-        Running::start(program, self.folder.path(), arguments, &self.environment)
+    pub(crate) fn start_program<'a>(
+        &self,
+        program: Program,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> RunningCommand {
+        RunningCommand::start(program, self.folder.path(), arguments, &self.environment)
     }
 
     /// The newest run folder.

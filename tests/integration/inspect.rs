@@ -1,9 +1,9 @@
-//! `zagros inspect`: tables, one row, checksums, export, and what is wrong told by name.
+//! `zagros inspect`: tables, one row, checksums, export, and errors that name what is wrong.
 
 use std::path::Path;
 
 use serde_json::Value;
-use zagros_tests::Run;
+use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 
@@ -21,7 +21,7 @@ impl Trained {
         Self { fixture, run }
     }
 
-    fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> Run {
+    fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
         self.fixture.zagros(["inspect", self.run.as_str()].into_iter().chain(arguments))
     }
 
@@ -74,7 +74,7 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
 }
 
 #[test]
-fn what_cannot_be_inspected_is_told() {
+fn what_cannot_be_inspected_is_an_error() {
     let trained = Trained::new();
     trained.inspect(["--table", "C91"]).expect(2).says(&["there is no table `C91`", "did you mean `C9`?"]);
     trained

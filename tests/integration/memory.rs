@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use zagros_tests::{Program, Running};
+use zagros_tests::{Program, RunningCommand};
 
 use crate::fixture::{Fixture, http_get};
 use crate::workers::pid;
@@ -46,13 +46,13 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
 }
 
 #[test]
-fn a_server_keeps_to_its_memory_and_tells_what_left_it() {
+fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     let fixture = fixture();
     let mut run = fixture.start(["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
     run.wait_for_line("step ");
     let path = fixture.run_folder().join("roles/embedding-server-0.json");
-    let told: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
-    let admin = told["admin"].as_str().expect("an address");
+    let outcome: Value = serde_json::from_slice(&std::fs::read(path).expect("announced")).expect("JSON");
+    let admin = outcome["admin"].as_str().expect("an address");
     let since = Instant::now();
     let metrics = loop {
         let metrics = http_get(admin, "/metrics");
@@ -80,7 +80,7 @@ fn metric(text: &str, name: &str) -> u64 {
 }
 
 /// A role of its own process, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> Running {
+fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
     let announce = format!("roles/{name}.json");
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
@@ -93,9 +93,9 @@ fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], set
     role
 }
 
-fn told(fixture: &Fixture, name: &str, key: &str) -> String {
-    let told: Value = serde_json::from_str(&fixture.read(&format!("roles/{name}.json"))).expect("JSON");
-    told[key].as_str().expect("an address").to_owned()
+fn announced(fixture: &Fixture, name: &str, key: &str) -> String {
+    let outcome: Value = serde_json::from_str(&fixture.read(&format!("roles/{name}.json"))).expect("JSON");
+    outcome[key].as_str().expect("an address").to_owned()
 }
 
 /// The most memory that a process has held so far, bytes.
@@ -127,11 +127,11 @@ fn the_process_of_a_server_keeps_to_its_budget() {
     ];
     let coordinator = [&sets[..], &["cluster.coordinator=127.0.0.1:0"]].concat();
     let _coordinator = role(&fixture, Program::Server, "coordinator", &["coordinator"], &coordinator);
-    let address = format!("cluster.coordinator={}", told(&fixture, "coordinator", "address"));
+    let address = format!("cluster.coordinator={}", announced(&fixture, "coordinator", "address"));
     let sets = [&sets[..], &[&address]].concat();
     let _server = role(&fixture, Program::Server, "server", &["embedding-server", "--index", "0"], &sets);
     let _worker = role(&fixture, Program::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
-    let (admin, server) = (told(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
+    let (admin, server) = (announced(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
     let since = Instant::now();
     loop {
         let metrics = http_get(&admin, "/metrics");

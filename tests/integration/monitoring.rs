@@ -1,11 +1,11 @@
-//! A real Prometheus scrapes a real cluster: every dashboard and rule has data, and a server that is gone is told.
+//! A real Prometheus scrapes a real cluster: every dashboard and rule has data, and an alert names a server that is gone.
 
 mod prometheus;
 
 use prometheus::Prometheus;
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{Running, dashboards, signal_process};
+use zagros_tests::{RunningCommand, dashboards, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
@@ -25,7 +25,7 @@ const SETS: [&str; 10] = [
     "cluster.lease_seconds=45",
 ];
 
-fn start(fixture: &Fixture) -> Running {
+fn start(fixture: &Fixture) -> RunningCommand {
     let sets = SETS.iter().flat_map(|set| ["--set", set]);
     let mut run =
         fixture.start(["up", "job.toml", "--prometheus-targets", "targets/local.json"].into_iter().chain(sets));
@@ -60,7 +60,7 @@ fn numbers(values: &[f64]) -> usize {
 }
 
 #[test]
-fn every_panel_and_rule_has_data_and_a_server_that_stands_still_or_dies_is_told() {
+fn every_panel_and_rule_has_data_and_a_server_that_stands_still_or_dies_is_reported() {
     let fixture = Fixture::new(20_000);
     let Some(prometheus) = Prometheus::start(fixture.folder()) else { return };
     let run = start(&fixture);
@@ -80,17 +80,17 @@ fn every_panel_and_rule_has_data_and_a_server_that_stands_still_or_dies_is_told(
     let down = |index: &str| ("ZagrosEmbeddingServerDown".to_owned(), index.to_owned());
     assert!(!prometheus.firing().contains(&down("1")), "{:?}", prometheus.firing());
     signal_process(server, Signal::STOP);
-    prometheus.wait("the server that stands still is told", || prometheus.firing().contains(&down("1")));
+    prometheus.wait("the server that stands still is reported", || prometheus.firing().contains(&down("1")));
     assert!(!prometheus.firing().contains(&down("0")), "the other server answers: {:?}", prometheus.firing());
     signal_process(server, Signal::CONT);
     prometheus.wait("its alert ends when it goes on", || !prometheus.firing().contains(&down("1")));
 
     signal_process(server, Signal::KILL);
-    // What failed stays listed after its end, or nobody would be told.
+    // A process that failed stays listed after its end, or no alert would fire.
     run.finish().expect(4).says(&["embedding server 1", "killed by signal 9"]);
-    prometheus.wait("the dead server is told", || prometheus.firing().contains(&down("1")));
+    prometheus.wait("the dead server is reported", || prometheus.firing().contains(&down("1")));
     let coordinator = ("ZagrosCoordinatorDown".to_owned(), "0".to_owned());
-    prometheus.wait("the run that is over is told", || prometheus.firing().contains(&coordinator));
+    prometheus.wait("the run that is over is reported", || prometheus.firing().contains(&coordinator));
 }
 
 fn check_rules(prometheus: &Prometheus) {

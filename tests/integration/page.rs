@@ -4,7 +4,7 @@ mod browser;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{Running, signal_process};
+use zagros_tests::{RunningCommand, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::{Fixture, http_get, http_get_as};
@@ -34,7 +34,7 @@ const SETS: [&str; 8] = [
 ];
 
 /// A cluster that trains for as long as it is looked at, and where its page is.
-fn start(fixture: &Fixture) -> (Running, String) {
+fn start(fixture: &Fixture) -> (RunningCommand, String) {
     let sets = SETS.iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
     let line = run.wait_for_line("live page: http://127.0.0.1:");
@@ -90,16 +90,16 @@ fn a_person_sees_the_run_its_trouble_and_its_end() {
         browser.picture(&format!("page-390-{scheme}"));
     }
 
-    // A server that stands still is told, and who waits for it.
+    // The page names a server that stands still, and the workers that wait for it.
     let server = pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
     browser.wait(
-        "the slow server is told",
+        "the slow server is reported",
         "[...document.querySelectorAll('#warnings li')].some((item) => item.innerText.includes('embedding server 1 is slow'))",
     );
     browser.picture("page-390-slow");
-    let told = browser.text("#warnings");
-    assert!(told.contains("waits for it") || told.contains("2 workers wait for it"), "{told}");
+    let outcome = browser.text("#warnings");
+    assert!(outcome.contains("waits for it") || outcome.contains("2 workers wait for it"), "{outcome}");
     signal_process(server, Signal::CONT);
     browser
         .wait("the warning goes when it answers", "!document.getElementById('warnings').innerText.includes('is slow')");
@@ -114,8 +114,8 @@ fn a_person_sees_the_run_its_trouble_and_its_end() {
     assert_eq!(browser.complaints(), [""; 0], "the browser complains");
 
     run.signal(Signal::INT);
-    browser.wait("the end is told", "document.getElementById('state').innerText.includes('interrupted')");
-    browser.wait("how it ended is told", "document.getElementById('ended').innerText.includes('The run is over')");
+    browser.wait("the end is reported", "document.getElementById('state').innerText.includes('interrupted')");
+    browser.wait("the outcome is reported", "document.getElementById('ended').innerText.includes('The run is over')");
     run.wait_for_line("interrupted");
     run.finish().expect(130);
 }
@@ -128,8 +128,10 @@ fn a_coordinator_that_dies_leaves_a_page_that_says_so() {
     browser.open(&url);
     browser.wait("training is shown", "document.getElementById('state').innerText.includes('training')");
     signal_process(pid(&fixture, "coordinator"), Signal::KILL);
-    browser
-        .wait("the loss is told", "document.getElementById('connection').innerText.includes('Connection lost since')");
+    browser.wait(
+        "the lost connection is reported",
+        "document.getElementById('connection').innerText.includes('Connection lost since')",
+    );
     run.finish().expect(4);
 }
 

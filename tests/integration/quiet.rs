@@ -1,4 +1,4 @@
-//! What a command tells of its progress: lines, log lines in JSON, or nothing.
+//! How a command reports its progress: as lines, as log lines in JSON, or not at all.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn progress_is_log_lines_where_that_is_asked_for() {
     let run = fixture.zagros(["train", "nowhere.toml", "--log-json"]).expect(2);
     let error = &json_lines(&run.stderr)[0];
     assert!(error["level"] == "ERROR" && error["exit_code"] == 2, "{error}");
-    assert!(error["message"].as_str().is_some_and(|told| told.contains("nowhere.toml")), "{error}");
+    assert!(error["message"].as_str().is_some_and(|outcome| outcome.contains("nowhere.toml")), "{error}");
 }
 
 #[test]

@@ -98,9 +98,10 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
     let fixture = Fixture::new(20_000);
     let run = interrupt(&fixture, &["--set", "optimizer.lr=0.001"]);
     let short = ["train", "job.toml", "--set", "train.epochs=1", "--set", "optimizer.lr=0.01"];
-    let told = fixture.zagros(short).expect(0);
-    let told = told.says(&["a new run", "learned otherwise", "optimizer.lr: 0.001 → 0.01", "--resume goes on"]).stderr;
-    assert!(!told.contains("going on after step") && fixture.run_folder() != run, "{told}");
+    let outcome = fixture.zagros(short).expect(0);
+    let outcome =
+        outcome.says(&["a new run", "learned otherwise", "optimizer.lr: 0.001 → 0.01", "--resume goes on"]).stderr;
+    assert!(!outcome.contains("going on after step") && fixture.run_folder() != run, "{outcome}");
     let new = fixture.run_folder();
     // The other one is still there for the job that learns as it did, and goes on on request for any.
     let mut same = fixture.start(["train", "job.toml", "--set", "train.epochs=60", "--set", "optimizer.lr=0.001"]);
@@ -121,8 +122,8 @@ fn a_run_that_is_named_does_not_silently_learn_otherwise() {
     let run = interrupt(&fixture, &[]).display().to_string();
     let sets = ["--set", "train.batch_size=128", "--set", "cluster.timeout_seconds=1"];
     let worker = ["dense-worker", "--config", "job.toml", "--folder", &run];
-    let told = fixture.zagros([&worker[..], &sets].concat()).expect(2);
-    told.says(&["the job learns otherwise than the run in", "train.batch_size: 256 → 128", "--resume goes on"]);
+    let outcome = fixture.zagros([&worker[..], &sets].concat()).expect(2);
+    outcome.says(&["the job learns otherwise than the run in", "train.batch_size: 256 → 128", "--resume goes on"]);
 }
 
 #[test]
@@ -132,8 +133,8 @@ fn a_job_that_means_something_else_does_not_go_on() {
     let changed = ["train", "job.toml", "--set", "model.top=[8]", "--set", "train.epochs=1"];
     let refused = fixture.zagros([&changed[..], &["--resume"]].concat());
     refused.expect(2).says(&["model.top: [16] → [8]", "--fresh"]);
-    let told = fixture.zagros(changed).expect(0);
-    told.says(&["a new run", "what that run has learned would mean something else", "model.top: [16] → [8]"]);
+    let outcome = fixture.zagros(changed).expect(0);
+    outcome.says(&["a new run", "what that run has learned would mean something else", "model.top: [16] → [8]"]);
     assert_eq!(runs(&fixture), 2);
     assert!(run.join("checkpoints").is_dir(), "the other one is left alone");
     // The newest run of this job is over: nothing to go on with.
@@ -143,12 +144,12 @@ fn a_job_that_means_something_else_does_not_go_on() {
 
 /// The coordinator would refuse it, and trying again would not help.
 #[test]
-fn a_run_beyond_the_epochs_that_are_asked_for_now_is_told_before_anything_starts() {
+fn a_run_beyond_the_epochs_that_are_asked_for_now_is_refused_before_anything_starts() {
     let fixture = Fixture::new(2_000);
     // 8 steps an epoch, the first checkpoint after step 10.
     interrupt(&fixture, &[]);
-    let told = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(2);
-    told.says(&["`train.epochs` is 1 now", "raise train.epochs, or start over with --fresh"]);
+    let outcome = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(2);
+    outcome.says(&["`train.epochs` is 1 now", "raise train.epochs, or start over with --fresh"]);
 }
 
 /// By the clock the run before is the newer one.

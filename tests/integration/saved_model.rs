@@ -1,12 +1,11 @@
-//! Models in an S3-compatible object store: written, found, scored and inspected there, and what is wrong with one told
-//! by its name.
+//! Models in an S3-compatible object store: written, found, scored and inspected there, and errors that name what is wrong.
 
 use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use zagros_fake_s3::{FakeS3, Fault};
-use zagros_tests::Run;
+use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 use crate::resume::end;
@@ -26,7 +25,7 @@ fn with(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fi
     fixture.with_environment(environment)
 }
 
-fn json(run: Run) -> Value {
+fn json(run: FinishedCommand) -> Value {
     serde_json::from_str(&run.expect(0).stdout).expect("JSON")
 }
 
@@ -99,9 +98,9 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
     }
     let rows = format!("{folder}/rows-0-of-2.zrows");
     let good = damage(&store, &rows);
-    let told = format!("s3://models/{rows} is damaged");
-    fixture.zagros(["eval", &url]).expect(3).says(&[&told, "CRC-32"]);
-    fixture.zagros(["inspect", &url, "--unchecked"]).expect(3).says(&[&told]);
+    let outcome = format!("s3://models/{rows} is damaged");
+    fixture.zagros(["eval", &url]).expect(3).says(&[&outcome, "CRC-32"]);
+    fixture.zagros(["inspect", &url, "--unchecked"]).expect(3).says(&[&outcome]);
     let changed = "rows-0-of-2.zrows is not the file that was saved";
     fixture.zagros(["inspect", &url]).expect(3).says(&[&url, changed]);
     let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
@@ -127,7 +126,7 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
 }
 
 #[test]
-fn a_store_that_cannot_be_asked_for_a_model_is_told() {
+fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
     let (store, fixture) = stored(500);
     for command in ["eval", "inspect"] {
         let ask = |fixture: &Fixture, url: &str| fixture.zagros([command, url, "--timeout", "2"]);
@@ -135,14 +134,14 @@ fn a_store_that_cannot_be_asked_for_a_model_is_told() {
         ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are known"]);
     }
     let wrong = with(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
-    let told =
+    let outcome =
         wrong.zagros(["eval", "s3://models/ads"]).expect(2).says(&["the request was refused; check AWS_ACCESS_KEY_ID"]);
-    assert!(!told.stderr.contains("someone-else") && !told.stderr.contains("test-secret"), "{}", told.stderr);
+    assert!(!outcome.stderr.contains("someone-else") && !outcome.stderr.contains("test-secret"), "{}", outcome.stderr);
     let half = with(&store, wrong, "AWS_ACCESS_KEY_ID", None);
     half.zagros(["eval", "s3://models/ads"]).expect(2).says(&["correct the environment"]);
     let away = with(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
-    let told = away.zagros(["eval", "s3://models/ads", "--timeout", "2"]).expect(4);
-    told.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--timeout"]);
+    let outcome = away.zagros(["eval", "s3://models/ads", "--timeout", "2"]).expect(4);
+    outcome.says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right", "--timeout"]);
 }
 
 const TO_STORE: &str = "output.model_folder=s3://models/ads";
@@ -215,13 +214,13 @@ fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
 }
 
 #[test]
-fn a_folder_for_the_model_that_cannot_be_is_told_before_training() {
+fn a_folder_for_the_model_that_cannot_be_is_refused_before_training() {
     let (_store, fixture) = stored(500);
     for command in ["train", "up"] {
-        let told = fixture.zagros([command, "job.toml", "--set", "output.model_folder=s3://other/ads"]);
-        told.expect(2).says(&["there is no such bucket", "`output.model_folder`"]);
+        let outcome = fixture.zagros([command, "job.toml", "--set", "output.model_folder=s3://other/ads"]);
+        outcome.expect(2).says(&["there is no such bucket", "`output.model_folder`"]);
     }
-    let told = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=gs://models"]);
-    told.expect(2).says(&["`output.model_folder` names no folder", "give a path, or s3://bucket/prefix"]);
+    let outcome = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=gs://models"]);
+    outcome.expect(2).says(&["`output.model_folder` names no folder", "give a path, or s3://bucket/prefix"]);
     assert!(!fixture.path("runs").exists(), "nothing was begun");
 }

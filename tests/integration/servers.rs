@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::Value;
-use zagros_tests::{Program, Running};
+use zagros_tests::{Program, RunningCommand};
 
 use crate::fixture::Fixture;
 
@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
 
 /// A role of a cluster of the fixture's job, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&str]) -> Running {
+fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&str]) -> RunningCommand {
     let announce = format!("roles/{}.json", arguments.join(""));
     let coordinator = format!("cluster.coordinator={coordinator}");
     let addresses = ["cluster.server_addresses=[\"127.0.0.1:0\"]", "cluster.admin=127.0.0.1:0", coordinator.as_str()];
@@ -21,12 +21,12 @@ fn role(fixture: &Fixture, program: Program, coordinator: &str, arguments: &[&st
     fixture.start_program(program, all)
 }
 
-fn told(fixture: &Fixture, role: &str, key: &str) -> String {
-    let told: Value = serde_json::from_str(&fixture.read(&format!("roles/{role}.json"))).expect("JSON");
-    told[key].as_str().expect("an address").to_owned()
+fn outcome(fixture: &Fixture, role: &str, key: &str) -> String {
+    let outcome: Value = serde_json::from_str(&fixture.read(&format!("roles/{role}.json"))).expect("JSON");
+    outcome[key].as_str().expect("an address").to_owned()
 }
 
-/// What the loader of the system would load for it, by name. Where it would is not told: any letters can be in an address.
+/// The libraries that the system's loader would load for a program, by name, without their addresses: those may hold any letters.
 fn libraries(program: Program) -> String {
     let listed = Command::new("ldd").arg(program.path()).output().expect("ldd starts");
     let listed = String::from_utf8(listed.stdout).expect("text");
@@ -62,14 +62,14 @@ fn a_cluster_of_both_programs_trains_as_one_of_zagros_alone() {
 
     let mut coordinator = role(&fixture, Program::Server, "127.0.0.1:0", &["coordinator"]);
     coordinator.wait_for_line("announced");
-    let address = told(&fixture, "coordinator", "address");
+    let address = outcome(&fixture, "coordinator", "address");
     let servers =
         ["0", "1"].map(|index| role(&fixture, Program::Server, &address, &["embedding-server", "--index", index]));
     let status = ["status", "--coordinator", &address, "--json"];
     let status = fixture.start_program(Program::Server, status).finish().expect(0);
     let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
     assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"waiting".into()));
-    let admin = told(&fixture, "coordinator", "admin");
+    let admin = outcome(&fixture, "coordinator", "admin");
     fixture.start_program(Program::Server, ["health", &admin]).finish().expect(0);
     let worker = role(&fixture, Program::Zagros, &address, &["dense-worker", "--fresh"]);
     for process in servers.into_iter().chain([coordinator, worker]) {

@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM finish the step, write what there is, and end with 130 and 143.
 
 use rustix::process::Signal;
-use zagros_tests::Running;
+use zagros_tests::RunningCommand;
 
 use crate::fixture::Fixture;
 use crate::workers::Roles;
@@ -27,7 +27,7 @@ fn a_signal_has_its_own_code_also_before_and_after_training() {
     let fixture = Fixture::new(4_000);
     fixture.zagros(["train", "job.toml"]).expect(0);
     let model = fixture.run_folder().display().to_string();
-    // Read over and over, so that every command is still reading when it is told to stop.
+    // The data are read over and over, so that every command still reads when it is asked to stop.
     let many = format!("data.train=[{}]", vec!["'train.txt'"; 1000].join(", "));
     let standardise = "features.numeric=[{column='I1', standardise=true}]";
     let fitting = vec!["train", "job.toml", "--set", &many, "--set", standardise];
@@ -74,7 +74,7 @@ fn when_a_server_is_asked_to_end_the_workers_save_before_it_does() {
     others[1].signal(Signal::TERM);
     first.finish().expect(143).says(&["embedding server 1 was asked to end", "checkpoint after step"]);
     second.finish().expect(143);
-    let coordinator = others.pop().map(Running::finish).expect("a coordinator");
+    let coordinator = others.pop().map(RunningCommand::finish).expect("a coordinator");
     coordinator.expect(0).says(&["embedding server 1 was asked to end; waiting until dense worker"]);
     let codes: Vec<_> = others.into_iter().map(|server| server.finish().code()).collect();
     assert_eq!(codes, [Some(0), Some(143)]);

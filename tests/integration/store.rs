@@ -1,4 +1,4 @@
-//! Checkpoints in an S3-compatible object store: runs go on from there, and a store that fails is told.
+//! Checkpoints in an S3-compatible object store: runs go on from there, and a store that fails is reported.
 
 use rustix::process::Signal;
 use zagros_fake_s3::{FakeS3, Fault};
@@ -108,8 +108,8 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     let (store, fixture) = stored(20_000);
     store.inject(Fault::Fails, "PUT /models/ads/small-", usize::MAX);
     let mut run = fixture.start(train(&["--set", "train.epochs=500", "--set", "cluster.timeout_seconds=2"]));
-    let told = run.wait_for_line("no checkpoint was written; training goes on");
-    assert!(told.contains("s3://models/ads/small-") && told.contains("is AWS_ENDPOINT_URL right"), "{told}");
+    let outcome = run.wait_for_line("no checkpoint was written; training goes on");
+    assert!(outcome.contains("s3://models/ads/small-") && outcome.contains("is AWS_ENDPOINT_URL right"), "{outcome}");
     assert_eq!(checkpoints(&store), Vec::<String>::new());
     store.heal();
     run.wait_for_line("checkpoint after step");
@@ -119,7 +119,7 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
 }
 
 #[test]
-fn wrong_credentials_no_bucket_and_no_store_are_told_before_training() {
+fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     let (store, fixture) = stored(500);
     let with = |fixture: Fixture, name: &str, value: &str| {
         let mut environment = store.environment();
@@ -127,11 +127,11 @@ fn wrong_credentials_no_bucket_and_no_store_are_told_before_training() {
         environment.push((name.to_owned(), value.to_owned()));
         fixture.with_environment(environment)
     };
-    let told = fixture.zagros(train(&["--set", "checkpoint.folder=s3://other/ads"]));
-    told.expect(2).says(&["there is no such bucket", "make the bucket"]);
+    let outcome = fixture.zagros(train(&["--set", "checkpoint.folder=s3://other/ads"]));
+    outcome.expect(2).says(&["there is no such bucket", "make the bucket"]);
     let fixture = with(fixture, "AWS_ACCESS_KEY_ID", "someone-else");
-    let told = fixture.zagros(train(&[])).expect(2).says(&["InvalidAccessKeyId", "check AWS_ACCESS_KEY_ID"]);
-    assert!(!told.stderr.contains("someone-else") && !told.stderr.contains("test-secret"), "{}", told.stderr);
+    let outcome = fixture.zagros(train(&[])).expect(2).says(&["InvalidAccessKeyId", "check AWS_ACCESS_KEY_ID"]);
+    assert!(!outcome.stderr.contains("someone-else") && !outcome.stderr.contains("test-secret"), "{}", outcome.stderr);
     fixture.zagros([&["up", "job.toml"], &SYNC[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
     let fixture = with(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     let away = fixture.zagros(train(&["--set", "cluster.timeout_seconds=2"]));

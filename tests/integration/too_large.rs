@@ -22,14 +22,14 @@ fn a_network_beyond_memory_is_refused_with_the_key_to_change() {
             .current_dir(fixture.folder())
             .output()
             .expect("a shell starts");
-        let told = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.code(), Some(2), "{arguments}: {told}");
+        let outcome = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{arguments}: {outcome}");
         for words in
             ["of memory before its first row", "`ulimit -v` allows 5.72 GiB", "make the layers in [model] narrower"]
         {
-            assert!(told.contains(words), "{arguments}: no {words:?} in\n{told}");
+            assert!(outcome.contains(words), "{arguments}: no {words:?} in\n{outcome}");
         }
-        assert!(!told.contains("stack backtrace"), "{told}");
+        assert!(!outcome.contains("stack backtrace"), "{outcome}");
     }
     assert!(!fixture.path("runs").exists(), "a run was begun");
 }

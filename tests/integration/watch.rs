@@ -14,7 +14,7 @@ use zagros_tests::Program;
 use crate::fixture::Fixture;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// What a terminal is told to show its other screen, and to go back.
+/// The codes that make a terminal show its other screen, and go back.
 const TAKE: &str = "\u{1b}[?1049h";
 const GIVE_BACK: &str = "\u{1b}[?1049l";
 /// Trains until it is stopped.

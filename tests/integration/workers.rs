@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{Running, signal_process};
+use zagros_tests::{RunningCommand, signal_process};
 
 use crate::fixture::Fixture;
 
@@ -12,16 +12,16 @@ use crate::fixture::Fixture;
 pub(crate) struct Roles<'a> {
     fixture: &'a Fixture,
     coordinator: String,
-    others: Vec<Running>,
+    others: Vec<RunningCommand>,
 }
 
 impl<'a> Roles<'a> {
-    pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [Running; 2]) {
+    pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [RunningCommand; 2]) {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(&["coordinator", "--announce", "roles/coordinator.json"], sets);
         coordinator.wait_for_line("announced");
-        let told: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
-        roles.coordinator = format!("cluster.coordinator={}", told["address"].as_str().expect("an address"));
+        let outcome: Value = serde_json::from_str(&fixture.read("roles/coordinator.json")).expect("JSON");
+        roles.coordinator = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
         let servers = ["0", "1"].map(|index| {
             let announce = format!("roles/server-{index}.json");
             roles.role(&["embedding-server", "--index", index, "--announce", &announce], sets)
@@ -31,7 +31,7 @@ impl<'a> Roles<'a> {
         (roles, workers)
     }
 
-    pub(crate) fn start_worker(&self, index: u32, sets: &[&str]) -> Running {
+    pub(crate) fn start_worker(&self, index: u32, sets: &[&str]) -> RunningCommand {
         let (announce, index) = (format!("roles/{index}.json"), index.to_string());
         self.role(&["dense-worker", "--index", &index, "--announce", &announce], sets)
     }
@@ -42,11 +42,11 @@ impl<'a> Roles<'a> {
     }
 
     /// The servers, and last the coordinator, whose ends the caller sees to from now on.
-    pub(crate) fn take_others(&mut self) -> Vec<Running> {
+    pub(crate) fn take_others(&mut self) -> Vec<RunningCommand> {
         std::mem::take(&mut self.others)
     }
 
-    fn role(&self, arguments: &[&str], sets: &[&str]) -> Running {
+    fn role(&self, arguments: &[&str], sets: &[&str]) -> RunningCommand {
         let all = ["cluster.workers=2", "cluster.servers=2", self.coordinator.as_str()];
         let sets = all.iter().chain(sets).flat_map(|set| ["--set", set]);
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--config", "job.toml"]).chain(sets).collect();
@@ -60,8 +60,8 @@ impl<'a> Roles<'a> {
 
 /// The process that announced itself in a file.
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
-    let told: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
-    told["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    let outcome: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
+    outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
 /// Of a program that is built without NCCL; one with it refuses the same on a machine without a device.
@@ -70,13 +70,13 @@ fn sums_over_nccl_are_refused_before_anything_is_trained() {
     let fixture = Fixture::new(100);
     let sets = ["--workers", "2", "--set", "cluster.collective=nccl"];
     let run = fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(2);
-    for told in ["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\"", "docs/nccl.md"] {
-        assert!(run.stderr.contains(told), "no {told} in {}", run.stderr);
+    for outcome in ["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\"", "docs/nccl.md"] {
+        assert!(run.stderr.contains(outcome), "no {outcome} in {}", run.stderr);
     }
 }
 
 #[test]
-fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
+fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     let fixture = Fixture::new(20_000);
     let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
     fixture.zagros(["up", "job.toml", "--servers", "2", "--set", "train.epochs=2"]).expect(0);
@@ -89,8 +89,8 @@ fn two_workers_learn_what_one_learns_and_only_the_first_tells() {
     println!("test AUC {alone:.4} with one worker, {together:.4} with two");
     assert!((alone - together).abs() < 0.02, "AUC {alone} with one worker, {together} with two");
     assert_eq!(fixture.summary()["samples"], samples);
-    let tells = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
-    assert!(tells("dense worker 0") && !tells("dense worker 1"), "{}", run.stderr);
+    let reports = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
+    assert!(reports("dense worker 0") && !reports("dense worker 1"), "{}", run.stderr);
     let folder = fixture.run_folder().display().to_string();
     let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
     let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");

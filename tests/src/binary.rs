@@ -46,7 +46,7 @@ impl Program {
 
 /// What a finished run printed.
 #[derive(Debug)]
-pub struct Run {
+pub struct FinishedCommand {
     /// How it ended.
     pub status: ExitStatus,
     /// Standard output.
@@ -55,7 +55,7 @@ pub struct Run {
     pub stderr: String,
 }
 
-impl Run {
+impl FinishedCommand {
     /// The exit code; a run killed by a signal has none.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
@@ -97,7 +97,7 @@ fn flatten(text: &str) -> String {
 ///
 /// # Panics
 /// When it does not end in time.
-pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
+pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
     zagros_in(&super::repository(), arguments)
 }
 
@@ -105,21 +105,21 @@ pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
 ///
 /// # Panics
 /// When it does not end in time.
-pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
-    Running::start(Program::Bench, &super::repository(), arguments, &[]).finish()
+pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
+    RunningCommand::start(Program::Bench, &super::repository(), arguments, &[]).finish()
 }
 
 /// Runs zagros in a folder to its end.
 ///
 /// # Panics
 /// When it does not end in time.
-pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Run {
-    Running::start(Program::Zagros, folder, arguments, &[]).finish()
+pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
+    RunningCommand::start(Program::Zagros, folder, arguments, &[]).finish()
 }
 
 /// A process that a test watches, signals or kills.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningCommand {
     child: Child,
     deadline: Instant,
     stdout: Option<JoinHandle<String>>,
@@ -127,7 +127,7 @@ pub struct Running {
     stderr: String,
 }
 
-impl Running {
+impl RunningCommand {
     /// Starts it, with these variables added to the environment.
     ///
     /// # Panics
@@ -205,11 +205,11 @@ impl Running {
     ///
     /// # Panics
     /// When it takes too long; the process is killed then.
-    pub fn finish(mut self) -> Run {
+    pub fn finish(mut self) -> FinishedCommand {
         while self.next_line().is_some() {}
         let status = self.child.wait().expect("the process is waited for");
         let stdout = self.stdout.take().map(JoinHandle::join).and_then(Result::ok).unwrap_or_default();
-        Run { status, stdout, stderr: std::mem::take(&mut self.stderr) }
+        FinishedCommand { status, stdout, stderr: std::mem::take(&mut self.stderr) }
     }
 
     /// The next line of standard error, `None` once it closed.
@@ -227,7 +227,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // A failed test must not leave processes behind; one that has ended is not signalled.
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -254,7 +254,7 @@ pub fn signal_process(pid: u32, signal: Signal) {
 fn build() -> HashMap<String, PathBuf> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--workspace", "--bins", "--message-format", "json-render-diagnostics"]);
-    // What cargo tells this test of itself: build scripts of others would take it for a change, and be run again with
+    // Variables that cargo sets for this test: build scripts of others would take it for a change, and be run again with
     // all that depends on them (half of the workspace, by way of ring).
     for (key, _) in std::env::vars_os() {
         let key = key.to_string_lossy();

@@ -18,7 +18,7 @@ fn page() -> String {
     let mut page = format!(
         "<!-- Written by a test from the code: {UPDATE} -->\n# Command line\n\nThis page lists every command of `zagros`.\n\
          `zagros-server` has the commands `coordinator`, `embedding-server`, `status` and `health`: the same code,\n\
-         without libtorch.\n"
+         without libtorch. `zagros-operator --help` and `zagros-bench --help` describe the other two programs.\n"
     );
     write_section(&mut page, &mut root, 2);
     page

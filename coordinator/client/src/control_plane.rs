@@ -10,47 +10,47 @@ use zagros_protocol::control::{
     StatusResponse, TransformsRequest, TransformsResponse,
 };
 
-/// What a call answers.
-pub type Answer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
+/// The answer to a call.
+pub type ControlAnswer<'a, T> = BoxFuture<'a, Result<T, Refusal>>;
 
 /// The coordinator's calls, one for one as in `control/v1/coordinator.proto`.
 pub trait ControlPlane: Send + Sync {
     /// For messages: `coordinator (127.0.0.1:7700)`.
     fn name(&self) -> &str;
     /// Enter the run.
-    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse>;
-    /// Renew the lease; tell progress.
-    fn heartbeat(&self, request: HeartbeatRequest) -> Answer<'_, HeartbeatResponse>;
+    fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse>;
+    /// Renew the lease and report progress.
+    fn heartbeat(&self, request: HeartbeatRequest) -> ControlAnswer<'_, HeartbeatResponse>;
     /// Leave the run, with the outcome.
-    fn leave(&self, request: LeaveRequest) -> Answer<'_, LeaveResponse>;
+    fn leave(&self, request: LeaveRequest) -> ControlAnswer<'_, LeaveResponse>;
     /// Which server owns which bucket.
-    fn placement(&self, request: PlacementRequest) -> Answer<'_, PlacementResponse>;
-    /// Who the dense workers are, for a run of several; a coordinator of one has no group.
-    fn group(&self, _: GroupRequest) -> Answer<'_, GroupResponse> {
+    fn placement(&self, request: PlacementRequest) -> ControlAnswer<'_, PlacementResponse>;
+    /// The process group of a worker. A coordinator of one worker has no group.
+    fn group(&self, _: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
         let alone = Refusal::invalid("this coordinator forms no group of workers");
         Box::pin(std::future::ready(Err(alone)))
     }
     /// The next split to read.
-    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse>;
+    fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse>;
     /// Where an epoch is.
-    fn position(&self, _: PositionRequest) -> Answer<'_, PositionResponse> {
+    fn position(&self, _: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
         let unknown = Refusal::invalid("this coordinator deals out no data");
         Box::pin(std::future::ready(Err(unknown)))
     }
-    /// What numeric columns are standardised by: tells or asks.
-    fn transforms(&self, _: TransformsRequest) -> Answer<'_, TransformsResponse> {
+    /// Report or get the transforms of numeric columns.
+    fn transforms(&self, _: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
         let unknown = Refusal::invalid("this coordinator knows no transforms");
         Box::pin(std::future::ready(Err(unknown)))
     }
     /// Splits whose every gradient is acknowledged.
-    fn complete(&self, request: CompleteRequest) -> Answer<'_, CompleteResponse>;
+    fn complete(&self, request: CompleteRequest) -> ControlAnswer<'_, CompleteResponse>;
     /// Test measures.
-    fn report_evaluation(&self, request: ReportEvaluationRequest) -> Answer<'_, ReportEvaluationResponse>;
+    fn report_evaluation(&self, request: ReportEvaluationRequest) -> ControlAnswer<'_, ReportEvaluationResponse>;
     /// Everything a person wants to see.
-    fn status(&self, request: StatusRequest) -> Answer<'_, StatusResponse>;
+    fn status(&self, request: StatusRequest) -> ControlAnswer<'_, StatusResponse>;
 }
 
-/// What a call answers before the deadline.
-pub(crate) async fn answer<T>(deadline: Deadline, call: Answer<'_, T>) -> Result<T, Refusal> {
+/// The answer to a call, or a refusal once the deadline has passed.
+pub(crate) async fn answer<T>(deadline: Deadline, call: ControlAnswer<'_, T>) -> Result<T, Refusal> {
     deadline.bound(call).await.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
 }

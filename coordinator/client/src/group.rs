@@ -1,4 +1,4 @@
-//! Waiting until every dense worker of the run is in.
+//! Waiting for the process group: until every dense worker of the run is in.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::control_plane::answer;
 use crate::placement::{Missing, POLL};
 use crate::{ControlPlane, MemberError, Membership};
 
-/// Asks until there is a group later than `after`, and who this member is in it.
+/// Waits for a process group newer than `after`. Answers this member's rank in it.
 ///
 /// # Errors
 /// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] when

@@ -19,7 +19,7 @@ use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::coordinator_client::CoordinatorClient;
 use zagros_transport::{refusal_of, stamp_run, status_of};
 
-use crate::control_plane::{Answer, ControlPlane};
+use crate::control_plane::{ControlAnswer, ControlPlane};
 
 /// A coordinator in another process.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl GrpcControlPlane {
     fn bounded<'a, T: 'a>(
         &'a self,
         call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> ControlAnswer<'a, T> {
         async move {
             let answer = Deadline::after(self.call_timeout).bound(call).await;
             let answer = answer.map_err(Refusal::no_answer).and_then(|answer| answer.map_err(refusal_of));
@@ -77,7 +77,7 @@ impl GrpcControlPlane {
 /// One method of the trait per call of the generated client: same name, same messages.
 macro_rules! calls {
     ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
-        fn $method(&self, request: $request) -> Answer<'_, $response> {
+        fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
             // A clone shares the connection; the generated methods want `&mut self`.
             let (mut client, request) = (self.client.clone(), self.named_run(request));
             self.bounded(async move { client.$method(request).await })
@@ -90,7 +90,7 @@ impl ControlPlane for GrpcControlPlane {
         &self.name
     }
 
-    fn join(&self, request: JoinRequest) -> Answer<'_, JoinResponse> {
+    fn join(&self, request: JoinRequest) -> ControlAnswer<'_, JoinResponse> {
         let (mut client, run) = (self.client.clone(), Arc::clone(&self.run));
         self.bounded(async move {
             let joined = client.join(request).await?;

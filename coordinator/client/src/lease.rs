@@ -1,8 +1,8 @@
 //! A member's own proof that it still holds its lease, without asking anyone.
 //!
-//! The coordinator gives a member's work to others once it was silent for a lease. A member that cannot reach the
-//! coordinator must stop before that. Both clocks run at the same rate, but start apart: the coordinator counts from when a
-//! heartbeat arrives, the member from when it sent it, which is earlier. So the member's proof ends first, and a margin
+//! The coordinator gives a member's work to others once the member was silent for a lease. A member that cannot reach the
+//! coordinator must stop before that. Both clocks run at the same rate. The coordinator counts from when a
+//! heartbeat arrives. The member counts from when it sent the heartbeat, which is earlier. So the member's proof ends first, and a margin
 //! of one heartbeat is left for the step that it is in:
 //!
 //! ```text
@@ -23,19 +23,19 @@ pub struct LeaseProof {
 }
 
 impl LeaseProof {
-    /// Of a lease that starts now; whoever holds the sender renews it.
+    /// The proof of a lease that starts now. The holder of the sender renews it.
     pub(crate) fn starting_now(valid: Duration) -> (watch::Sender<Instant>, Self) {
         let (renewals, renewed) = watch::channel(Instant::now());
         (renewals, Self { valid, renewed })
     }
 
-    /// Whether the lease is sure to last, as of now.
+    /// Whether the lease is proven now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.age() < self.valid
     }
 
-    /// Since the last answered heartbeat was sent.
+    /// The time since the last answered heartbeat was sent.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.renewed.borrow().elapsed()

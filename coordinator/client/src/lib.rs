@@ -13,5 +13,5 @@ pub use errors::MemberError;
 pub use group::wait_for_group;
 pub use grpc::GrpcControlPlane;
 pub use lease::LeaseProof;
-pub use membership::{Barrier, MemberView, Membership};
+pub use membership::{AnnouncedBarrier, MemberView, Membership};
 pub use placement::wait_for_placement;

@@ -1,4 +1,4 @@
-//! A member's place in the run: joined with timeout, kept by heartbeats, given back by leaving.
+//! A member's slot in the run: taken by a join, kept by heartbeats, given back by leaving.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,37 +21,38 @@ use crate::{ControlPlane, MemberError};
 
 /// Heartbeats per lease: two may be lost before the third counts.
 const HEARTBEATS_PER_LEASE: u32 = 3;
-/// However long the lease: a member hears that the run is over, or of a new placement, within this time.
+/// The longest time between heartbeats, however long the lease. Within it a member hears of a new placement, or that the
+/// run is over.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the coordinator last told a member, and whether it still answers.
+/// The coordinator's last answer to a member, and whether it still answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberView {
     /// Generation of the placement; when it rises, fetch the placement again.
     pub generation: u64,
-    /// Why the coordinator wants this member to stop: the run ended or failed.
+    /// Why this member must stop: the run ended or failed.
     pub stop: Option<String>,
     /// Why this member is no longer one: a newer process took its place, or its lease expired. Final.
     pub fenced: Option<String>,
-    /// No heartbeat was answered for a whole lease, by whom and for how long; `None` again once one is. The
-    /// holder decides what to do: the data path works without a coordinator.
+    /// Set once no heartbeat was answered for a whole lease: who does not answer, and for how long. `None` again after the
+    /// next answer. The holder decides what to do: the data path works without a coordinator.
     pub lost: Option<String>,
-    /// The newest group of the workers; 0 before the first.
+    /// Generation of the newest process group; 0 before the first.
     pub group: u64,
-    /// The newest barrier of workers that step apart.
-    pub barrier: Option<Barrier>,
-    /// Why the run is drained: a worker finishes its step, saves and leaves, while the others still serve.
+    /// The newest barrier of asynchronous workers.
+    pub barrier: Option<AnnouncedBarrier>,
+    /// Why the run is drained: a worker finishes its step, saves and leaves, while servers and coordinator still serve.
     pub draining: Option<String>,
-    /// The newest group of which a worker was lost; 0 before the first.
+    /// Generation of the newest process group that lost a worker; 0 before the first.
     pub broken_group: u64,
 }
 
-/// A barrier of workers that step apart, between two steps of each.
+/// A barrier of asynchronous workers, between two steps of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Barrier {
-    /// They are counted from 1.
+pub struct AnnouncedBarrier {
+    /// Number of the barrier, counted from 1.
     pub number: u64,
-    /// When it is: after everyone has heard of it.
+    /// When it is: after every worker has heard of it.
     pub at: Instant,
 }
 
@@ -59,7 +60,7 @@ pub struct Barrier {
 pub struct Membership {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,
-    report: watch::Sender<Report>,
+    report: watch::Sender<HeartbeatReport>,
     view: watch::Receiver<MemberView>,
     proof: LeaseProof,
     newest_batch: Arc<AtomicU64>,
@@ -68,7 +69,7 @@ pub struct Membership {
 
 /// What the next heartbeat carries.
 #[derive(Clone, Debug, Default)]
-struct Report {
+struct HeartbeatReport {
     progress: Option<Progress>,
     load: Option<ServerLoad>,
     waits: Vec<ServerWait>,
@@ -78,8 +79,8 @@ struct Report {
 }
 
 impl Membership {
-    /// Joins the run, trying again while the coordinator is away or this place is still held by a process that is
-    /// gone, and starts the heartbeats.
+    /// Joins the run and starts the heartbeats. Tries again while the coordinator is away, or while a process that is gone
+    /// still holds the slot.
     ///
     /// # Errors
     /// [`MemberError::Unreachable`] after `timeout`, [`MemberError::Refused`] at once when a retry cannot help,
@@ -107,11 +108,11 @@ impl Membership {
     }
 
     fn start(control: Arc<dyn ControlPlane>, joined: JoinResponse) -> Self {
-        let (report, reports) = watch::channel(Report::default());
+        let (report, reports) = watch::channel(HeartbeatReport::default());
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
         let newest_batch = Arc::<AtomicU64>::default();
-        let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - turn(&joined));
+        let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - heartbeat_interval(&joined));
         let task = Heartbeats {
             control: Arc::clone(&control),
             joined,
@@ -135,13 +136,13 @@ impl Membership {
         RunId(self.joined.run)
     }
 
-    /// The largest step or batch number that any worker has told, as last heard.
+    /// The largest step or batch number that a worker has reported, as last heard.
     #[must_use]
     pub fn newest_batch(&self) -> u64 {
         self.newest_batch.load(Ordering::Acquire)
     }
 
-    /// Counts up each time a process takes this place.
+    /// How many processes have held this slot, this one included.
     #[must_use]
     pub fn incarnation(&self) -> u32 {
         self.joined.incarnation
@@ -153,7 +154,7 @@ impl Membership {
         lease(&self.joined)
     }
 
-    /// Whether the lease can be proven, by this process's own clock.
+    /// The proof of the lease, by this process's own clock.
     #[must_use]
     pub fn proof(&self) -> LeaseProof {
         self.proof.clone()
@@ -165,13 +166,13 @@ impl Membership {
         self.view.borrow().generation
     }
 
-    /// The newest group of the workers, as last heard; 0 before the first.
+    /// Generation of the newest process group, as last heard; 0 before the first.
     #[must_use]
     pub fn group(&self) -> u64 {
         self.view.borrow().group
     }
 
-    /// Changes in what the coordinator tells.
+    /// The coordinator's answers, as they change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<MemberView> {
         self.view.clone()
@@ -192,7 +193,7 @@ impl Membership {
         self.report.send_modify(|report| report.load = Some(load));
     }
 
-    /// Servers that let a worker wait, as heartbeats carry them from now on.
+    /// Servers that a worker waits for, as heartbeats carry them from now on.
     pub fn set_waits(&self, waits: Vec<ServerWait>) {
         self.report.send_modify(|report| report.waits = waits);
     }
@@ -202,18 +203,18 @@ impl Membership {
         self.report.send_modify(|report| report.disk = Some(disk));
     }
 
-    /// Asks for a barrier of the workers, by its number: one more than that of the last one.
+    /// Requests a barrier of the workers by its number: one more than that of the newest.
     pub fn ask_for_barrier(&self, number: u64) {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.barrier, number) != number);
     }
 
-    /// This process was asked to end: the coordinator drains the run.
+    /// This process was asked to end. Heartbeats say so from now on, and the coordinator drains the run.
     pub fn set_leaving(&self) {
         self.report.send_modify(|report| report.leaving = true);
     }
 
-    /// Stops the heartbeats, tells the last progress and leaves; tried for at most one lease, after which the
-    /// coordinator counts this member as lost anyway.
+    /// Stops the heartbeats, reports the last progress and leaves. Tries for at most one lease: after that the coordinator
+    /// counts this member as lost.
     ///
     /// # Errors
     /// When the coordinator does not answer or no longer knows this member; the member is gone either way.
@@ -221,9 +222,9 @@ impl Membership {
         const WHAT: &str = "leave the run";
         self.heartbeats.abort();
         let deadline = Deadline::after(self.lease());
-        let last_words = heartbeat_request(&self.joined, &self.report.borrow());
-        // Only the status page misses a number when this one fails.
-        let _ = answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(last_words)).await;
+        let last_report = heartbeat_request(&self.joined, &self.report.borrow());
+        // When this call fails, only the status page misses a number.
+        let _ = answer(Deadline::after(heartbeat_interval(&self.joined)), self.control.heartbeat(last_report)).await;
         let request = LeaveRequest {
             member: self.member(),
             incarnation: self.incarnation(),
@@ -247,16 +248,16 @@ impl Drop for Membership {
 struct Heartbeats {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,
-    reports: watch::Receiver<Report>,
+    reports: watch::Receiver<HeartbeatReport>,
     view: watch::Sender<MemberView>,
-    /// When the last heartbeat was sent that was answered.
+    /// When the last answered heartbeat was sent.
     renewals: watch::Sender<Instant>,
     newest_batch: Arc<AtomicU64>,
 }
 
 impl Heartbeats {
     async fn run(self) {
-        let mut ticks = tokio::time::interval(turn(&self.joined).min(LONGEST_PAUSE));
+        let mut ticks = tokio::time::interval(heartbeat_interval(&self.joined).min(LONGEST_PAUSE));
         // After a stall one heartbeat is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut answered = Instant::now();
@@ -267,21 +268,21 @@ impl Heartbeats {
                 Ok(response) => {
                     answered = Instant::now();
                     self.renewals.send_replace(sent);
-                    self.heard(response);
+                    self.note_answer(response);
                 }
-                Err(refusal) if refusal.kind == RefusalKind::Fenced => return self.fenced(refusal),
-                Err(refusal) => self.unheard(answered.elapsed(), &refusal),
+                Err(refusal) if refusal.kind == RefusalKind::Fenced => return self.note_fence(refusal),
+                Err(refusal) => self.note_silence(answered.elapsed(), &refusal),
             }
         }
     }
 
-    /// One heartbeat, given up when it is the next one's turn: one that hangs must not cost the lease.
+    /// One heartbeat. It is given up when the next one is due: a heartbeat that hangs must not cost the lease.
     async fn beat(&self) -> Result<HeartbeatResponse, Refusal> {
         let request = heartbeat_request(&self.joined, &self.reports.borrow());
-        answer(Deadline::after(turn(&self.joined)), self.control.heartbeat(request)).await
+        answer(Deadline::after(heartbeat_interval(&self.joined)), self.control.heartbeat(request)).await
     }
 
-    fn heard(&self, response: HeartbeatResponse) {
+    fn note_answer(&self, response: HeartbeatResponse) {
         self.newest_batch.store(response.batch, Ordering::Release);
         let barrier = self.barrier(&response);
         let view = MemberView {
@@ -297,21 +298,24 @@ impl Heartbeats {
         self.publish(view);
     }
 
-    /// One that is known already stays when it was to be: each answer is a little late in its own way.
-    fn barrier(&self, response: &HeartbeatResponse) -> Option<Barrier> {
+    /// The barrier of an answer. A known barrier keeps its time: each answer is late by another amount.
+    fn barrier(&self, response: &HeartbeatResponse) -> Option<AnnouncedBarrier> {
         let number = response.barrier;
         let known = self.view.borrow().barrier.filter(|known| known.number == number);
-        let told = || Barrier { number, at: Instant::now() + Duration::from_millis(u64::from(response.barrier_in_ms)) };
-        (number > 0).then(|| known.unwrap_or_else(told))
+        let announced = || AnnouncedBarrier {
+            number,
+            at: Instant::now() + Duration::from_millis(u64::from(response.barrier_in_ms)),
+        };
+        (number > 0).then(|| known.unwrap_or_else(announced))
     }
 
-    fn fenced(&self, refusal: Refusal) {
+    fn note_fence(&self, refusal: Refusal) {
         warn!(coordinator = self.control.name(), reason = %refusal, "no longer a member");
         let view = MemberView { fenced: Some(refusal.message), ..self.view.borrow().clone() };
         self.publish(view);
     }
 
-    fn unheard(&self, silence: Duration, refusal: &Refusal) {
+    fn note_silence(&self, silence: Duration, refusal: &Refusal) {
         debug!(coordinator = self.control.name(), ?silence, %refusal, "heartbeat failed");
         if silence < lease(&self.joined) {
             return;
@@ -343,12 +347,12 @@ fn lease(joined: &JoinResponse) -> Duration {
     Duration::from_millis(u64::from(joined.lease_ms.max(HEARTBEATS_PER_LEASE)))
 }
 
-/// What a heartbeat has of the lease.
-fn turn(joined: &JoinResponse) -> Duration {
+/// The time between two heartbeats, as a share of the lease.
+fn heartbeat_interval(joined: &JoinResponse) -> Duration {
     lease(joined) / HEARTBEATS_PER_LEASE
 }
 
-fn heartbeat_request(joined: &JoinResponse, report: &Report) -> HeartbeatRequest {
+fn heartbeat_request(joined: &JoinResponse, report: &HeartbeatReport) -> HeartbeatRequest {
     HeartbeatRequest {
         member: joined.member,
         incarnation: joined.incarnation,

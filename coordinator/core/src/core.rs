@@ -1,90 +1,54 @@
 //! The state machine itself: each call of the coordinator, with its time.
+//!
+//! Each component has its own state and knows none of the others. This file is where they meet:
+//!
+//! ```text
+//!            ┌──────────────── Core: one method per call ────────────────┐
+//! members    data            placement    groups         barriers        watch       run
+//! who holds  who reads       who owns     who makes      where           curve,      waiting, training,
+//! a slot     which split     a bucket     steps together workers meet    checkpoints draining, ended
+//! ```
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, DataFile, Evaluation, HeartbeatRequest,
-    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, Outcome, PlacementResponse, Position,
-    PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, Writer,
+    AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
+    HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
+    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse,
+    TransformsRequest, TransformsResponse, Writer,
 };
-use zagros_protocol::{BucketMap, Refusal, RunId};
+use zagros_protocol::{BucketMap, Refusal};
 
-use crate::barrier::Barrier;
-use crate::epochs::{Epochs, Shares};
-use crate::group::Group;
-use crate::members::{MemberState, Members};
-use crate::placement::{Home, Placement};
+use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
+use crate::barriers::BarrierSchedule;
+use crate::config::CoreConfig;
+use crate::data::{ResumedData, TrainingData};
+use crate::groups::ProcessGroups;
+use crate::members::{ExpiredLease, MemberState, Members};
+use crate::placement::{ServerAddress, ServerPlacement};
+use crate::roster::Roster;
 use crate::run::RunState;
-use crate::splits::{SplitOrder, plan_splits, uneven_shares};
+use crate::status::StatusView;
+use crate::totals::TrainingTotals;
 use crate::transforms::Transforms;
-use crate::watch::Watch;
-use crate::{MemberSlot, Notice, Role, RunOutcome};
-
-/// Evaluations that the status call remembers; older ones are in the worker's run folder.
-const EVALUATIONS_KEPT: usize = 1000;
-/// Bytes of a member's reason to leave that are kept.
-const LONGEST_REASON: usize = 16 << 10;
-
-/// What a run is made of.
-#[derive(Clone, Debug)]
-pub struct CoreConfig {
-    /// Tells this run from every other.
-    pub run: RunId,
-    /// Name of the job, for the status page.
-    pub job: String,
-    /// Embedding servers.
-    pub servers: u32,
-    /// Dense workers.
-    pub workers: u32,
-    /// As many of them must be left for the run to go on without one that is lost.
-    pub min_workers: u32,
-    /// Buckets that rows are placed by; at least one per server.
-    pub buckets: u32,
-    /// epochs.
-    pub epochs: u32,
-    /// Whether a split belongs to one worker for good, so that who reads what is the same in every run.
-    pub fixed_splits: bool,
-    /// In which order the splits of an epoch are dealt out.
-    pub order: SplitOrder,
-    /// Whether each worker steps at its own pace, so that steps and samples add up.
-    pub apart: bool,
-    /// What staleness may be at most, batches.
-    pub staleness: u32,
-    /// How often the job asks for a checkpoint, where it does by time.
-    pub checkpoint_every: Option<Duration>,
-    /// How long a member may be silent.
-    pub lease: Duration,
-    /// How long the run waits for another process in the place of a lost worker.
-    pub timeout: Duration,
-    /// Fingerprint of what every role must agree on.
-    pub fingerprint: u64,
-}
+use crate::watch::TrainingWatch;
+use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
 #[derive(Debug)]
 pub struct Core {
-    pub(crate) config: CoreConfig,
-    pub(crate) run: RunState,
-    pub(crate) members: Members,
-    pub(crate) placement: Placement,
-    /// The first worker's list is the run's list.
-    pub(crate) files: Vec<DataFile>,
-    pub(crate) epochs: Option<Epochs>,
-    /// Which workers have little or no data to read, in words.
-    pub(crate) uneven: Option<String>,
-    pub(crate) transforms: Transforms,
-    /// Malformed rows of the complete splits, over all epochs and workers.
-    bad_rows: u64,
-    pub(crate) group: Group,
-    pub(crate) barrier: Barrier,
-    pub(crate) evaluations: VecDeque<Evaluation>,
-    pub(crate) watch: Watch,
-    /// The largest step or batch number that any worker has told.
-    newest_batch: u64,
+    config: CoreConfig,
+    run: RunState,
+    members: Members,
+    placement: ServerPlacement,
+    data: TrainingData,
+    transforms: Transforms,
+    groups: ProcessGroups,
+    barriers: BarrierSchedule,
+    watch: TrainingWatch,
     /// Time of the last call.
     now: Option<Duration>,
-    pub(crate) notices: Vec<Notice>,
+    events: Vec<RunEvent>,
 }
 
 impl Core {
@@ -94,19 +58,14 @@ impl Core {
         Self {
             run: RunState::Waiting,
             members: Members::new(config.lease),
-            placement: Placement::new(config.servers, config.buckets),
-            files: Vec::new(),
-            epochs: None,
-            uneven: None,
+            placement: ServerPlacement::new(config.servers, config.buckets),
+            data: TrainingData::default(),
             transforms: Transforms::default(),
-            bad_rows: 0,
-            group: Group::default(),
-            barrier: Barrier::default(),
-            evaluations: VecDeque::new(),
-            watch: Watch::default(),
-            newest_batch: 0,
+            groups: ProcessGroups::default(),
+            barriers: BarrierSchedule::default(),
+            watch: TrainingWatch::default(),
             now: None,
-            notices: Vec::new(),
+            events: Vec::new(),
             config,
         }
     }
@@ -118,21 +77,24 @@ impl Core {
     /// process holds it, `Fenced` when the run is over. Nothing has changed then.
     pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
         let now = self.advance(now);
-        if self.nothing_is_left_for(request) {
+        if self.has_no_work_for(request) {
             return Ok(JoinResponse { over: true, ..JoinResponse::default() });
         }
-        self.check_not_ended()?;
-        self.check_same_run(request)?;
-        let slot = self.slot(request)?;
-        self.check_baggage(slot, request)?;
-        let resumed = self.resumed(slot, request)?;
+        self.run.check_not_ended()?;
+        check_same_run(&self.config, request)?;
+        let slot = requested_slot(&self.config, request)?;
+        check_join_payload(slot, request)?;
+        if slot.role == Role::DenseWorker {
+            self.data.check_files(slot, &request.files)?;
+        }
+        let resumed = self.data.resume(&self.config, slot, request)?;
         self.check_vacant(now, slot, request)?;
 
         let incarnation = self.members.admit(now, slot, request);
-        self.notices.push(Notice::Joined { slot, incarnation, address: request.address.clone() });
+        self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
         match slot.role {
-            Role::EmbeddingServer => self.place(slot, request),
-            Role::DenseWorker => self.take_worker(slot, &request.files, resumed),
+            Role::EmbeddingServer => self.take_server(slot, request),
+            Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
         Ok(JoinResponse {
@@ -151,56 +113,52 @@ impl Core {
     /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
-        self.check_report(request)?;
-        let (slot, was_lost) = self.renew(now, request.member, request.incarnation)?;
+        check_report(&self.config, request)?;
+        let (slot, was_silent) = self.renew(now, request.member, request.incarnation)?;
         self.members.report(now, slot, request);
-        if let Some(progress) = request.progress {
-            self.watch.told(now, progress);
-            self.newest_batch = self.newest_batch.max(progress.step).max(progress.batch);
+        request.progress.into_iter().for_each(|progress| self.watch.report(now, progress));
+        if was_silent {
+            self.events.push(RunEvent::MemberReturned { slot });
         }
-        if was_lost {
-            self.notices.push(Notice::Back { slot });
-        }
-        if self.config.apart {
-            self.barrier.ask(now, request.barrier, self.config.lease);
+        if self.config.asynchronous {
+            self.barriers.request(now, request.barrier, self.config.lease);
         }
         if request.leaving && slot.role == Role::EmbeddingServer {
             self.start_drain(&format!("{slot} was asked to end"));
         }
         let outcome = self.run.outcome();
-        let (barrier, barrier_in_ms) = self.barrier.told(now);
+        let (barrier, barrier_in_ms) = self.barriers.newest(now);
         Ok(HeartbeatResponse {
             generation: self.placement.generation().0,
             stop: outcome.is_some(),
             reason: outcome.map(ToString::to_string).unwrap_or_default(),
-            group: self.group.generation(),
+            group: self.groups.generation(),
             barrier,
             barrier_in_ms,
-            draining: self.draining().unwrap_or_default().to_owned(),
-            broken_group: self.group.broken(),
-            batch: self.newest_batch,
+            draining: self.run.draining().unwrap_or_default().to_owned(),
+            broken_group: self.groups.broken(),
+            batch: self.watch.newest_batch(),
         })
     }
 
-    /// A member says goodbye. The run ends when every worker has finished, and when anyone leaves for another reason.
+    /// A member leaves. The run ends when every worker has finished, and when a member leaves for another reason.
     ///
     /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when it does not say how.
+    /// `Fenced` when it is no longer a member, `Invalid` when it reports no outcome.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
         let now = self.advance(now);
         let slot = self.members.known(request.member, request.incarnation)?;
         if matches!(self.members.state(slot), Some(MemberState::Left { .. })) {
-            // The answer to the first goodbye was lost.
+            // The answer to the first call was lost.
             return Ok(LeaveResponse {});
         }
         if slot.role == Role::DenseWorker {
             self.renew(now, request.member, request.incarnation)?;
         }
-        let outcome = left_as(slot, request)?;
-        let how = RunOutcome::to_string(&outcome);
+        let outcome = RunOutcome::reported(slot, request)?;
         self.members.leave(slot, outcome == RunOutcome::Finished);
-        self.release(slot);
-        self.notices.push(Notice::Left { slot, how });
+        self.data.release(slot);
+        self.events.push(RunEvent::MemberLeft { slot, outcome: outcome.to_string() });
         self.end_after(slot, outcome);
         self.end_drain();
         Ok(LeaveResponse {})
@@ -209,24 +167,34 @@ impl Core {
     /// Which server owns which bucket, and what is waited for.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
-        let entry = |(index, home): (u32, &Home)| ServerEntry {
+        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
             index,
-            address: home.address.clone(),
-            instance: home.instance,
+            address: server.address.clone(),
+            instance: server.instance,
             alive: self.members.alive(MemberSlot::server(index)).is_some(),
             run: self.config.run.0,
         };
+        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
         PlacementResponse {
             generation: self.placement.generation().0,
             owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.placement.homes().map(entry).collect(),
-            waiting_for: self.waiting_for_servers().unwrap_or_default(),
-            writers: self
-                .members
-                .workers()
-                .map(|(slot, incarnation)| Writer { member: slot.member(), incarnation })
-                .collect(),
+            servers: self.placement.servers().map(entry).collect(),
+            waiting_for: self.roster().missing_servers().unwrap_or_default(),
+            writers: self.members.workers().map(writer).collect(),
         }
+    }
+
+    /// The process group of a worker, once every worker is in.
+    ///
+    /// # Errors
+    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when rank 0 cannot be reached, or
+    /// when a worker has finished and so joins no group any more.
+    pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
+        self.advance(now);
+        self.run.check_not_ended()?;
+        let slot = self.worker(request.member, request.incarnation)?;
+        let roster = Roster { config: &self.config, members: &self.members };
+        self.groups.form(roster, slot, request.after)
     }
 
     /// The next split for a worker.
@@ -235,51 +203,51 @@ impl Core {
     /// `Fenced` when it is no longer a member or the run is over, `Invalid` for an epoch that the job does not have.
     pub fn assign(&mut self, now: Duration, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
         self.advance(now);
-        self.check_not_ended()?;
-        let (slot, epochs) = self.worker(request.member, request.incarnation)?;
-        epochs.assign(request, slot)
+        self.run.check_not_ended()?;
+        let slot = self.worker(request.member, request.incarnation)?;
+        self.data.assign(slot, request)
     }
 
-    /// Where an epoch is: for a checkpoint, to which the workers add what is left of their streams.
+    /// Where an epoch is, for a checkpoint. The workers add their resume cursors.
     ///
     /// # Errors
     /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
-        let (slot, epochs) = self.worker(request.member, request.incarnation)?;
-        let (position, held) = (epochs.position(request.epoch)?, epochs.held_in(request.epoch, slot));
+        let slot = self.worker(request.member, request.incarnation)?;
+        let (position, held) = self.data.position(slot, request.epoch)?;
         let completed = self.members.completed_of(slot, request.epoch);
-        let position = Position { bad_rows: self.bad_rows, ..position };
         Ok(PositionResponse { position: Some(position), completed, held })
     }
 
-    /// Splits whose every gradient is acknowledged.
+    /// A worker reports the transforms of numeric columns, or asks for them. The first report stays.
+    ///
+    /// # Errors
+    /// `Fenced` when it is no longer a member, `Invalid` when another worker than the first reports, or reports no numbers.
+    pub fn transforms(&mut self, now: Duration, request: &TransformsRequest) -> Result<TransformsResponse, Refusal> {
+        self.advance(now);
+        let slot = self.worker(request.member, request.incarnation)?;
+        self.transforms.exchange(slot, request)
+    }
+
+    /// A worker reports splits whose every gradient is acknowledged.
     ///
     /// # Errors
     /// `Fenced` when the worker is no longer a member, `Invalid` when it does not hold one of them: none is booked then.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
-        let CompleteRequest { epoch, splits, bad_rows, .. } = request;
-        if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
-            return Err(Refusal::invalid(format!("{} counts of bad rows for {} splits", bad_rows.len(), splits.len())));
+        let slot = self.worker(request.member, request.incarnation)?;
+        if self.data.complete(slot, request)? {
+            self.events.push(RunEvent::EpochCompleted { epoch: request.epoch });
         }
-        let (slot, epochs) = self.worker(request.member, request.incarnation)?;
-        // Those of a call that is repeated were counted before.
-        let is_new = |split: u64| !epochs.is_done(*epoch, split);
-        let new = std::iter::zip(splits, bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
-        let new = new.fold(0, u64::saturating_add);
-        if epochs.complete(request.epoch, &request.splits, slot)? {
-            self.notices.push(Notice::EpochDone { epoch: request.epoch });
-        }
-        self.members.completed(slot, request.epoch, &request.splits);
-        self.bad_rows = self.bad_rows.saturating_add(new);
-        Ok(CompleteResponse { bad_rows: self.bad_rows })
+        self.members.add_completed(slot, request.epoch, &request.splits);
+        Ok(CompleteResponse { bad_rows: self.data.bad_rows() })
     }
 
-    /// A worker's measures on the held-out part.
+    /// A worker reports its measures on the held-out part.
     ///
     /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when it brings none.
+    /// `Fenced` when it is no longer a member, `Invalid` when the report has none.
     pub fn report_evaluation(
         &mut self,
         now: Duration,
@@ -288,16 +256,33 @@ impl Core {
         self.advance(now);
         self.worker(request.member, request.incarnation)?;
         let evaluation = request.evaluation.ok_or_else(|| Refusal::invalid("the report has no evaluation"))?;
-        if self.evaluations.len() == EVALUATIONS_KEPT {
-            self.evaluations.pop_front();
-        }
-        self.evaluations.push_back(evaluation);
+        self.watch.add_evaluation(evaluation);
         Ok(ReportEvaluationResponse {})
     }
 
-    /// Time passes: leases run out. Every other call does this first.
+    /// The run at a glance.
+    #[must_use]
+    pub fn status(&mut self, now: Duration) -> StatusResponse {
+        let now = self.advance(now);
+        let Self { config, run, placement, data, watch, .. } = self;
+        let roster = Roster { config, members: &self.members };
+        StatusView { config, run, roster, placement, data, watch }.status(now)
+    }
+
+    /// Time passes: leases expire. Every other call does this first.
     pub fn tick(&mut self, now: Duration) {
         self.advance(now);
+    }
+
+    /// Drains the run, because a process was asked to end: `reason` says which. Without a worker the run is over at once.
+    /// A second call changes nothing.
+    ///
+    /// A checkpoint needs every server and the coordinator (invariant MB-4). So a server or coordinator that is asked to
+    /// end goes on serving. Each worker hears of the drain with its next heartbeat, finishes its step, writes a checkpoint
+    /// and leaves. The run is over after that. Then the servers hear so and end.
+    pub fn drain(&mut self, now: Duration, reason: &str) {
+        self.advance(now);
+        self.start_drain(reason);
     }
 
     /// Ends the run from outside, as when the coordinator's process is asked to stop. The first outcome stays.
@@ -312,125 +297,152 @@ impl Core {
         self.run.outcome()
     }
 
-    /// Whether nobody is left to be told something.
+    /// Workers that a drain waits for, in words; empty when nobody is left.
+    #[must_use]
+    pub fn drain_waits_for(&self) -> String {
+        self.roster().alive_workers().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether no member is left that hears the coordinator.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
+        self.roster().is_deserted()
     }
 
-    /// What has happened since the last time this was asked.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+    /// The events since the last call.
+    pub fn take_events(&mut self) -> Vec<RunEvent> {
+        std::mem::take(&mut self.events)
     }
 
-    /// Who is missing, in words: `embedding server 2 has not joined`; `None` when everyone is there.
-    #[must_use]
-    pub fn waiting_for(&self) -> Option<String> {
-        self.waiting_for_servers().or_else(|| self.waiting_for_workers())
+    fn roster(&self) -> Roster<'_> {
+        Roster { config: &self.config, members: &self.members }
     }
 
-    pub(crate) fn waiting_for_workers(&self) -> Option<String> {
-        list((0..self.config.workers).map(MemberSlot::worker).filter_map(|slot| self.absence(slot)))
-    }
-
-    fn waiting_for_servers(&self) -> Option<String> {
-        list((0..self.config.servers).map(MemberSlot::server).filter_map(|slot| self.absence(slot)))
-    }
-
-    fn absence(&self, slot: MemberSlot) -> Option<String> {
-        match self.members.state(slot) {
-            None => Some(format!("{slot} has not joined")),
-            Some(MemberState::Silent | MemberState::Lost) => {
-                Some(format!("{slot} is lost: silent for longer than its lease"))
-            }
-            Some(MemberState::Left { finished: false }) => Some(format!("{slot} has left")),
-            Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
-        }
-    }
-
-    /// Moves the clock and lets leases run out. Answers the time, which never runs backwards.
-    pub(crate) fn advance(&mut self, now: Duration) -> Duration {
+    /// Moves the clock and lets leases expire. Answers the time, which never runs backwards.
+    fn advance(&mut self, now: Duration) -> Duration {
         let last = self.now.unwrap_or(now);
         let now = now.max(last);
         self.now = Some(now);
         let gap = now - last;
-        // Without a call for so long it was this process that stood still, and so members could not be heard.
+        // Without a call for so long, this process itself stood still and could hear no member.
         if gap > self.config.lease / 2 && !self.is_deserted() {
-            self.members.excuse(gap);
-            self.notices.push(Notice::Stalled { gap });
+            self.members.extend_leases(gap);
+            self.events.push(RunEvent::CoordinatorStalled { gap });
         }
         self.expire(now);
         self.end_drain();
-        if self.run == RunState::Training {
-            self.watch.look(now, &self.config, &self.members);
+        if self.run == RunState::Training && self.watch.is_due(now) {
+            self.watch.sample(now, TrainingTotals::of(&self.members, self.config.asynchronous, now));
         }
         now
     }
 
-    fn place(&mut self, slot: MemberSlot, request: &JoinRequest) {
-        let home = Home { address: request.address.clone(), instance: request.instance };
-        if let Some(generation) = self.placement.joined(slot.index, home) {
-            self.notices.push(Notice::Placed { generation });
+    fn take_server(&mut self, slot: MemberSlot, request: &JoinRequest) {
+        let address = ServerAddress { address: request.address.clone(), instance: request.instance };
+        if let Some(generation) = self.placement.set_address(slot.index, address) {
+            self.events.push(RunEvent::PlacementChanged { generation });
         }
     }
 
-    fn take_worker(&mut self, slot: MemberSlot, files: &[DataFile], resumed: Option<(Epochs, u64)>) {
-        // Held under an earlier incarnation, which is fenced now.
-        self.release(slot);
-        if self.epochs.is_none() {
-            self.files = files.to_vec();
-            let plan = plan_splits(files, self.config.workers, self.config.order);
-            self.uneven = uneven_shares(&plan, files, self.config.workers);
-            self.notices.extend(self.uneven.clone().map(|why| Notice::Uneven { why }));
-            self.epochs = Some(Epochs::new(plan, self.config.epochs, self.shares()));
-        }
-        if let Some((epochs, bad_rows)) = resumed {
-            (self.epochs, self.bad_rows) = (Some(epochs), bad_rows);
-        }
-    }
-
-    /// The books of a run that goes on from where another was left, and the malformed rows until there. A worker that trains alone goes back by itself;
-    /// one of several comes back to what the others have now.
-    fn resumed(&self, slot: MemberSlot, request: &JoinRequest) -> Result<Option<(Epochs, u64)>, Refusal> {
-        let Some(position) = request.position.as_ref().filter(|_| slot == MemberSlot::worker(0)) else {
-            return Ok(None);
-        };
-        let goes_back = self.config.workers == 1 || self.epochs.as_ref().is_none_or(Epochs::is_untouched);
-        let resume = || Epochs::resume(position, self.config.epochs, self.shares(), request.files.len());
-        let books = goes_back.then(resume).transpose()?;
-        Ok(books.map(|books| (books, position.bad_rows)))
-    }
-
-    fn shares(&self) -> Shares {
-        let CoreConfig { workers, fixed_splits: fixed, order, .. } = self.config;
-        Shares { workers, fixed, order }
+    fn take_worker(&mut self, slot: MemberSlot, request: &JoinRequest, resumed: Option<ResumedData>) {
+        // An earlier incarnation held them, and is fenced now.
+        self.data.release(slot);
+        let uneven = self.data.plan(&self.config, &request.files);
+        self.events.extend(uneven.map(|why| RunEvent::UnevenShares { why }));
+        resumed.into_iter().for_each(|resumed| self.data.go_on_from(resumed));
     }
 
     fn start_when_ready(&mut self) {
-        if self.run == RunState::Waiting && self.placement.map().is_some() && self.epochs.is_some() {
+        if self.run == RunState::Waiting && self.placement.map().is_some() && self.data.is_known() {
             self.run = RunState::Training;
-            self.notices.push(Notice::Started);
+            self.events.push(RunEvent::TrainingStarted);
         }
     }
 
-    /// The caller's slot and the books, for calls that only workers make.
-    pub(crate) fn worker(&mut self, member: u64, incarnation: u32) -> Result<(MemberSlot, &mut Epochs), Refusal> {
+    /// The caller's slot, for calls that only workers make.
+    fn worker(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
         let slot = self.members.active(member, incarnation)?;
-        match self.epochs.as_mut() {
-            Some(epochs) if slot.role == Role::DenseWorker => Ok((slot, epochs)),
-            _ => Err(Refusal::invalid(format!("{slot} is no dense worker"))),
+        if slot.role == Role::DenseWorker && self.data.is_known() {
+            return Ok(slot);
+        }
+        Err(Refusal::invalid(format!("{slot} is no dense worker")))
+    }
+
+    /// Renews the lease of a caller, also of one that was silent. Nobody else has the rows of a server. A worker returns
+    /// while nobody else reads its splits. So a coordinator that cannot be reached for a while ends no run.
+    fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
+        let Self { members, data, .. } = self;
+        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim(slot);
+        members.renew(now, member, incarnation, may_return)
+    }
+
+    /// Whether the asker may have the slot. An asker that vouches that the last holder is gone need not wait for the lease.
+    fn check_vacant(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
+        let is_held = self.members.held(slot, request.instance).is_some();
+        if is_held && request.supersede && slot.role == Role::DenseWorker {
+            let silence = self.members.lose(now, slot);
+            self.note_loss(ExpiredLease { slot, silence });
+        }
+        self.members.check_vacant(now, slot, request.instance)
+    }
+
+    /// Whether a worker comes when training is over.
+    fn has_no_work_for(&self, request: &JoinRequest) -> bool {
+        let is_over = self.run.outcome() == Some(&RunOutcome::Finished);
+        let is_worker = Role::from_wire(request.role) == Some(Role::DenseWorker);
+        is_worker && (is_over || (self.roster().is_trained() && request.index > 0))
+    }
+
+    /// Lets leases expire. The run waits for another process in the slot of a lost worker. Where none comes in time, the
+    /// run goes on with the other workers if they are enough, or fails.
+    fn expire(&mut self, now: Duration) {
+        for expired in self.members.expire(now) {
+            self.note_loss(expired);
+        }
+        while let Some(expired) = self.roster().overdue_worker(now) {
+            let slot = expired.slot;
+            if !self.roster().can_do_without(slot, self.groups.generation() > 0) {
+                return self.finish(RunOutcome::Failed(self.roster().why_not_without(expired)));
+            }
+            self.members.give_up(slot);
+            self.data.release(slot);
+            let (timeout, left) = (self.config.timeout, self.roster().alive_worker_count());
+            self.events.push(RunEvent::WorkerGivenUp { slot, timeout, left });
         }
     }
 
-    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
-        self.epochs.as_mut().map_or(0, |epochs| epochs.release(slot))
+    fn note_loss(&mut self, expired: ExpiredLease) {
+        let ExpiredLease { slot, silence } = expired;
+        let splits = self.data.suspend(slot);
+        self.groups.note_loss(slot);
+        self.events.push(RunEvent::MemberLost { slot, silence, splits });
+        self.finish_when_done();
+    }
+
+    fn start_drain(&mut self, reason: &str) {
+        if matches!(self.run, RunState::Waiting | RunState::Training) {
+            self.run = RunState::Draining(reason.to_owned());
+            let waiting_for = self.drain_waits_for();
+            self.events.push(RunEvent::DrainStarted { reason: reason.to_owned(), waiting_for });
+        }
+        self.end_drain();
+    }
+
+    /// Ends a drain once no worker is left. A drain without all servers fails: no worker can write a checkpoint.
+    fn end_drain(&mut self) {
+        let Some(reason) = self.run.draining().map(str::to_owned) else { return };
+        if self.roster().alive_worker_count() == 0 {
+            return self.finish(RunOutcome::Interrupted(reason));
+        }
+        if let Some(server) = self.roster().lost_server() {
+            let why = format!("{reason}, and {server} is gone: no worker can write a checkpoint any more");
+            self.finish(RunOutcome::Failed(why));
+        }
     }
 
     fn end_after(&mut self, slot: MemberSlot, outcome: RunOutcome) {
         match (slot.role, outcome) {
-            (Role::DenseWorker, RunOutcome::Finished) => {
-                self.finish_after_the_last();
-            }
+            (Role::DenseWorker, RunOutcome::Finished) => self.finish_when_done(),
             (Role::EmbeddingServer, RunOutcome::Finished) => {
                 self.finish(RunOutcome::Failed(format!("{slot} left before the run was over")));
             }
@@ -438,30 +450,18 @@ impl Core {
         }
     }
 
-    pub(crate) fn finish(&mut self, outcome: RunOutcome) {
-        if self.run.outcome().is_none() {
-            self.run = RunState::Ended(outcome.clone());
-            self.notices.push(Notice::Ended(outcome));
+    fn finish_when_done(&mut self) {
+        if self.roster().is_finished() {
+            self.finish(RunOutcome::Finished);
         }
     }
-}
 
-/// A member's own account of its end, with its name.
-fn left_as(slot: MemberSlot, request: &LeaveRequest) -> Result<RunOutcome, Refusal> {
-    // It is kept, told to every member and shown.
-    let told = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
-    let reason = if told.is_empty() { slot.to_string() } else { format!("{slot}: {told}") };
-    match Outcome::try_from(request.outcome) {
-        Ok(Outcome::Finished) => Ok(RunOutcome::Finished),
-        Ok(Outcome::Interrupted) => Ok(RunOutcome::Interrupted(reason)),
-        Ok(Outcome::Failed) => Ok(RunOutcome::Failed(reason)),
-        Ok(Outcome::Unspecified) | Err(_) => Err(Refusal::invalid(format!("{slot} leaves without an outcome"))),
+    fn finish(&mut self, outcome: RunOutcome) {
+        if self.run.outcome().is_none() {
+            self.run = RunState::Ended(outcome.clone());
+            self.events.push(RunEvent::RunEnded(outcome));
+        }
     }
-}
-
-fn list(parts: impl Iterator<Item = String>) -> Option<String> {
-    let all: Vec<String> = parts.collect();
-    (!all.is_empty()).then(|| all.join(", "))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const MOST: usize = 600;
 
 /// What training is like at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Moment {
+pub(crate) struct TrainingMoment {
     pub(crate) step: u64,
     pub(crate) samples_per_second: f64,
     /// Nats; `None` before the first step.
@@ -28,25 +28,25 @@ pub(crate) struct History {
     stretch: Duration,
     /// When the last point ended; the beginning before the first.
     ended: Option<Duration>,
-    current: Mean,
+    current: PointSum,
 }
 
-/// Moments that will be a point.
+/// The moments of the next point.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    rate: Average,
-    loss: Average,
+struct PointSum {
+    rate: RunningMean,
+    loss: RunningMean,
     staleness: u32,
 }
 
-/// A mean that grows.
+/// The mean of the values added so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Average {
+struct RunningMean {
     sum: f64,
     count: u32,
 }
 
-impl Average {
+impl RunningMean {
     fn add(&mut self, value: f64) {
         self.sum += value;
         self.count += 1;
@@ -66,15 +66,15 @@ impl Default for History {
 impl History {
     /// Of at most so many points, at least two.
     fn with_capacity(most: usize) -> Self {
-        Self { points: Vec::new(), most, stretch: FIRST_STRETCH, ended: None, current: Mean::default() }
+        Self { points: Vec::new(), most, stretch: FIRST_STRETCH, ended: None, current: PointSum::default() }
     }
 
     pub(crate) fn points(&self) -> &[HistoryPoint] {
         &self.points
     }
 
-    /// Takes note of a moment. Times do not run backwards.
-    pub(crate) fn add(&mut self, now: Duration, moment: Moment) {
+    /// Adds a moment. Times do not run backwards.
+    pub(crate) fn add(&mut self, now: Duration, moment: TrainingMoment) {
         let began = *self.ended.get_or_insert(now);
         self.current.rate.add(moment.samples_per_second);
         moment.loss.into_iter().for_each(|loss| self.current.loss.add(loss));
@@ -82,7 +82,7 @@ impl History {
         if now.saturating_sub(began) < self.stretch {
             return;
         }
-        let Mean { rate, loss, staleness } = std::mem::take(&mut self.current);
+        let PointSum { rate, loss, staleness } = std::mem::take(&mut self.current);
         self.ended = Some(now);
         self.points.push(HistoryPoint {
             at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
@@ -131,17 +131,17 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    fn moment(step: u64, rate: f64) -> Moment {
-        Moment { step, samples_per_second: rate, loss: Some(0.5), staleness: 1, auc: None }
+    fn moment(step: u64, rate: f64) -> TrainingMoment {
+        TrainingMoment { step, samples_per_second: rate, loss: Some(0.5), staleness: 1, auc: None }
     }
 
     #[test]
     fn a_point_is_the_mean_of_its_second_and_its_largest_staleness() {
         let mut history = History::default();
         history.add(at(0.0), moment(1, 10.0));
-        history.add(at(0.5), Moment { staleness: 4, loss: None, ..moment(2, 30.0) });
+        history.add(at(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
         assert!(history.points().is_empty());
-        history.add(at(1.0), Moment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
+        history.add(at(1.0), TrainingMoment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
         let point = HistoryPoint {
             at_ms: 1000,
             step: 3,
@@ -159,13 +159,13 @@ mod tests {
         for second in 0_u32..=5 {
             history.add(at(f64::from(second)), moment(second.into(), f64::from(second)));
         }
-        let told = |history: &History| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
-        assert_eq!(told(&history), [2000, 4000, 5000]);
+        let times = |history: &History| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
+        assert_eq!(times(&history), [2000, 4000, 5000]);
         assert_eq!(history.points()[1].samples_per_second, 3.5);
         history.add(at(6.0), moment(6, 0.0));
-        assert_eq!(told(&history).len(), 3);
+        assert_eq!(times(&history).len(), 3);
         history.add(at(7.0), moment(7, 0.0));
-        assert_eq!(told(&history), [2000, 4000, 5000, 7000]);
+        assert_eq!(times(&history), [2000, 4000, 5000, 7000]);
     }
 
     proptest! {
@@ -179,15 +179,15 @@ mod tests {
                 now += gap;
                 let staleness = (step % 7) as u32;
                 stalest = stalest.max(staleness);
-                history.add(at(now), Moment { staleness, ..moment(step, 100.0) });
+                history.add(at(now), TrainingMoment { staleness, ..moment(step, 100.0) });
             }
             let points = history.points();
             prop_assert!(points.len() <= most);
             prop_assert!(points.is_sorted_by(|one, other| one.at_ms < other.at_ms && one.step < other.step));
             // Constants stay what they are, however often they are averaged.
             prop_assert!(points.iter().all(|point| (point.samples_per_second - 100.0).abs() < 1e-9));
-            let told = points.iter().map(|point| point.staleness).max().unwrap_or(0).max(history.current.staleness);
-            prop_assert_eq!(told, stalest);
+            let largest = points.iter().map(|point| point.staleness).max().unwrap_or(0).max(history.current.staleness);
+            prop_assert_eq!(largest, stalest);
             let last = history.ended.unwrap();
             prop_assert!(at(now) - last < history.stretch, "the last stretch is open for longer than one");
         }

@@ -12,25 +12,25 @@ use crate::{MemberSlot, Role};
 #[derive(Debug)]
 pub(crate) struct Members {
     lease: Duration,
-    by_slot: BTreeMap<MemberSlot, Member>,
+    by_slot: BTreeMap<MemberSlot, MemberRecord>,
 }
 
 /// The latest holder of a slot.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct MemberRecord {
     pub(crate) address: String,
     pub(crate) instance: u64,
     pub(crate) incarnation: u32,
     pub(crate) state: MemberState,
-    /// Time of the last word from it.
+    /// When it was last heard.
     pub(crate) heard: Duration,
     pub(crate) progress: Option<Progress>,
     pub(crate) load: Option<ServerLoad>,
     pub(crate) waits: Vec<ServerWait>,
     pub(crate) disk: Option<Disk>,
-    /// When the step it told last changed.
+    /// When its reported step last changed.
     pub(crate) stepped: Option<Duration>,
-    /// The epoch that it is in, and the splits of it that were told to be complete in its name, by id.
+    /// Its epoch, and the splits of that epoch that were reported as complete in its name, by id.
     completed: (u32, BTreeSet<u64>),
 }
 
@@ -38,23 +38,23 @@ pub(crate) struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberState {
     Alive,
-    /// It said goodbye.
+    /// It has left.
     Left {
         /// Whether its work was done.
         finished: bool,
     },
-    /// It was silent for a lease. None of its work was given to others, so it is taken back when it is heard again.
+    /// It was silent for a lease. None of its work was given to others, so it returns when it is heard again.
     Silent,
-    /// It was silent for a lease and its work was given to others, or its process is known to be gone: only another
-    /// process may take its place.
+    /// It was silent for a lease and its work was given to others, or its process is known to be gone. Only another process
+    /// may take its slot.
     Lost,
-    /// It was lost, and nobody is waited for in its place.
+    /// It was lost, and no other process is expected in its slot.
     GivenUp,
 }
 
-/// A lease that ran out.
+/// A lease that has expired.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lapse {
+pub(crate) struct ExpiredLease {
     pub(crate) slot: MemberSlot,
     pub(crate) silence: Duration,
 }
@@ -68,10 +68,10 @@ impl Members {
     pub(crate) fn check_vacant(&self, now: Duration, slot: MemberSlot, instance: u64) -> Result<(), Refusal> {
         let Some(holder) = self.held(slot, instance) else { return Ok(()) };
         let silence = now.saturating_sub(holder.heard);
-        let place = if holder.address.is_empty() { String::new() } else { format!(" at {}", holder.address) };
+        let address = if holder.address.is_empty() { String::new() } else { format!(" at {}", holder.address) };
         let message = format!(
-            "{slot} is held by another process{place}, last heard {silence:.1?} ago; unless it is heard again its \
-             place is free in {:.1?}",
+            "{slot} is held by another process{address}, last heard {silence:.1?} ago; unless it is heard again its \
+             slot is free in {:.1?}",
             self.lease.saturating_sub(silence)
         );
         Err(Refusal::new(RefusalKind::Unavailable, message))
@@ -80,7 +80,7 @@ impl Members {
     /// Gives the slot to the process that asks for it. Answers its incarnation.
     pub(crate) fn admit(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
         let incarnation = self.by_slot.get(&slot).map_or(0, |member| member.incarnation) + 1;
-        let member = Member {
+        let member = MemberRecord {
             address: request.address.clone(),
             instance: request.instance,
             incarnation,
@@ -132,8 +132,8 @@ impl Members {
         Err(Refusal::new(RefusalKind::Fenced, format!("{slot} {why}; start it again to join anew")))
     }
 
-    /// Renews the lease of a caller. One that was silent is taken back where `may_return` says so. Answers the slot and
-    /// whether it was silent.
+    /// Renews the lease of a caller. A silent member returns where `may_return` allows it. Answers the slot, and whether
+    /// the member was silent.
     pub(crate) fn renew(
         &mut self,
         now: Duration,
@@ -156,30 +156,30 @@ impl Members {
         Ok((slot, was_silent))
     }
 
-    /// Keeps what a member told of itself.
-    pub(crate) fn report(&mut self, now: Duration, slot: MemberSlot, told: &HeartbeatRequest) {
+    /// Keeps what a member reports of itself.
+    pub(crate) fn report(&mut self, now: Duration, slot: MemberSlot, report: &HeartbeatRequest) {
         let Some(member) = self.by_slot.get_mut(&slot) else { return };
         let step = |progress: Option<Progress>| progress.map(|progress| progress.step);
-        if told.progress.is_some() && step(told.progress) != step(member.progress) {
+        if report.progress.is_some() && step(report.progress) != step(member.progress) {
             member.stepped = Some(now);
         }
-        member.progress = told.progress.or(member.progress);
-        member.load = told.load.or(member.load);
-        member.disk = told.disk.or(member.disk);
-        // No wait is told by telling none.
-        member.waits.clone_from(&told.waits);
+        member.progress = report.progress.or(member.progress);
+        member.load = report.load.or(member.load);
+        member.disk = report.disk.or(member.disk);
+        // An empty list says that the member waits for no server.
+        member.waits.clone_from(&report.waits);
     }
 
-    /// Splits were told to be complete in a member's name.
-    pub(crate) fn completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
-        let Some(Member { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
+    /// Splits were reported as complete in a member's name.
+    pub(crate) fn add_completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
+        let Some(MemberRecord { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
         if *current != epoch {
             (*current, *all) = (epoch, BTreeSet::new());
         }
         all.extend(splits);
     }
 
-    /// By id: what was told to be complete of an epoch in the name of a member.
+    /// Ids of the splits of an epoch that were reported as complete in a member's name.
     pub(crate) fn completed_of(&self, slot: MemberSlot, epoch: u32) -> Vec<u64> {
         let all = self.by_slot.get(&slot).map(|member| &member.completed).filter(|(current, _)| *current == epoch);
         all.map(|(_, splits)| splits.iter().copied().collect()).unwrap_or_default()
@@ -191,21 +191,21 @@ impl Members {
         }
     }
 
-    /// Marks members silent whose lease has run out.
-    pub(crate) fn expire(&mut self, now: Duration) -> Vec<Lapse> {
-        let mut lapses = Vec::new();
+    /// Marks members as silent whose lease has expired.
+    pub(crate) fn expire(&mut self, now: Duration) -> Vec<ExpiredLease> {
+        let mut expired = Vec::new();
         for (slot, member) in &mut self.by_slot {
             let silence = now.saturating_sub(member.heard);
             if member.state == MemberState::Alive && silence > self.lease {
                 member.state = MemberState::Silent;
-                lapses.push(Lapse { slot: *slot, silence });
+                expired.push(ExpiredLease { slot: *slot, silence });
             }
         }
-        lapses
+        expired
     }
 
-    /// Another process than that of this instance, in its slot.
-    pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&Member> {
+    /// The holder of a slot, where it is another process than that of this instance.
+    pub(crate) fn held(&self, slot: MemberSlot, instance: u64) -> Option<&MemberRecord> {
         self.alive(slot).filter(|holder| holder.instance != instance)
     }
 
@@ -217,23 +217,23 @@ impl Members {
         })
     }
 
-    /// Nobody is waited for in the place of a lost member any more.
+    /// No other process is expected in the slot of a lost member any more.
     pub(crate) fn give_up(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::GivenUp;
         }
     }
 
-    /// A worker that was lost so long ago that nobody is expected in its place (invariant WT-1). A lost server is the
-    /// workers' to give up: they reach it without the coordinator.
-    pub(crate) fn overdue(&self, now: Duration, timeout: Duration) -> Option<Lapse> {
+    /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1). The coordinator
+    /// gives up no server: workers reach servers without it, and decide for themselves.
+    pub(crate) fn overdue(&self, now: Duration, timeout: Duration) -> Option<ExpiredLease> {
         let lost = self.iter().filter(|(slot, member)| slot.role == Role::DenseWorker && member.state.is_missing());
-        let mut lapses = lost.map(|(slot, member)| Lapse { slot, silence: now.saturating_sub(member.heard) });
-        lapses.find(|lapse| lapse.silence.saturating_sub(self.lease) > timeout)
+        let mut expired = lost.map(|(slot, member)| ExpiredLease { slot, silence: now.saturating_sub(member.heard) });
+        expired.find(|expired| expired.silence.saturating_sub(self.lease) > timeout)
     }
 
-    /// Forgives everyone `gap` of silence.
-    pub(crate) fn excuse(&mut self, gap: Duration) {
+    /// Extends every lease by `gap`.
+    pub(crate) fn extend_leases(&mut self, gap: Duration) {
         self.by_slot.values_mut().for_each(|member| member.heard += gap);
     }
 
@@ -247,12 +247,12 @@ impl Members {
         self.by_slot.get(&slot).map(|member| member.state)
     }
 
-    pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&Member> {
+    pub(crate) fn alive(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot).filter(|member| member.state == MemberState::Alive)
     }
 
     /// Everyone, servers first, by index.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberSlot, &Member)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberSlot, &MemberRecord)> {
         self.by_slot.iter().map(|(slot, member)| (*slot, member))
     }
 }
@@ -277,7 +277,7 @@ impl MemberState {
 mod tests {
     use super::*;
 
-    const SEAT: MemberSlot = MemberSlot::worker(1);
+    const SLOT: MemberSlot = MemberSlot::worker(1);
     const LEASE: Duration = Duration::from_secs(10);
 
     fn at(seconds: u64) -> Duration {
@@ -293,8 +293,8 @@ mod tests {
     #[test]
     fn a_slot_is_held_until_its_lease_runs_out() {
         let mut members = Members::new(LEASE);
-        assert_eq!(join(&mut members, 0, SEAT, 1), Ok(1));
-        let refused = join(&mut members, 4, SEAT, 2).unwrap_err();
+        assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
+        let refused = join(&mut members, 4, SLOT, 2).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Unavailable);
         assert!(
             refused.message.starts_with("dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s")
@@ -302,45 +302,45 @@ mod tests {
         assert!(refused.message.ends_with("free in 6.0s"), "{refused}");
         assert!(members.expire(at(10)).is_empty());
         assert_eq!(members.expire(at(11)).len(), 1);
-        assert_eq!(join(&mut members, 11, SEAT, 2), Ok(2));
+        assert_eq!(join(&mut members, 11, SLOT, 2), Ok(2));
         assert!(members.expire(at(12)).is_empty());
     }
 
     #[test]
     fn a_process_that_did_not_hear_its_answer_may_join_again() {
         let mut members = Members::new(LEASE);
-        assert_eq!(join(&mut members, 0, SEAT, 1), Ok(1));
-        assert_eq!(join(&mut members, 1, SEAT, 1), Ok(2));
+        assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
+        assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));
         assert!(
-            members.known(SEAT.member(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
+            members.known(SLOT.member(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
         );
-        assert_eq!(members.known(SEAT.member(), 2), Ok(SEAT));
+        assert_eq!(members.known(SLOT.member(), 2), Ok(SLOT));
     }
 
     #[test]
-    fn a_silent_member_is_taken_back_unless_its_work_was_given_away() {
+    fn a_silent_member_returns_unless_its_work_was_given_away() {
         let mut members = Members::new(LEASE);
         let server = MemberSlot::server(0);
         join(&mut members, 0, server, 1).unwrap();
-        join(&mut members, 0, SEAT, 2).unwrap();
+        join(&mut members, 0, SLOT, 2).unwrap();
         assert_eq!(members.expire(at(30)).len(), 2);
         assert_eq!(members.renew(at(31), server.member(), 1, |_| true), Ok((server, true)));
         assert_eq!(members.renew(at(32), server.member(), 1, |_| false), Ok((server, false)));
-        assert_eq!(members.active(SEAT.member(), 1).unwrap_err().kind, RefusalKind::Unavailable);
-        let fenced = members.renew(at(31), SEAT.member(), 1, |_| false).unwrap_err();
+        assert_eq!(members.active(SLOT.member(), 1).unwrap_err().kind, RefusalKind::Unavailable);
+        let fenced = members.renew(at(31), SLOT.member(), 1, |_| false).unwrap_err();
         assert_eq!(fenced.kind, RefusalKind::Fenced);
         assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
-        assert_eq!(members.renew(at(32), SEAT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
+        assert_eq!(members.renew(at(32), SLOT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
     }
 
     #[test]
-    fn who_is_not_known_is_fenced() {
+    fn an_unknown_member_is_fenced() {
         let mut members = Members::new(LEASE);
-        join(&mut members, 0, SEAT, 1).unwrap();
-        for (member, incarnation) in [(SEAT.member(), 9), (MemberSlot::worker(0).member(), 1), (3, 1)] {
+        join(&mut members, 0, SLOT, 1).unwrap();
+        for (member, incarnation) in [(SLOT.member(), 9), (MemberSlot::worker(0).member(), 1), (3, 1)] {
             assert_eq!(members.known(member, incarnation).unwrap_err().kind, RefusalKind::Fenced);
         }
-        members.leave(SEAT, true);
-        assert!(members.active(SEAT.member(), 1).unwrap_err().message.contains("has left the run"));
+        members.leave(SLOT, true);
+        assert!(members.active(SLOT.member(), 1).unwrap_err().message.contains("has left the run"));
     }
 }

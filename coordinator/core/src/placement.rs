@@ -1,38 +1,38 @@
-//! Which server owns which bucket, and where each server is.
+//! The placement: which server owns which bucket, and the address of each server.
 
 use std::collections::BTreeMap;
 
 use zagros_protocol::{BucketMap, Generation};
 
-/// The placement of a run. Owners are decided once, when every server has joined for the first time; after that a
-/// generation only says that a server is elsewhere or is another process.
+/// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
+/// says that a server has another address or is another process.
 #[derive(Debug)]
-pub(crate) struct Placement {
-    servers: u32,
+pub(crate) struct ServerPlacement {
+    server_count: u32,
     buckets: u32,
-    homes: BTreeMap<u32, Home>,
+    addresses: BTreeMap<u32, ServerAddress>,
     map: Option<BucketMap>,
 }
 
-/// Where a server is.
+/// The address of a server, and which process listens there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct ServerAddress {
     pub(crate) address: String,
     pub(crate) instance: u64,
 }
 
-impl Placement {
+impl ServerPlacement {
     pub(crate) fn new(servers: u32, buckets: u32) -> Self {
-        Self { servers, buckets, homes: BTreeMap::new(), map: None }
+        Self { server_count: servers, buckets, addresses: BTreeMap::new(), map: None }
     }
 
-    /// Takes note of a server that joined. Answers the new generation where that makes or changes the placement.
-    pub(crate) fn joined(&mut self, index: u32, home: Home) -> Option<Generation> {
-        let is_new = self.homes.get(&index) != Some(&home);
-        self.homes.insert(index, home);
+    /// A server has joined. Answers the new generation where that makes or changes the placement.
+    pub(crate) fn set_address(&mut self, index: u32, address: ServerAddress) -> Option<Generation> {
+        let is_new = self.addresses.get(&index) != Some(&address);
+        self.addresses.insert(index, address);
         let next = match &self.map {
             None if self.missing().next().is_none() => {
-                BucketMap::even(Generation::NONE.next(), self.buckets, self.servers)
+                BucketMap::even(Generation::NONE.next(), self.buckets, self.server_count)
             }
             Some(map) if is_new => map.at(map.generation().next()),
             None | Some(_) => return None,
@@ -52,12 +52,12 @@ impl Placement {
 
     /// Servers that have never joined.
     pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
-        (0..self.servers).filter(|index| !self.homes.contains_key(index))
+        (0..self.server_count).filter(|index| !self.addresses.contains_key(index))
     }
 
     /// Servers that have joined at some time, by index.
-    pub(crate) fn homes(&self) -> impl Iterator<Item = (u32, &Home)> {
-        self.homes.iter().map(|(index, home)| (*index, home))
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (u32, &ServerAddress)> {
+        self.addresses.iter().map(|(index, address)| (*index, address))
     }
 }
 
@@ -67,27 +67,27 @@ mod tests {
 
     use super::*;
 
-    fn home(port: u32, instance: u64) -> Home {
-        Home { address: format!("127.0.0.1:{port}"), instance }
+    fn address(port: u32, instance: u64) -> ServerAddress {
+        ServerAddress { address: format!("127.0.0.1:{port}"), instance }
     }
 
     #[test]
     fn the_first_generation_waits_for_every_server() {
-        let mut placement = Placement::new(2, 64);
-        assert_eq!(placement.joined(1, home(1, 11)), None);
-        assert_eq!(placement.joined(1, home(2, 12)), None, "a restart before the first placement");
+        let mut placement = ServerPlacement::new(2, 64);
+        assert_eq!(placement.set_address(1, address(1, 11)), None);
+        assert_eq!(placement.set_address(1, address(2, 12)), None, "a restart before the first placement");
         assert_eq!(placement.missing().collect::<Vec<_>>(), [0]);
-        assert_eq!(placement.joined(0, home(0, 10)), Some(Generation(1)));
+        assert_eq!(placement.set_address(0, address(0, 10)), Some(Generation(1)));
         assert_eq!(placement.map(), Some(&BucketMap::even(Generation(1), 64, 2)));
     }
 
     #[test]
     fn another_process_or_address_is_a_new_generation_and_the_same_process_is_not() {
-        let mut placement = Placement::new(1, 64);
-        placement.joined(0, home(0, 10));
-        assert_eq!(placement.joined(0, home(0, 10)), None);
-        assert_eq!(placement.joined(0, home(0, 11)), Some(Generation(2)));
-        assert_eq!(placement.joined(0, home(9, 11)), Some(Generation(3)));
+        let mut placement = ServerPlacement::new(1, 64);
+        placement.set_address(0, address(0, 10));
+        assert_eq!(placement.set_address(0, address(0, 10)), None);
+        assert_eq!(placement.set_address(0, address(0, 11)), Some(Generation(2)));
+        assert_eq!(placement.set_address(0, address(9, 11)), Some(Generation(3)));
     }
 
     proptest! {
@@ -95,10 +95,10 @@ mod tests {
         fn generations_only_rise_and_owners_never_move(
             servers in 1_u32..6, joins in prop::collection::vec((0_u32..6, 0_u32..3, 0_u64..3), 0..60)
         ) {
-            let mut placement = Placement::new(servers, 97);
+            let mut placement = ServerPlacement::new(servers, 97);
             for (index, port, instance) in joins {
                 let before = placement.map().cloned();
-                let announced = placement.joined(index % servers, home(port, instance));
+                let announced = placement.set_address(index % servers, address(port, instance));
                 let after = placement.generation();
                 prop_assert_eq!(announced.is_some(), before.as_ref().map_or(Generation::NONE, BucketMap::generation) < after);
                 if let Some(map) = before {

@@ -1,4 +1,4 @@
-//! Where the run stands.
+//! The state of a run, and its outcome.
 //!
 //! ```text
 //! Waiting ──► Training ──► Draining ──► Ended
@@ -6,6 +6,14 @@
 //! ```
 
 use std::fmt;
+
+use zagros_protocol::control::{LeaveRequest, Outcome};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use crate::MemberSlot;
+
+/// Bytes of a member's reason to leave that are kept.
+const LONGEST_REASON: usize = 16 << 10;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +26,7 @@ pub enum RunOutcome {
     Failed(String),
 }
 
-/// Where the run stands.
+/// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RunState {
     /// Members are still missing.
@@ -26,13 +34,26 @@ pub(crate) enum RunState {
     Waiting,
     /// There is a placement and a worker.
     Training,
-    /// A process was asked to end, for this reason: workers save and leave before the others do.
+    /// A process was asked to end, for this reason. Workers save and leave first.
     Draining(String),
-    /// Final: the first outcome stays.
+    /// The run is over. The first outcome stays.
     Ended(RunOutcome),
 }
 
 impl RunOutcome {
+    /// The outcome that a member reports when it leaves, with the member's name.
+    pub(crate) fn reported(slot: MemberSlot, request: &LeaveRequest) -> Result<Self, Refusal> {
+        // The reason is kept, sent to every member and shown.
+        let reported = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
+        let reason = if reported.is_empty() { slot.to_string() } else { format!("{slot}: {reported}") };
+        match Outcome::try_from(request.outcome) {
+            Ok(Outcome::Finished) => Ok(Self::Finished),
+            Ok(Outcome::Interrupted) => Ok(Self::Interrupted(reason)),
+            Ok(Outcome::Failed) => Ok(Self::Failed(reason)),
+            Ok(Outcome::Unspecified) | Err(_) => Err(Refusal::invalid(format!("{slot} leaves without an outcome"))),
+        }
+    }
+
     /// One word: `finished`, `interrupted` or `failed`.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -69,6 +90,19 @@ impl RunState {
             // Workers still make their last step and save.
             Self::Training | Self::Draining(_) => "training",
             Self::Ended(outcome) => outcome.word(),
+        }
+    }
+
+    /// Why the run is drained, while it is.
+    pub(crate) fn draining(&self) -> Option<&str> {
+        if let Self::Draining(reason) = self { Some(reason) } else { None }
+    }
+
+    /// Refuses calls of a run that is over.
+    pub(crate) fn check_not_ended(&self) -> Result<(), Refusal> {
+        match self.outcome() {
+            Some(outcome) => Err(Refusal::new(RefusalKind::Fenced, format!("the run is over ({outcome})"))),
+            None => Ok(()),
         }
     }
 

@@ -2,27 +2,27 @@
 
 use zagros_protocol::control::{DataFile, Split};
 
-/// Splits per worker and epoch that the plan aims at: enough that a lost worker's share is re-read in small parts, and
-/// that all workers end an epoch within a hundredth of it. Who ends first only waits.
+/// Splits per worker and epoch that the plan aims at. With so many, a lost worker's share is re-read in small parts, and
+/// all workers end an epoch within a hundredth of it. A worker that ends first only waits.
 const SPLITS_PER_WORKER: u64 = 64;
-/// Splits of an epoch that is shuffled, which the plan aims at: a window is to hold the rows of many splits, so that they
-/// come from all parts of the files.
+/// Splits per epoch that the plan of shuffled files aims at. A shuffle window then holds the rows of many splits, from all
+/// parts of the files.
 const SHUFFLED_SPLITS: u64 = 4096;
-/// Below this the calls cost more than the re-reading they save.
+/// The smallest split. With smaller splits the calls cost more than the re-reading that they save.
 const LEAST_BYTES: u64 = 1 << 20;
-/// The same where smaller splits are shuffled better. The byte a row of the window is a 32nd of it where a row has 32
-/// bytes, and less where it has more.
+/// The range of the smallest split of shuffled files, where smaller splits are shuffled better. One byte per row of the
+/// window is a 32nd of the window where a row has 32 bytes.
 const LEAST_SHUFFLED_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
-/// Above this a lost worker costs too much.
+/// The largest split. With larger splits a lost worker costs too much.
 const MOST_BYTES: u64 = 64 << 20;
-/// Splits of a plan beyond one per file: a run of more than 32 TiB has larger ones. Each takes memory here, and about 30
-/// bytes of the messages that tell the whole plan.
+/// Splits of a plan beyond one per file. A run of more than 32 TiB has larger splits. A split takes memory here, and about
+/// 30 bytes of each message that holds the whole plan.
 pub(crate) const MOST_SPLITS: usize = 1 << 19;
-/// Splits per worker that even a small file is divided into, so that every worker has some.
+/// Splits per worker that a small file is divided into, so that every worker has some.
 const SPLITS_OF_LITTLE: u64 = 8;
-/// A split of a small file has at least so many bytes: a row or more.
+/// The smallest split of a small file, bytes: a row or more.
 const TINY_BYTES: u64 = 512;
-/// Workers that a message names.
+/// How many workers a message names.
 const NAMED: usize = 4;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.
@@ -37,7 +37,7 @@ pub struct SplitRange {
 }
 
 impl SplitRange {
-    /// As workers see it.
+    /// The split as a message.
     pub(crate) fn on_wire(self, id: u64) -> Split {
         let Self { file, start, end } = self;
         Split { id, file, start, end }
@@ -48,33 +48,33 @@ impl SplitRange {
 /// which resumes deals out the rest of its epoch in the order of the first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitOrder {
-    /// As the files have them.
+    /// The order of the files.
     AsInFiles,
     /// Another permutation for each epoch.
     Shuffled {
-        /// The job's.
+        /// The job's seed.
         seed: u64,
-        /// Rows of the window that workers shuffle rows in: the smaller it is, the smaller splits must be.
+        /// Rows of the workers' shuffle window. A smaller window needs smaller splits.
         window_rows: u64,
     },
 }
 
-/// When a split is dealt out: the smallest first.
+/// The position of a split in the order in which an epoch deals out its splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct DealPosition {
     key: u64,
-    /// Index into the plan. It makes turns unique.
+    /// Index into the plan. It makes positions unique.
     pub(crate) split: u32,
 }
 
 impl SplitOrder {
-    /// When a split of an epoch is dealt out.
-    pub(crate) fn turn(self, epoch: u32, split: u32) -> Turn {
+    /// The position of a split of an epoch.
+    pub(crate) fn position(self, epoch: u32, split: u32) -> DealPosition {
         let key = match self {
             Self::AsInFiles => u64::from(split),
             Self::Shuffled { seed, .. } => mix(mix(seed) ^ mix(u64::from(epoch) << 32 | u64::from(split))),
         };
-        Turn { key, split }
+        DealPosition { key, split }
     }
 }
 
@@ -106,7 +106,7 @@ pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<S
     let most = most.min((total / (workers * SPLITS_OF_LITTLE)).max(TINY_BYTES));
     // Of fewer than 2^18 files of fewer than 2^64 bytes each, divided by 2^19.
     let most = most.max(whole_bytes(files).div_ceil(MOST_SPLITS as u128) as u64);
-    (0..).zip(files).flat_map(|(index, file)| cut(index, file, most)).collect()
+    (0..).zip(files).flat_map(|(index, file)| divide(index, file, most)).collect()
 }
 
 /// Which workers have no or little data to read, in words, with what to do about it; `None` where each has at least
@@ -153,12 +153,12 @@ fn total_bytes(files: &[DataFile]) -> u64 {
     u64::try_from(whole_bytes(files)).unwrap_or(u64::MAX)
 }
 
-/// What a stranger says of files may be anything.
+/// In 128 bits: a process that joins may report any sizes.
 fn whole_bytes(files: &[DataFile]) -> u128 {
     files.iter().map(|file| u128::from(file.bytes)).sum()
 }
 
-fn cut(file: u32, data: &DataFile, most: u64) -> impl Iterator<Item = SplitRange> + use<> {
+fn divide(file: u32, data: &DataFile, most: u64) -> impl Iterator<Item = SplitRange> + use<> {
     let bytes = data.bytes;
     let parts = if data.splittable { bytes.div_ceil(most) } else { bytes.min(1) };
     // u128: a product of two byte counts.
@@ -202,9 +202,9 @@ mod tests {
     }
 
     fn order(order: SplitOrder, epoch: u32, splits: u32) -> Vec<u32> {
-        let mut turns: Vec<Turn> = (0..splits).map(|split| order.turn(epoch, split)).collect();
-        turns.sort_unstable();
-        turns.into_iter().map(|turn| turn.split).collect()
+        let mut positions: Vec<DealPosition> = (0..splits).map(|split| order.position(epoch, split)).collect();
+        positions.sort_unstable();
+        positions.into_iter().map(|position| position.split).collect()
     }
 
     /// Pinned: a run that resumes after an upgrade must deal out the rest of an epoch in the order of the first run.
@@ -219,24 +219,25 @@ mod tests {
     }
 
     #[test]
-    fn workers_without_work_are_told_with_what_to_do() {
-        let told = |files: &[DataFile], workers| uneven_shares(&plan_splits(files, workers, SHUFFLED), files, workers);
+    fn workers_with_too_little_to_read_are_named_with_what_to_do() {
+        let warning =
+            |files: &[DataFile], workers| uneven_shares(&plan_splits(files, workers, SHUFFLED), files, workers);
         let zipped = [file(900, false)];
         assert_eq!(
-            told(&zipped, 2).unwrap(),
+            warning(&zipped, 2).unwrap(),
             "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes): 1 of 1 training files are compressed, \
              and one worker reads such a file whole; decompress the files, write them as 8 or more files of equal size, \
              or lower cluster.workers"
         );
-        let tiny = told(&[file(600, true)], 9).unwrap();
+        let tiny = warning(&[file(600, true)], 9).unwrap();
         assert!(
             tiny.contains("7 of 9 dense workers") && tiny.contains(", 3 more)") && tiny.ends_with("for so little data"),
             "{tiny}"
         );
-        assert_eq!(told(&zipped, 1), None);
-        assert_eq!(told(&[file(100_000, true)], 2), None);
-        assert_eq!(told(&[file(9, false), file(9, false)], 2), None);
-        assert!(told(&[file(9, false), file(1, false)], 2).is_some());
+        assert_eq!(warning(&zipped, 1), None);
+        assert_eq!(warning(&[file(100_000, true)], 2), None);
+        assert_eq!(warning(&[file(9, false), file(9, false)], 2), None);
+        assert!(warning(&[file(9, false), file(1, false)], 2).is_some());
     }
 
     #[test]

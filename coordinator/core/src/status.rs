@@ -1,59 +1,75 @@
-//! Everything a person wants to see.
+//! The status: everything a person wants to see of a run.
 
 use std::time::Duration;
 
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{MemberStatus, StatusResponse};
 
-use crate::MemberSlot;
-use crate::core::Core;
-use crate::members::Member;
+use crate::config::CoreConfig;
+use crate::data::TrainingData;
+use crate::members::MemberRecord;
+use crate::placement::ServerPlacement;
+use crate::roster::Roster;
+use crate::run::RunState;
+use crate::totals::TrainingTotals;
 use crate::warnings::warnings;
-use crate::watch::{buckets_of, millis, together};
+use crate::watch::{TrainingWatch, millis};
+use crate::{MemberSlot, Role};
 
-impl Core {
+/// The components that a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatusView<'a> {
+    pub(crate) config: &'a CoreConfig,
+    pub(crate) run: &'a RunState,
+    pub(crate) roster: Roster<'a>,
+    pub(crate) placement: &'a ServerPlacement,
+    pub(crate) data: &'a TrainingData,
+    pub(crate) watch: &'a TrainingWatch,
+}
+
+impl StatusView<'_> {
     /// The run at a glance.
-    #[must_use]
-    pub fn status(&mut self, now: Duration) -> StatusResponse {
-        let now = self.advance(now);
-        let (epoch, splits_done) = self.epochs.as_ref().map_or((0, 0), |epochs| epochs.current());
-        let together = together(now, &self.config, &self.members);
-        let members: Vec<_> = self.members.iter().map(|(slot, member)| self.member_status(now, slot, member)).collect();
+    pub(crate) fn status(self, now: Duration) -> StatusResponse {
+        let Self { config, watch, .. } = self;
+        let (epoch, splits_done) = self.data.ledger().map_or((0, 0), |ledger| ledger.current());
+        let totals = TrainingTotals::of(self.roster.members, config.asynchronous, now);
+        let members: Vec<_> = self.roster.members.iter().map(|(slot, member)| self.member(now, slot, member)).collect();
         let mut status = StatusResponse {
-            job: self.config.job.clone(),
+            job: config.job.clone(),
             state: self.run.word().to_owned(),
-            reason: self.why(),
+            reason: self.reason(),
             generation: self.placement.generation().0,
-            epochs: self.config.epochs,
+            epochs: config.epochs,
             epoch,
-            splits: self.epochs.as_ref().map_or(0, |epochs| epochs.splits()),
+            splits: self.data.ledger().map_or(0, |ledger| ledger.splits()),
             splits_done,
             splits_held: members.iter().map(|member| member.splits_held).sum(),
             members,
-            evaluations: self.evaluations.iter().copied().collect(),
+            evaluations: watch.evaluations().collect(),
             elapsed_ms: millis(now),
-            history: self.watch.history.points().to_vec(),
-            checkpoints: self.watch.checkpoints(now),
+            history: watch.history().points().to_vec(),
+            checkpoints: watch.checkpoints(now),
             warnings: Vec::new(),
-            staleness_bound: self.config.staleness,
-            samples_per_second: together.moment.samples_per_second,
-            step: together.moment.step,
-            samples: together.samples,
-            checkpoint_every_ms: self.config.checkpoint_every.map_or(0, millis),
+            staleness_bound: config.staleness,
+            samples_per_second: totals.moment.samples_per_second,
+            step: totals.moment.step,
+            samples: totals.samples,
+            checkpoint_every_ms: config.checkpoint_every.map_or(0, millis),
         };
-        let training = self.watch.since.map(|since| now.saturating_sub(since));
-        status.warnings = warnings(&status, training.unwrap_or_default());
-        status.warnings.extend(self.uneven.clone().filter(|_| self.run.outcome().is_none()));
+        status.warnings = warnings(&status, watch.duration(now));
+        let uneven = self.data.uneven().filter(|_| self.run.outcome().is_none());
+        status.warnings.extend(uneven.map(str::to_owned));
         status
     }
 
     /// Why the run is not training: what it waits for, or how it ended.
-    fn why(&self) -> String {
+    fn reason(self) -> String {
         let outcome = self.run.outcome().map(|outcome| outcome.reason().to_owned());
-        outcome.unwrap_or_else(|| self.waiting_for().unwrap_or_default())
+        let missing = || self.roster.missing_servers().or_else(|| self.roster.missing_workers());
+        outcome.unwrap_or_else(|| missing().unwrap_or_default())
     }
 
-    fn member_status(&self, now: Duration, slot: MemberSlot, member: &Member) -> MemberStatus {
+    fn member(self, now: Duration, slot: MemberSlot, member: &MemberRecord) -> MemberStatus {
         MemberStatus {
             role: slot.role.to_wire(),
             index: slot.index,
@@ -63,7 +79,7 @@ impl Core {
             silent_ms: millis(now.saturating_sub(member.heard)),
             progress: member.progress,
             load: member.load,
-            splits_held: self.epochs.as_ref().map_or(0, |epochs| epochs.held_by(slot) as u32),
+            splits_held: self.data.held_by(slot) as u32,
             waits: member.waits.clone(),
             disk: member.disk,
             buckets: self.buckets(slot),
@@ -71,8 +87,28 @@ impl Core {
         }
     }
 
-    fn buckets(&self, slot: MemberSlot) -> u32 {
+    fn buckets(self, slot: MemberSlot) -> u32 {
         let Some(map) = self.placement.map() else { return 0 };
         buckets_of(slot, (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|ServerIndex(owner)| owner))
+    }
+}
+
+/// Buckets that a member owns.
+fn buckets_of(slot: MemberSlot, owners: impl Iterator<Item = u32>) -> u32 {
+    match slot.role {
+        Role::EmbeddingServer => owners.filter(|owner| *owner == slot.index).count() as u32,
+        Role::DenseWorker => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_buckets_are_those_that_the_map_gives_it() {
+        let owners = || [0, 1, 1, 0, 1].into_iter();
+        assert_eq!([0, 1, 2].map(|index| buckets_of(MemberSlot::server(index), owners())), [2, 3, 0]);
+        assert_eq!(buckets_of(MemberSlot::worker(1), owners()), 0);
     }
 }

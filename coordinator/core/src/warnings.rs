@@ -8,19 +8,19 @@ use zagros_protocol::control::{Disk, MemberStatus, ServerWait, StatusResponse};
 
 use crate::{MemberSlot, Role};
 
-/// A wait from which on a server is slow. Workers warn at the same in their logs.
+/// A server is slow from this wait on. Workers warn of the same wait in their logs.
 const SLOW: Duration = Duration::from_secs(3);
-/// Without a step for so long a worker is told of: scoring a held-out part may take as long, so it is no fault.
+/// A worker that makes no step for so long is named. Scoring a held-out part may take as long, so it is no fault.
 const STILL: Duration = Duration::from_secs(60);
-/// A member is told of that has been silent for so long. Three heartbeats, which come each second or more often.
+/// A member that is silent for so long is named: three heartbeats, which come each second or more often.
 const SILENT: Duration = Duration::from_secs(3);
-/// Of a disk: below this share of free bytes it is nearly full, as in monitoring/rules.
+/// A disk is nearly full below this share of free bytes, as in monitoring/rules.
 const FREE: f64 = 0.1;
-/// A checkpoint is late at so many times the interval, as in monitoring/rules.
+/// A checkpoint is late after so many intervals, as in monitoring/rules.
 const LATE: u32 = 3;
 
-/// Warnings, worst first. `training` is for how long there has been training. Of a run that is over there are none:
-/// its reason says what went wrong.
+/// Warnings, worst first. `training` says for how long the run has trained. A run that is over has no warnings: its reason
+/// says what went wrong.
 pub(crate) fn warnings(status: &StatusResponse, training: Duration) -> Vec<String> {
     if !matches!(status.state.as_str(), "training" | "waiting") {
         return Vec::new();
@@ -46,7 +46,7 @@ fn slot(member: &MemberStatus) -> Option<MemberSlot> {
 fn lost(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
     let next = match slot.role {
         Role::EmbeddingServer => "its rows are out of reach until it answers",
-        Role::DenseWorker => "the others read its splits, and wait for another process in its place",
+        Role::DenseWorker => "the others read its splits, and wait for another process in its slot",
     };
     if member.state == "given up" {
         return Some(format!("{slot} was given up: it was lost, and the run goes on without it"));
@@ -67,12 +67,14 @@ fn not_finite(status: &StatusResponse) -> Option<String> {
     Some(format!("loss is not finite on {}: training has diverged; a lower learning rate may help", slot(broken)?))
 }
 
-/// Told from a step on at which first weights and warm-up are past.
-const SETTLED: u64 = 200;
+/// Divergence is reported from this step on: the first weights and the warm-up are past.
+const WARMED_UP: u64 = 200;
 
 fn diverging(status: &StatusResponse) -> Option<String> {
     let high = |member: &&MemberStatus| {
-        member.progress.is_some_and(|told| told.step >= SETTLED && told.loss.is_finite() && told.loss > 2.0 * LN_2)
+        member.progress.is_some_and(|progress| {
+            progress.step >= WARMED_UP && progress.loss.is_finite() && progress.loss > 2.0 * LN_2
+        })
     };
     let member = status.members.iter().find(high)?;
     let (slot, loss) = (slot(member)?, member.progress?.loss);
@@ -93,14 +95,14 @@ fn slow_servers(status: &StatusResponse) -> Vec<String> {
         }
     }
     let slow = waits.into_iter().map(|(server, (oldest, workers))| (server, Duration::from_millis(oldest), workers));
-    let told = |(server, oldest, workers): (u32, Duration, Vec<u32>)| {
+    let warning = |(server, oldest, workers): (u32, Duration, Vec<u32>)| {
         let who = match &workers[..] {
             [one] => format!("dense worker {one} waits for it"),
             many => format!("{} workers wait for it", many.len()),
         };
         format!("{} is slow: its oldest request has waited {}; {who}", MemberSlot::server(server), words(oldest))
     };
-    slow.filter(|(_, oldest, _)| *oldest >= SLOW).map(told).collect()
+    slow.filter(|(_, oldest, _)| *oldest >= SLOW).map(warning).collect()
 }
 
 fn disk(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
@@ -157,24 +159,24 @@ mod tests {
         MemberStatus { waits: vec![wait], ..member(MemberSlot::worker(worker)) }
     }
 
-    fn told(members: Vec<MemberStatus>) -> Vec<String> {
+    fn warn(members: Vec<MemberStatus>) -> Vec<String> {
         warnings(&StatusResponse { state: "training".to_owned(), members, ..StatusResponse::default() }, HOUR)
     }
 
     #[test]
-    fn a_slow_server_is_told_once_with_the_longest_wait_and_all_who_wait() {
+    fn a_slow_server_is_reported_once_with_the_longest_wait_and_all_who_wait() {
         let members = vec![waiting(0, 2, 3200), waiting(1, 2, 1100), waiting(2, 2, 2000), waiting(3, 0, 2999)];
         assert_eq!(
-            told(members),
+            warn(members),
             ["embedding server 2 is slow: its oldest request has waited 3.2 s; 3 workers wait for it"]
         );
         let one = vec![waiting(0, 1, 75_000)];
         assert_eq!(
-            told(one),
+            warn(one),
             ["embedding server 1 is slow: its oldest request has waited 75 s; dense worker 0 waits for it"]
         );
         let gone = MemberStatus { state: "lost".to_owned(), ..waiting(0, 1, 75_000) };
-        assert!(!told(vec![gone]).iter().any(|warning| warning.contains("slow")));
+        assert!(!warn(vec![gone]).iter().any(|warning| warning.contains("slow")));
     }
 
     #[test]
@@ -184,10 +186,10 @@ mod tests {
         let still = MemberStatus { still_ms: Some(400_000), ..member(MemberSlot::worker(2)) };
         let silent = MemberStatus { silent_ms: 4000, ..member(MemberSlot::worker(3)) };
         assert_eq!(
-            told(vec![still, silent, lost(MemberSlot::server(1)), lost(MemberSlot::worker(0)), given_up]),
+            warn(vec![still, silent, lost(MemberSlot::server(1)), lost(MemberSlot::worker(0)), given_up]),
             [
                 "embedding server 1 is lost: silent for 34 s; its rows are out of reach until it answers",
-                "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its place",
+                "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its slot",
                 "dense worker 4 was given up: it was lost, and the run goes on without it",
                 "dense worker 3 has not been heard for 4.0 s",
                 "dense worker 2 has made no step for 6 min: it scores a held-out part, writes a checkpoint, or waits",
@@ -196,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_not_finite_and_a_full_disk_are_told() {
+    fn a_loss_that_is_not_finite_and_a_full_disk_are_reported() {
         let progress = Some(Progress { loss: f64::NAN, ..Progress::default() });
         let disk = Some(Disk { free_bytes: 3 << 30, size_bytes: 40 << 30 });
         let worker = MemberStatus { progress, disk, ..member(MemberSlot::worker(1)) };
         let roomy = Some(Disk { free_bytes: 4 << 30, size_bytes: 40 << 30 });
         let server = MemberStatus { disk: roomy, ..member(MemberSlot::server(0)) };
         assert_eq!(
-            told(vec![worker, server]),
+            warn(vec![worker, server]),
             [
                 "loss is not finite on dense worker 1: training has diverged; a lower learning rate may help",
                 "the disk of the run folder of dense worker 1 is nearly full: 3.0 GiB are free",
@@ -212,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_above_that_of_ignorance_is_told_once_warm_up_is_past() {
+    fn a_loss_above_that_of_ignorance_is_reported_once_warm_up_is_past() {
         let at = |step, loss| {
             let progress = Some(Progress { step, loss, ..Progress::default() });
-            told(vec![MemberStatus { progress, ..member(MemberSlot::worker(0)) }])
+            warn(vec![MemberStatus { progress, ..member(MemberSlot::worker(0)) }])
         };
         assert!(at(199, 251.0).is_empty() && at(5000, 1.3).is_empty());
         assert_eq!(
@@ -235,9 +237,9 @@ mod tests {
             let state = "training".to_owned();
             warnings(&StatusResponse { state, checkpoints, checkpoint_every_ms, ..Default::default() }, training)
         };
-        let told = ["no checkpoint for 12 min; the job asks for one every 2 min"];
-        assert_eq!(late(120_000, Some(725), HOUR), told);
-        assert_eq!(late(120_000, None, Duration::from_secs(725)), told);
+        let warning = ["no checkpoint for 12 min; the job asks for one every 2 min"];
+        assert_eq!(late(120_000, Some(725), HOUR), warning);
+        assert_eq!(late(120_000, None, Duration::from_secs(725)), warning);
         assert!(late(120_000, Some(300), HOUR).is_empty() && late(0, None, HOUR).is_empty());
     }
 
@@ -250,10 +252,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_wait_is_told_from_three_seconds_on_and_in_whole_words(millis in 0_u64..10_000_000) {
-            let told = told(vec![waiting(0, 0, millis)]);
-            prop_assert_eq!(told.len(), usize::from(millis >= 3000), "{:?}", told);
-            prop_assert!(told.iter().all(|warning| !warning.contains(" 0 min") || warning.contains(" h 0 min")));
+        fn a_wait_is_reported_from_three_seconds_on_and_in_whole_words(millis in 0_u64..10_000_000) {
+            let warnings = warn(vec![waiting(0, 0, millis)]);
+            prop_assert_eq!(warnings.len(), usize::from(millis >= 3000), "{:?}", warnings);
+            prop_assert!(warnings.iter().all(|warning| !warning.contains(" 0 min") || warning.contains(" h 0 min")));
         }
     }
 }

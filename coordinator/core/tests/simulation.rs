@@ -1,14 +1,14 @@
-//! A run as a random story of joins, kills, silences and late words, told to the core through its public calls.
+//! Random runs: joins, kills, silences and late calls, played to the core through its public calls.
 //!
-//! Whatever happens: no split is held by two live workers (invariant SP-1), an epoch is complete only when each of its
-//! splits was completed (SP-2), generations only rise, who was replaced changes nothing (MB-1), and once faults end the
-//! run finishes.
+//! In every run these hold. No split is held by two live workers (invariant SP-1). An epoch is complete only when each of
+//! its splits was completed (SP-2). Generations only rise. A stale process changes nothing (MB-1). Once faults end, the run
+//! finishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Notice, Role, RunOutcome, SplitOrder, plan_splits};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, Evaluation, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
@@ -20,9 +20,9 @@ const LEASE: Duration = Duration::from_secs(8);
 const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
-/// One thing that happens. `usize` picks the slot, modulo their number.
+/// What happens. `usize` picks the slot, modulo their number.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Action {
     /// A process is started at a slot whose process is gone.
     Start(usize),
     /// A process that did not hear the answer to its join asks again.
@@ -34,39 +34,39 @@ enum Step {
     Unmute(usize),
     /// A worker asks for a split.
     Ask(usize),
-    /// A process ends, which whoever starts the next one has seen.
+    /// A process ends, and the process that replaces it vouches for that.
     Replace(usize),
-    /// A worker asks for the newest group.
-    Meet(usize),
+    /// A worker asks for the newest process group.
+    JoinGroup(usize),
     /// A worker completes its oldest split.
     Complete(usize),
-    /// A process that was replaced or lost tries everything.
-    Haunt(usize),
-    /// Nothing but time.
-    Epoch,
+    /// A stale process, which was replaced or lost, tries every call.
+    CallStale(usize),
+    /// Nothing happens but time passes.
+    Wait,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn actions() -> impl Strategy<Value = Vec<Action>> {
     let slot = 0_usize..16;
-    let step = prop_oneof![
-        4 => slot.clone().prop_map(Step::Start),
-        1 => slot.clone().prop_map(Step::Rejoin),
-        1 => slot.clone().prop_map(Step::Kill),
-        1 => slot.clone().prop_map(Step::Mute),
-        2 => slot.clone().prop_map(Step::Unmute),
-        1 => slot.clone().prop_map(Step::Replace),
-        2 => slot.clone().prop_map(Step::Meet),
-        6 => slot.clone().prop_map(Step::Ask),
-        5 => slot.clone().prop_map(Step::Complete),
-        2 => slot.prop_map(Step::Haunt),
-        2 => Just(Step::Epoch),
+    let action = prop_oneof![
+        4 => slot.clone().prop_map(Action::Start),
+        1 => slot.clone().prop_map(Action::Rejoin),
+        1 => slot.clone().prop_map(Action::Kill),
+        1 => slot.clone().prop_map(Action::Mute),
+        2 => slot.clone().prop_map(Action::Unmute),
+        1 => slot.clone().prop_map(Action::Replace),
+        2 => slot.clone().prop_map(Action::JoinGroup),
+        6 => slot.clone().prop_map(Action::Ask),
+        5 => slot.clone().prop_map(Action::Complete),
+        2 => slot.prop_map(Action::CallStale),
+        2 => Just(Action::Wait),
     ];
-    prop::collection::vec(step, 0..200)
+    prop::collection::vec(action, 0..200)
 }
 
 /// A process as it sees itself.
 #[derive(Clone, Debug)]
-struct Process {
+struct SimulatedProcess {
     member: u64,
     incarnation: u32,
     instance: u64,
@@ -76,14 +76,14 @@ struct Process {
     held: Vec<(u32, u64)>,
 }
 
-struct World {
+struct SimulatedRun {
     core: Core,
     now: Duration,
     files: Vec<DataFile>,
     slots: Vec<MemberSlot>,
-    processes: BTreeMap<MemberSlot, Process>,
-    /// Replaced or lost: their every word must be refused.
-    ghosts: Vec<Process>,
+    processes: BTreeMap<MemberSlot, SimulatedProcess>,
+    /// Processes that were replaced or lost. Their every call must be refused.
+    stale: Vec<SimulatedProcess>,
     /// Who may work on a split now, by epoch and id.
     holders: BTreeMap<(u32, u64), MemberSlot>,
     completed: BTreeSet<(u32, u64)>,
@@ -97,10 +97,10 @@ struct World {
     group: u64,
     /// Whose process is being replaced.
     replaced: Option<MemberSlot>,
-    incarnations: u64,
+    instances: u64,
 }
 
-impl World {
+impl SimulatedRun {
     fn new(servers: u32, workers: u32, sizes: &[u64]) -> Self {
         let config = CoreConfig {
             run: RunId(1),
@@ -112,11 +112,11 @@ impl World {
             epochs: EPOCHS,
             fixed_splits: false,
             order: ORDER,
-            apart: false,
+            asynchronous: false,
             staleness: 4,
             checkpoint_every: None,
             lease: LEASE,
-            // Longer than any story: whoever is killed is started again.
+            // Longer than any run: a killed process is started again.
             timeout: LEASE * 1000,
             fingerprint: 1,
         };
@@ -132,7 +132,7 @@ impl World {
             files: sizes.iter().map(file).collect(),
             slots: (0..servers).map(MemberSlot::server).chain((0..workers).map(MemberSlot::worker)).collect(),
             processes: BTreeMap::new(),
-            ghosts: Vec::new(),
+            stale: Vec::new(),
             holders: BTreeMap::new(),
             completed: BTreeSet::new(),
             ranges: BTreeSet::new(),
@@ -142,7 +142,7 @@ impl World {
             generation: 0,
             group: 0,
             replaced: None,
-            incarnations: 0,
+            instances: 0,
         }
     }
 
@@ -150,24 +150,24 @@ impl World {
         self.slots[index % self.slots.len()]
     }
 
-    fn play(&mut self, step: Step) {
-        match step {
-            Step::Start(index) => self.start(self.slot(index)),
-            Step::Rejoin(index) => self.rejoin(self.slot(index)),
-            Step::Kill(index) => drop(self.processes.remove(&self.slot(index))),
-            Step::Mute(index) => self.mute(self.slot(index), true),
-            Step::Unmute(index) => self.mute(self.slot(index), false),
-            Step::Replace(index) => self.replace(self.slot(index)),
-            Step::Meet(index) => self.meet(self.slot(index)),
-            Step::Ask(index) => self.ask(self.slot(index)),
-            Step::Complete(index) => self.complete(self.slot(index)),
-            Step::Haunt(index) => self.haunt(index),
-            Step::Epoch => {}
+    fn play(&mut self, action: Action) {
+        match action {
+            Action::Start(index) => self.start(self.slot(index)),
+            Action::Rejoin(index) => self.rejoin(self.slot(index)),
+            Action::Kill(index) => drop(self.processes.remove(&self.slot(index))),
+            Action::Mute(index) => self.mute(self.slot(index), true),
+            Action::Unmute(index) => self.mute(self.slot(index), false),
+            Action::Replace(index) => self.replace(self.slot(index)),
+            Action::JoinGroup(index) => self.join_group(self.slot(index)),
+            Action::Ask(index) => self.ask(self.slot(index)),
+            Action::Complete(index) => self.complete(self.slot(index)),
+            Action::CallStale(index) => self.call_stale(index),
+            Action::Wait => {}
         }
         self.now += LEASE / 10;
         self.core.tick(self.now);
         self.beat();
-        self.read_notices();
+        self.read_events();
     }
 
     fn mute(&mut self, slot: MemberSlot, muted: bool) {
@@ -180,15 +180,15 @@ impl World {
         if self.processes.contains_key(&slot) || self.finished.contains(&slot) {
             return;
         }
-        self.incarnations += 1;
-        self.join(slot, self.incarnations, false);
+        self.instances += 1;
+        self.join(slot, self.instances, false);
     }
 
     fn replace(&mut self, slot: MemberSlot) {
         if let Some(gone) = self.processes.remove(&slot) {
-            self.incarnations += 1;
+            self.instances += 1;
             self.replaced = Some(slot);
-            self.join(slot, self.incarnations, true);
+            self.join(slot, self.instances, true);
             self.replaced = None;
             let is_worker = slot.role == Role::DenseWorker;
             assert!(!is_worker || self.processes.contains_key(&slot), "{gone:?} still holds its slot");
@@ -196,7 +196,7 @@ impl World {
     }
 
     /// A group is of live workers only, the asker among them, and never an older one than before.
-    fn meet(&mut self, slot: MemberSlot) {
+    fn join_group(&mut self, slot: MemberSlot) {
         let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker).cloned() else {
             return;
         };
@@ -244,13 +244,14 @@ impl World {
             Ok(joined) => {
                 self.see_generation(joined.generation);
                 let (member, incarnation) = (joined.member, joined.incarnation);
-                let process = Process { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
-                self.ghosts.push(Process { incarnation: incarnation - 1, ..process.clone() });
+                let process =
+                    SimulatedProcess { member, incarnation, instance, muted: false, epoch: 0, held: Vec::new() };
+                self.stale.push(SimulatedProcess { incarnation: incarnation - 1, ..process.clone() });
                 self.processes.insert(slot, process);
             }
             Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}"),
         }
-        self.read_notices();
+        self.read_events();
     }
 
     fn beat(&mut self) {
@@ -277,7 +278,7 @@ impl World {
             AssignRequest { member: process.member, incarnation: process.incarnation, epoch, continuing: false };
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
-                self.read_notices();
+                self.read_events();
                 let other = self.holders.get(&(epoch, split.id)).copied();
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
                 // One that has lost a split has lost them all.
@@ -311,7 +312,7 @@ impl World {
         };
         match self.core.complete(self.now, &request) {
             Ok(_) => {
-                assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by one who did not hold it");
+                assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by a worker that did not hold it");
                 let (file, start, end) = self.range_of[&(epoch, id)];
                 assert!(self.ranges.insert((epoch, file, start, end)), "a range of bytes was completed twice");
                 self.completed.insert((epoch, id));
@@ -324,14 +325,14 @@ impl World {
     }
 
     /// Every call of a process that is no longer a member is refused and leaves no trace.
-    fn haunt(&mut self, index: usize) {
-        let Some(ghost) = self.ghosts.get(index % self.ghosts.len().max(1)).cloned() else { return };
+    fn call_stale(&mut self, index: usize) {
+        let Some(stale) = self.stale.get(index % self.stale.len().max(1)).cloned() else { return };
         let before = self.core.status(self.now);
-        self.read_notices();
-        let Process { member, incarnation, .. } = ghost;
+        self.read_events();
+        let SimulatedProcess { member, incarnation, .. } = stale;
         let evaluation = Some(Evaluation::default());
         let splits = self.range_of.keys().filter(|(epoch, _)| *epoch == 0).map(|(_, id)| *id).collect();
-        let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "ghost".to_owned() };
+        let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
             core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
@@ -344,27 +345,27 @@ impl World {
             assert_eq!(refusal.map(|refusal| refusal.kind), Some(RefusalKind::Fenced));
         }
         assert_eq!(self.core.status(self.now), before);
-        assert!(self.core.take_notices().is_empty());
+        assert!(self.core.take_events().is_empty());
     }
 
-    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut Process)) {
+    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut SimulatedProcess)) {
         change(self.processes.get_mut(&slot).expect("no process at this slot"));
     }
 
-    /// One that was not heard for a lease asks again once its heartbeat is answered.
+    /// A process that was not heard for a lease asks again once its heartbeat is answered.
     fn refused(&mut self, slot: MemberSlot, kind: RefusalKind) {
         if kind == RefusalKind::Unavailable {
-            assert!(self.silent.contains(&slot), "{slot} is asked to wait though it was heard");
+            assert!(self.silent.contains(&slot), "{slot} must wait though it was heard");
         } else {
             self.fence(slot, kind);
         }
     }
 
-    /// A process that is told it is fenced stops.
+    /// A process that learns that it is fenced stops.
     fn fence(&mut self, slot: MemberSlot, kind: RefusalKind) {
         assert_eq!(kind, RefusalKind::Fenced);
         assert_eq!(slot.role, Role::DenseWorker, "a server that nobody replaced was fenced");
-        self.ghosts.extend(self.processes.remove(&slot));
+        self.stale.extend(self.processes.remove(&slot));
     }
 
     fn see_generation(&mut self, generation: u64) {
@@ -386,32 +387,34 @@ impl World {
         self.slots.iter().filter(|slot| slot.role == Role::DenseWorker).count() as u32
     }
 
-    fn read_notices(&mut self) {
-        for notice in self.core.take_notices() {
-            match notice {
-                Notice::Lost { slot, silence, .. } => {
-                    // Or it was replaced by one who knew better.
+    fn read_events(&mut self) {
+        for event in self.core.take_events() {
+            match event {
+                RunEvent::MemberLost { slot, silence, .. } => {
+                    // Or another process has replaced it on purpose.
                     assert!(silence > LEASE || self.replaced == Some(slot));
                     self.silent.insert(slot);
                 }
-                Notice::Back { slot } => assert!(self.silent.remove(&slot), "{slot} is back and was never gone"),
-                Notice::Joined { slot, .. } => {
+                RunEvent::MemberReturned { slot } => {
+                    assert!(self.silent.remove(&slot), "{slot} is back and was never gone")
+                }
+                RunEvent::MemberJoined { slot, .. } => {
                     self.silent.remove(&slot);
                     self.holders.retain(|_, holder| *holder != slot);
                 }
-                Notice::EpochDone { epoch } => {
+                RunEvent::EpochCompleted { epoch } => {
                     let done = self.completed.iter().filter(|key| key.0 == epoch).count();
                     // The completion that ended the epoch is booked here after the call.
                     assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
                 }
-                Notice::Stalled { gap } => panic!("the clock jumped by {gap:?}"),
+                RunEvent::CoordinatorStalled { gap } => panic!("the clock jumped by {gap:?}"),
                 _ => {}
             }
         }
     }
 
-    /// No more faults: everyone is started, heard, and works until the run is over.
-    fn settle(&mut self) {
+    /// No more faults: every process is started, is heard, and works until the run is over.
+    fn play_without_faults(&mut self) {
         for _ in 0..2000 {
             if self.core.outcome().is_some() {
                 return;
@@ -423,7 +426,7 @@ impl World {
                 self.complete(slot);
                 self.finish_if_done(slot);
             }
-            self.play(Step::Epoch);
+            self.play(Action::Wait);
         }
         panic!("the run did not end: {:?}", self.core.status(self.now));
     }
@@ -434,8 +437,8 @@ impl World {
         if self.completed.len() == all {
             let (member, incarnation) = (process.member, process.incarnation);
             let outcome = Outcome::Finished as i32;
-            let goodbye = LeaveRequest { member, incarnation, outcome, reason: String::new() };
-            if let Err(refusal) = self.core.leave(self.now, &goodbye) {
+            let leave = LeaveRequest { member, incarnation, outcome, reason: String::new() };
+            if let Err(refusal) = self.core.leave(self.now, &leave) {
                 // Silent for so long that others completed its splits.
                 assert!(self.silent.contains(&slot), "{refusal}");
                 return self.refused(slot, refusal.kind);
@@ -451,16 +454,16 @@ proptest! {
 
     #[test]
     fn a_run_with_kills_ends_with_every_split_completed_once(
-        steps in steps(),
+        actions in actions(),
         servers in 1_u32..4,
         workers in 1_u32..4,
         sizes in prop::collection::vec(1_u64..20 << 20, 1..4),
     ) {
-        let mut world = World::new(servers, workers, &sizes);
-        for step in steps {
-            world.play(step);
+        let mut world = SimulatedRun::new(servers, workers, &sizes);
+        for action in actions {
+            world.play(action);
         }
-        world.settle();
+        world.play_without_faults();
         prop_assert_eq!(world.core.outcome(), Some(&RunOutcome::Finished));
         for epoch in 0..EPOCHS {
             for (file, size) in (0_u32..).zip(&sizes) {

@@ -45,14 +45,14 @@ impl PageToken {
         Self(format!("{:032x}", rand::random::<u128>()))
     }
 
-    /// For the address that is told once.
+    /// The token in plain text, for the address that is logged once.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
     /// Takes as long for a wrong token as for the right one.
-    fn opens(&self, told: &str) -> bool {
-        self.0.as_bytes().ct_eq(told.as_bytes()).into()
+    fn opens(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
 }
 
@@ -64,7 +64,7 @@ impl fmt::Debug for PageToken {
 
 /// The rule of one address.
 #[derive(Debug)]
-pub(crate) enum Access {
+pub(crate) enum PageAccess {
     /// Whoever reaches a loopback address.
     ThisMachine,
     /// Whoever has the token.
@@ -77,7 +77,7 @@ pub(crate) enum Access {
 
 /// How somebody came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum PageEntry {
     Allowed,
     /// By an address with the token in it, which is to be forgotten for a cookie.
     WithCookie(HeaderValue),
@@ -85,17 +85,17 @@ pub(crate) enum Entry {
 
 /// Why somebody did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct AccessRefusal {
     pub(crate) status: StatusCode,
     pub(crate) text: &'static str,
 }
 
-const NO_TOKEN: Refused = Refused {
+const NO_TOKEN: AccessRefusal = AccessRefusal {
     status: StatusCode::UNAUTHORIZED,
     text: "this page needs its token: open the address in the coordinator's log (\"live page\"), or the one with \
            /?token= and what ZAGROS_PAGE_TOKEN was set to; programs send `Authorization: Bearer TOKEN`\n",
 };
-impl Access {
+impl PageAccess {
     /// Of a page at `address`: with a token where one is given, and where others than this machine's users reach it.
     pub(crate) fn of(address: SocketAddr, token: Option<PageToken>) -> Self {
         let cookie = format!("zagros_page_{}", address.port());
@@ -106,19 +106,19 @@ impl Access {
     }
 
     /// Whether a request may go on.
-    pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<Entry, Refused> {
+    pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
         match self {
             // A port on a loopback address answers nobody else ([`zagros_plumbing::admin::serve`]).
-            Self::ThisMachine => Ok(Entry::Allowed),
+            Self::ThisMachine => Ok(PageEntry::Allowed),
             Self::Token { token, cookie } => {
-                if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|told| token.opens(told)) {
-                    return Ok(Entry::Allowed);
+                if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
+                    return Ok(PageEntry::Allowed);
                 }
-                if !asked(uri).is_some_and(|told| token.opens(told)) {
+                if !asked(uri).is_some_and(|given| token.opens(given)) {
                     return Err(NO_TOKEN);
                 }
                 let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.reveal());
-                HeaderValue::try_from(kept).map(Entry::WithCookie).map_err(|_| NO_TOKEN)
+                HeaderValue::try_from(kept).map(PageEntry::WithCookie).map_err(|_| NO_TOKEN)
             }
         }
     }
@@ -150,14 +150,14 @@ mod tests {
         headers
     }
 
-    fn elsewhere() -> Access {
-        Access::of("0.0.0.0:7780".parse().unwrap(), Some(PageToken::parse(TOKEN).unwrap()))
+    fn elsewhere() -> PageAccess {
+        PageAccess::of("0.0.0.0:7780".parse().unwrap(), Some(PageToken::parse(TOKEN).unwrap()))
     }
 
     #[test]
     fn this_machine_needs_no_token() {
-        let access = Access::of("127.0.0.1:7780".parse().unwrap(), None);
-        assert_eq!(access.entry(&HeaderMap::new(), &Uri::from_static("/")), Ok(Entry::Allowed));
+        let access = PageAccess::of("127.0.0.1:7780".parse().unwrap(), None);
+        assert_eq!(access.entry(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
     }
 
     #[test]
@@ -165,10 +165,10 @@ mod tests {
         let access = elsewhere();
         let root = Uri::from_static("/");
         let ask = |headers: &HeaderMap, uri: &Uri| access.entry(headers, uri);
-        assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(Entry::Allowed));
+        assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(PageEntry::Allowed));
         let cookies = format!("other=1; zagros_page_7780={TOKEN}");
-        assert_eq!(ask(&request("cookie", &cookies), &root), Ok(Entry::Allowed));
-        let Ok(Entry::WithCookie(cookie)) = ask(&HeaderMap::new(), &Uri::from_static("/?token=0123456789abcdef"))
+        assert_eq!(ask(&request("cookie", &cookies), &root), Ok(PageEntry::Allowed));
+        let Ok(PageEntry::WithCookie(cookie)) = ask(&HeaderMap::new(), &Uri::from_static("/?token=0123456789abcdef"))
         else {
             panic!("the address with the token does not open");
         };
@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn a_token_is_made_where_one_is_needed_and_is_another_each_time() {
-        let made = |address: &str| match Access::of(address.parse().unwrap(), None) {
-            Access::Token { token, .. } => Some(token),
-            Access::ThisMachine => None,
+        let made = |address: &str| match PageAccess::of(address.parse().unwrap(), None) {
+            PageAccess::Token { token, .. } => Some(token),
+            PageAccess::ThisMachine => None,
         };
         assert_eq!((made("127.0.0.1:1"), made("[::1]:1")), (None, None));
         let (one, other) = (made("0.0.0.0:1").unwrap(), made("192.168.1.2:1").unwrap());

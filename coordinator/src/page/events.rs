@@ -44,7 +44,7 @@ impl Events {
             coordinator: Arc::clone(&self.coordinator),
             shutdown: self.shutdown.clone(),
             ticks,
-            seen: Seen::default(),
+            seen: SentLists::default(),
             is_over: false,
             _place: place,
         };
@@ -57,14 +57,14 @@ struct Listener {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
     ticks: Interval,
-    seen: Seen,
+    seen: SentLists,
     is_over: bool,
     _place: OwnedSemaphorePermit,
 }
 
-/// What a listener has been sent.
+/// How much of the lists in a report a listener has been sent.
 #[derive(Debug, Default, PartialEq)]
-struct Seen {
+struct SentLists {
     /// End of the last point of the history, seconds.
     seconds: f64,
     evaluations: usize,
@@ -81,25 +81,26 @@ impl Listener {
         })
     }
 
-    /// `whole` first, then `next` with what is new, and `end` with all of it when the coordinator ends.
+    /// The next event. The first is `whole`, then come `next` events with new points only. The last is `end`, with the whole
+    /// report.
     async fn next(&mut self) -> Result<Event, axum::Error> {
         tokio::select! {
             _ = self.ticks.tick() => {}
             () = self.shutdown.requested() => self.is_over = true,
         }
         let report = StatusReport::from(self.coordinator.glance());
-        let is_first = self.seen == Seen::default();
-        let seen = std::mem::replace(&mut self.seen, Seen::of(&report));
+        let is_first = self.seen == SentLists::default();
+        let seen = std::mem::replace(&mut self.seen, SentLists::of(&report));
         let (name, report) = match (self.is_over, is_first) {
             (true, _) => ("end", report),
             (false, true) => ("whole", report),
-            (false, false) => ("next", seen.news(report)),
+            (false, false) => ("next", seen.unsent(report)),
         };
         Event::default().event(name).retry(RETRY).json_data(report)
     }
 }
 
-impl Seen {
+impl SentLists {
     fn of(report: &StatusReport) -> Self {
         Self {
             seconds: report.history.last().map_or(0.0, |point| point.seconds),
@@ -108,8 +109,8 @@ impl Seen {
         }
     }
 
-    /// The report with points that were not sent, and with no evaluations where all were.
-    fn news(&self, mut report: StatusReport) -> StatusReport {
+    /// The report with the points that were not sent. It has no evaluations where all were sent.
+    fn unsent(&self, mut report: StatusReport) -> StatusReport {
         let now = Self::of(&report);
         report.history.retain(|point| point.seconds > self.seconds);
         if (now.evaluations, now.step) == (self.evaluations, self.step) {
@@ -136,10 +137,10 @@ mod tests {
 
     #[test]
     fn only_what_is_new_is_sent_again() {
-        let seen = Seen::of(&report(&[1.0, 2.0], &[8]));
-        assert_eq!(seen.news(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
-        assert_eq!(seen.news(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
+        let seen = SentLists::of(&report(&[1.0, 2.0], &[8]));
+        assert_eq!(seen.unsent(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
+        assert_eq!(seen.unsent(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
         // Thinned since: the last point stands for the same time as before.
-        assert_eq!(seen.news(report(&[2.0, 4.0], &[8])), report(&[4.0], &[]));
+        assert_eq!(seen.unsent(report(&[2.0, 4.0], &[8])), report(&[4.0], &[]));
     }
 }

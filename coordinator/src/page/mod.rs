@@ -15,8 +15,8 @@ use axum::routing::get;
 use zagros_plumbing::Shutdown;
 
 use crate::LocalCoordinator;
-pub(crate) use access::Access;
-use access::Entry;
+pub(crate) use access::PageAccess;
+use access::PageEntry;
 pub use access::{BadToken, PageToken};
 use events::Events;
 
@@ -31,7 +31,7 @@ const SCRIPTS: [&str; 4] = [
 ];
 
 /// `/` and `/events`. What they send ends with `shutdown`.
-pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, access: Access, shutdown: Shutdown) -> Router {
+pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, access: PageAccess, shutdown: Shutdown) -> Router {
     let access = Arc::new(access);
     let events = Arc::new(Events::new(Arc::clone(coordinator), shutdown));
     let guard = Arc::clone(&access);
@@ -44,7 +44,7 @@ pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, access: Access, shutdo
     )
 }
 
-fn page(access: &Access, headers: &HeaderMap, uri: &Uri) -> Response {
+fn page(access: &PageAccess, headers: &HeaderMap, uri: &Uri) -> Response {
     let entry = match access.entry(headers, uri) {
         Ok(entry) => entry,
         Err(refused) => return (refused.status, refused.text).into_response(),
@@ -55,7 +55,7 @@ fn page(access: &Access, headers: &HeaderMap, uri: &Uri) -> Response {
     for (name, value) in policies(&nonce) {
         headers.insert(name, value);
     }
-    if let Entry::WithCookie(cookie) = entry {
+    if let PageEntry::WithCookie(cookie) = entry {
         headers.insert(header::SET_COOKIE, cookie);
     }
     response

@@ -23,9 +23,9 @@ pub struct MemberReport {
     pub silent_seconds: f64,
     /// Splits it is working on.
     pub splits_held: u32,
-    /// What a worker tells.
+    /// The report of a worker.
     pub progress: Option<ProgressReport>,
-    /// What an embedding server tells.
+    /// The report of an embedding server.
     pub load: Option<LoadReport>,
     /// Buckets that an embedding server owns.
     pub buckets: u32,

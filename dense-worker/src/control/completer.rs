@@ -1,5 +1,4 @@
-//! Tells the coordinator which splits are complete, beside training: a coordinator that is away for a
-//! while delays nothing.
+//! Reports complete splits to the coordinator, beside training: a coordinator that is away for a while delays nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,15 +14,15 @@ use zagros_protocol::control::CompleteRequest;
 use super::splits::control_error;
 use crate::error::WorkerError;
 
-/// A task that tells of complete splits, in order. Dropping it ends it.
+/// A task that reports complete splits, in order. Dropping it ends it.
 pub(crate) struct Completer {
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<Request>,
     /// Malformed rows that the run has skipped, as far as is known.
     bad_rows: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
 
-enum Order {
+enum Request {
     Complete(CompleteRequest),
     Flush(oneshot::Sender<Result<(), WorkerError>>),
 }
@@ -46,58 +45,59 @@ impl Completer {
         self.bad_rows.fetch_max(bad_rows, Ordering::Relaxed);
     }
 
-    /// Tells soon.
+    /// Reports soon.
     pub(crate) fn complete(&self, request: CompleteRequest) {
         // The task ends only with this value.
-        let _ = self.orders.send(Order::Complete(request));
+        let _ = self.orders.send(Request::Complete(request));
     }
 
-    /// Waits until all is told.
+    /// Waits until all is reported.
     ///
     /// # Errors
     /// When the coordinator refused, or was away for all of its timeout.
     pub(crate) async fn flush(&self) -> Result<(), WorkerError> {
-        let (tell, told) = oneshot::channel();
-        let _ = self.orders.send(Order::Flush(tell));
+        let (reply, reported) = oneshot::channel();
+        let _ = self.orders.send(Request::Flush(reply));
         let ended = |_| WorkerError::Thread { thread: "completer", reason: "ended without saying why".to_owned() };
-        told.await.map_err(ended)?
+        reported.await.map_err(ended)?
     }
 }
 
 struct Task {
     control: Arc<dyn ControlPlane>,
     timeout: Duration,
-    /// Not told yet, oldest first.
+    /// Not reported yet, oldest first.
     pending: Vec<CompleteRequest>,
     bad_rows: Arc<AtomicU64>,
 }
 
 impl Task {
-    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Request>) {
         while let Some(order) = orders.recv().await {
             match order {
-                Order::Complete(request) => {
+                Request::Complete(request) => {
                     self.pending.push(request);
-                    if let Err(error) = self.tell().await {
-                        tracing::warn!(%error, "complete splits are not told yet; training goes on");
+                    if let Err(error) = self.report().await {
+                        tracing::warn!(%error, "complete splits are not reported yet; training goes on");
                     }
                 }
-                Order::Flush(tell) => {
-                    let told = self.tell().await;
-                    let _ = tell.send(told);
+                Request::Flush(reply) => {
+                    let reported = self.report().await;
+                    let _ = reply.send(reported);
                 }
             }
         }
     }
 
-    /// What could not be told stays pending.
-    async fn tell(&mut self) -> Result<(), WorkerError> {
+    /// What could not be reported stays pending.
+    async fn report(&mut self) -> Result<(), WorkerError> {
         let deadline = Deadline::after(self.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         while let Some(request) = self.pending.first() {
-            let told = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
-            let told = told.map_err(|refusal| control_error(&*self.control, "complete splits", deadline, refusal))?;
-            self.bad_rows.fetch_max(told.bad_rows, Ordering::Relaxed);
+            let reported = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
+            let reported =
+                reported.map_err(|refusal| control_error(&*self.control, "complete splits", deadline, refusal))?;
+            self.bad_rows.fetch_max(reported.bad_rows, Ordering::Relaxed);
             self.pending.remove(0);
         }
         Ok(())
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn splits_are_told_in_order_however_long_it_takes() {
+    async fn splits_are_reported_in_order_however_long_it_takes() {
         let control = Arc::new(FakeControlPlane::default());
         control.complete.disconnect();
         let completer = Completer::start(control.clone(), TIMEOUT);

@@ -15,12 +15,6 @@
 use std::collections::VecDeque;
 use std::f64::consts::LN_2;
 
-use tracing::warn;
-
-use super::train::Trainer;
-use crate::error::WorkerError;
-use crate::event::Evaluation;
-
 /// Steps that are looked at together.
 const WINDOW: usize = 100;
 /// Fewest steps that say something about a run that ends early.
@@ -42,7 +36,7 @@ pub(crate) enum Sense {
 }
 
 impl Sense {
-    fn of(loss: f64) -> Self {
+    pub(super) fn of(loss: f64) -> Self {
         match loss {
             // The step that makes such a loss ends the run itself.
             loss if !loss.is_finite() => Self::None,
@@ -58,7 +52,8 @@ impl Sense {
 pub(crate) struct Divergence {
     steps: usize,
     recent: VecDeque<Sense>,
-    warned: bool,
+    /// The warning was given.
+    pub(super) warned: bool,
 }
 
 impl Divergence {
@@ -73,64 +68,13 @@ impl Divergence {
     }
 
     /// What most of the last steps of a run that is over say, however few they are.
-    fn at_end(&self) -> Sense {
+    pub(super) fn at_end(&self) -> Sense {
         if self.recent.len() < FEWEST { Sense::Fine } else { self.of_most() }
     }
 
     fn of_most(&self) -> Sense {
         let are_most = |least| 2 * self.recent.iter().filter(|sense| **sense >= least).count() > self.recent.len();
         [Sense::None, Sense::Doubtful].into_iter().find(|sense| are_most(*sense)).unwrap_or(Sense::Fine)
-    }
-}
-
-impl Trainer {
-    /// After a step.
-    ///
-    /// # Errors
-    /// [`WorkerError::LossWithoutSense`]: on all workers that step together, whose loss is one.
-    pub(super) fn check_divergence(&mut self, loss: f64) -> Result<(), WorkerError> {
-        match self.divergence.note(loss) {
-            Sense::Fine => Ok(()),
-            Sense::None => Err(self.diverged("the training loss", self.tracker.loss())),
-            Sense::Doubtful => {
-                if !std::mem::replace(&mut self.divergence.warned, true) {
-                    self.warn_of_loss("the training loss", self.tracker.loss());
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// After the last step: by the evaluation of the model where there is one, else by the last steps.
-    ///
-    /// # Errors
-    /// As [`Self::check_divergence`]: there is nothing worth saving.
-    pub(super) fn check_sense(&self, evaluation: Option<Evaluation>) -> Result<(), WorkerError> {
-        let held_out = evaluation.and_then(|evaluation| evaluation.logloss);
-        let (what, loss) = match held_out {
-            Some(loss) => ("the logloss of the held-out part", loss),
-            None => ("the training loss", self.tracker.loss()),
-        };
-        match held_out.map_or_else(|| self.divergence.at_end(), Sense::of) {
-            Sense::Fine => Ok(()),
-            Sense::None => Err(self.diverged(what, loss)),
-            Sense::Doubtful => {
-                self.warn_of_loss(what, loss);
-                Ok(())
-            }
-        }
-    }
-
-    fn warn_of_loss(&self, what: &str, loss: f64) {
-        warn!(
-            step = self.tracker.steps,
-            "{what} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; lower the \
-             learning rates, or look at the numeric columns with `zagros data inspect JOB`"
-        );
-    }
-
-    fn diverged(&self, what: &'static str, loss: f64) -> WorkerError {
-        WorkerError::LossWithoutSense { step: self.tracker.steps, what, loss }
     }
 }
 

@@ -14,16 +14,17 @@ use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::datapath::Access;
 use zagros_store::Folder;
+use zagros_worker_core::StepVote;
 
 use super::blocking::blocking;
-use super::peers::Peers;
+use super::context::wire;
+use super::group_session::GroupRank;
 use super::saved_model::{Load, SavedModel};
 use super::stop::Stop;
-use super::worker::wire;
-use crate::datapath::dense::DenseThread;
-use crate::datapath::group::Turn;
+use crate::datapath::dense::{Dense, DenseThread};
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::{Fetched, Preparer, inconsistent};
+use crate::datapath::process_group::RankTurn;
 use crate::datapath::read::{Open, Reader};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, Event, HeldOutPart, Observer};
@@ -72,7 +73,7 @@ impl Evaluate {
         saved.load(&dense, &client.servers(), Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
         let steps = saved.manifest().steps;
-        Scorer { job, client, dense, peers: None, observer: self.observer, stop }.score(&held_out, steps).await
+        Scorer { job, client, dense, group: None, observer: self.observer, stop }.score(&held_out, steps).await
     }
 }
 
@@ -138,11 +139,11 @@ pub(crate) async fn look_at_files(
 }
 
 /// What becomes of a scoring worker's turn.
-enum Goes {
+enum ScoringTurn {
     /// With its batch, or along with others that have one.
-    On(Option<Box<Fetched>>),
+    Score(Option<Box<Fetched>>),
     /// Nobody has one.
-    Home,
+    Done,
 }
 
 /// What scoring needs.
@@ -152,7 +153,7 @@ pub(crate) struct Scorer {
     pub(crate) client: Arc<EmbeddingClient>,
     pub(crate) dense: DenseThread,
     /// Each worker scores its share.
-    pub(crate) peers: Option<Peers>,
+    pub(crate) group: Option<GroupRank>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) stop: Stop,
 }
@@ -172,7 +173,7 @@ impl Scorer {
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let total = held_out.files.iter().map(|file| file.bytes).sum();
         let (mut scores, mut done) = (self.no_scores(), 0);
-        while let Goes::On(fetched) = self.turn(&mut prefetch).await? {
+        while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
             scores = self.add(*fetched, scores).await?;
@@ -186,26 +187,27 @@ impl Scorer {
 
     /// The next batch of this worker. Several go batch by batch, so that none waits long for another, and those that
     /// have run dry go along.
-    async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<Goes, WorkerError> {
+    async fn turn(&mut self, prefetch: &mut Prefetch) -> Result<ScoringTurn, WorkerError> {
         let next = self.next(prefetch).await;
-        if self.peers.is_none() {
-            return Ok(next?.map_or(Goes::Home, |fetched| Goes::On(Some(Box::new(fetched)))));
+        if self.group.is_none() {
+            return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
         }
         let (stops, next) = match next {
             Err(WorkerError::Interrupted) => (true, None),
             next => (false, next?),
         };
-        let mine = Turn { samples: u32::from(next.is_some()), stops, ..Turn::default() };
-        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??;
-        if agreed.stops() {
+        let vote = StepVote { stop: stops, ..StepVote::default() };
+        let mine = RankTurn { samples: u32::from(next.is_some()), vote, ..RankTurn::default() };
+        let agreed = self.dense.call(move |dense| dense.agree(mine)).await??.agreement();
+        if agreed.stop {
             return Err(WorkerError::Interrupted);
         }
-        Ok(if agreed.samples() == 0 { Goes::Home } else { Goes::On(next.map(Box::new)) })
+        Ok(if agreed.samples == 0 { ScoringTurn::Done } else { ScoringTurn::Score(next.map(Box::new)) })
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
     async fn merge(&self, scores: Scores) -> Result<Scores, WorkerError> {
-        if self.peers.is_none() {
+        if self.group.is_none() {
             return Ok(scores);
         }
         let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
@@ -225,7 +227,7 @@ impl Scorer {
         };
         match next.transpose() {
             Err(WorkerError::Ingest(error @ IngestError::NoRows { .. })) => {
-                if self.peers.is_none() {
+                if self.group.is_none() {
                     tracing::warn!(%error, "nothing is scored");
                 }
                 Ok(None)
@@ -236,7 +238,7 @@ impl Scorer {
 
     async fn add(&self, fetched: Fetched, mut scores: Scores) -> Result<Scores, WorkerError> {
         let Fetched { seq, prepared, rows, permit } = fetched;
-        let work = move |dense: &mut crate::datapath::dense::Dense| (dense.predict(&prepared, &rows), prepared.batch);
+        let work = move |dense: &mut Dense| (dense.predict(&prepared, &rows), prepared.batch);
         let (logits, batch) = self.dense.call(work).await?;
         drop(permit);
         let added = scores.extend_grouped(&batch.labels, &logits?, &batch.groups);
@@ -251,8 +253,8 @@ impl Scorer {
 
     fn open(&self, held_out: &HeldOut) -> Open {
         let (job, part) = (Arc::clone(&self.job), held_out.part);
-        let source = match self.peers {
-            Some(peers) => WholeFiles::share(&held_out.files, peers.rank, peers.world),
+        let source = match self.group {
+            Some(group) => WholeFiles::share(&held_out.files, group.rank, group.world),
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {

@@ -1,34 +1,55 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
+//!
+//! `driver` performs what the training loop (`zagros_worker_core`) decides. `trainer` names the driver's parts. The other
+//! files hold one part, or perform one kind of action, each.
 
-mod apart;
-mod barrier;
+mod asynchronous;
+mod barrier_calls;
+mod best_states;
 mod blocking;
-mod checkpoints;
-mod choice;
+mod books;
+mod checkpoint;
 mod completer;
 mod conclude;
+mod context;
 mod divergence;
-mod epochs;
+mod driver;
+mod early_stopping;
+mod epoch_end;
 mod evaluate;
-mod fence;
+mod evaluation;
+mod group;
+mod group_session;
+mod group_step;
+mod group_watch;
+mod interruption;
 mod label_runs;
+mod lease;
+mod lookup;
+mod loss_check;
 mod manifest;
-mod peers;
-mod reconcile;
-mod regroup;
+mod measured_columns;
+mod model_choice;
+mod outputs;
+mod restore;
 mod resume;
+mod round;
 mod saved_model;
+mod scoring;
 mod slow;
 mod splits;
+mod status_report;
+mod step;
 mod stop;
 mod stream;
-mod telling;
+mod stream_position;
 #[cfg(test)]
 mod tests;
 mod tracker;
-mod train;
+mod trainer;
 mod transforms;
 mod worker;
+mod worker_counts;
 
 pub use evaluate::Evaluate;
 pub use manifest::{FileRecord, MANIFEST, Manifest};

@@ -32,8 +32,8 @@ pub(crate) struct Splits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assigned {
     Split(SplitTask),
-    /// What is left of a stream that was begun before.
-    Rest(Begun),
+    /// What is left of a stream that was started before.
+    Remainder(AssignedStream),
     /// Others, or this worker itself, hold what is left: ask again.
     Later {
         pause: Duration,
@@ -42,9 +42,9 @@ pub(crate) enum Assigned {
     EpochDone,
 }
 
-/// A stream that was begun before, by a worker whose order of rows it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+/// What is left of a stream that was started before, in the order of rows of the worker that started it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AssignedStream {
     pub(crate) order: u32,
     pub(crate) tasks: Vec<SplitTask>,
     pub(crate) start: StreamStart,
@@ -75,7 +75,7 @@ impl Splits {
         let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
         match answer.work {
             Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
-            Some(Work::ResumeCursor(rest)) => Ok(Assigned::Rest(self.begun(rest)?)),
+            Some(Work::ResumeCursor(rest)) => Ok(Assigned::Remainder(self.remainder(rest)?)),
             Some(Work::Wait(wait)) => {
                 let pause = Duration::from_millis(u64::from(wait.retry_ms)).max(Duration::from_millis(1));
                 Ok(Assigned::Later { pause, reason: wait.reason })
@@ -94,10 +94,10 @@ impl Splits {
         Leased { splits: self.clone(), epoch, first: first.into(), runtime: Handle::current(), dealt }
     }
 
-    fn begun(&self, rest: ResumeCursor) -> Result<Begun, WorkerError> {
+    fn remainder(&self, rest: ResumeCursor) -> Result<AssignedStream, WorkerError> {
         let ResumeCursor { reader, splits, drop, windows, skip } = rest;
         let tasks = splits.into_iter().map(|split| self.task(split)).collect::<Result<_, _>>()?;
-        Ok(Begun { order: reader, tasks, start: StreamStart { drop, windows, skip } })
+        Ok(AssignedStream { order: reader, tasks, start: StreamStart { drop, windows, skip } })
     }
 
     pub(super) fn task(&self, split: Split) -> Result<SplitTask, WorkerError> {
@@ -153,7 +153,9 @@ impl SplitSource for Leased {
         }
         let task = match self.runtime.block_on(self.splits.ask(self.epoch, Asking::Within)) {
             Ok(Assigned::Split(task)) => Some(task),
-            Ok(Assigned::Rest(_)) => return Err("the coordinator gave a rest in the middle of a stream".to_owned()),
+            Ok(Assigned::Remainder(_)) => {
+                return Err("the coordinator gave a rest in the middle of a stream".to_owned());
+            }
             Ok(Assigned::Later { .. } | Assigned::EpochDone) | Err(WorkerError::Interrupted) => None,
             Err(error) => return Err(error.to_string()),
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
-use super::apart::Account;
+use super::worker_counts::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{Overall, Predicted, Recent, Smoothed, Speed};
 use crate::summary::{StageSeconds, Staleness};
@@ -32,7 +32,7 @@ pub(crate) struct Tracker {
     own_speed: Speed,
     staleness_max: u32,
     staleness_sum: u64,
-    others: Account,
+    others: WorkerCounts,
     /// Of training alone.
     time: Duration,
     running_since: Option<Instant>,
@@ -80,7 +80,7 @@ impl TrackerState {
 
 /// One step, as the tracker wants it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step<'a> {
+pub(crate) struct MadeStep<'a> {
     /// Of all workers.
     pub(crate) samples: u64,
     /// Of this one's batch.
@@ -108,7 +108,7 @@ impl Tracker {
             own_speed: Speed::over(SPEED_WINDOW),
             staleness_max: 0,
             staleness_sum: 0,
-            others: Account::default(),
+            others: WorkerCounts::default(),
             time: Duration::ZERO,
             running_since: None,
             epoch: 0,
@@ -117,9 +117,10 @@ impl Tracker {
         }
     }
 
-    /// Counts are those of this worker and the others that it met.
+    /// Counts are those of this worker and the other asynchronous workers.
     pub(crate) fn state(&self) -> TrackerState {
-        let Account { steps, skipped, samples, staleness_max, staleness_sum, .. } = self.account().and(self.others);
+        let WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, .. } =
+            self.counts().plus(self.others);
         TrackerState {
             steps,
             samples,
@@ -135,8 +136,8 @@ impl Tracker {
         }
     }
 
-    /// Goes on from there.
-    pub(crate) fn take_up(&mut self, state: TrackerState) {
+    /// Continues from there.
+    pub(crate) fn restore(&mut self, state: TrackerState) {
         (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
         (self.loss, self.overall) = (state.loss, state.overall);
         self.recent = state.recent.unwrap_or_else(|| Recent::over(RECENT_SAMPLES));
@@ -179,7 +180,7 @@ impl Tracker {
         self.own_speed.pause();
     }
 
-    pub(crate) fn stepped(&mut self, step: Step<'_>) -> StepReport {
+    pub(crate) fn stepped(&mut self, step: MadeStep<'_>) -> StepReport {
         self.steps += 1;
         self.samples += step.samples;
         self.epoch_bytes += step.bytes;
@@ -223,7 +224,7 @@ impl Tracker {
         self.skipped
     }
 
-    /// Of training alone, seconds; of workers that step apart, the longest.
+    /// Of training alone, seconds; of asynchronous workers, the longest.
     pub(crate) fn seconds(&self) -> f64 {
         self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
     }
@@ -237,16 +238,16 @@ impl Tracker {
     }
 
     pub(crate) fn staleness(&self) -> Staleness {
-        let all = self.account().and(self.others);
+        let all = self.counts().plus(self.others);
         Staleness {
             max: u32::try_from(all.staleness_max).unwrap_or(u32::MAX),
             mean: all.staleness_sum as f64 / (all.steps - all.skipped).max(1) as f64,
         }
     }
 
-    /// What workers that step apart tell each other when they meet.
-    pub(crate) fn account(&self) -> Account {
-        Account {
+    /// What asynchronous workers tell each other at a barrier.
+    pub(crate) fn counts(&self) -> WorkerCounts {
+        WorkerCounts {
             steps: self.steps,
             skipped: self.skipped,
             samples: self.samples,
@@ -257,16 +258,16 @@ impl Tracker {
     }
 
     /// What the others have done so far.
-    pub(crate) fn met(&mut self, others: Account) {
+    pub(crate) fn set_others(&mut self, others: WorkerCounts) {
         self.others = others;
     }
 
-    /// Made by this worker and those it met; of workers that step together, each step once.
+    /// Made by this worker and the other asynchronous workers; of a process group, each step once.
     pub(crate) fn steps_of_all(&self) -> u64 {
         self.steps + self.others.steps
     }
 
-    /// Trained on by this worker and those it met.
+    /// Trained on by this worker and the other asynchronous workers.
     pub(crate) fn samples_of_all(&self) -> u64 {
         self.samples + self.others.samples
     }
@@ -276,7 +277,7 @@ impl Tracker {
     }
 }
 
-/// A step as the coordinator is told of it.
+/// A step as the coordinator hears of it.
 pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Staleness, stages: &StageSeconds) -> Progress {
     let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce } = stages;
     Progress {
@@ -302,8 +303,14 @@ mod tests {
     #[test]
     fn steps_add_up_and_epochs_start_over() {
         let mut tracker = Tracker::new(100);
-        let step =
-            |staleness| Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness, bytes: 40 };
+        let step = |staleness| MadeStep {
+            samples: 2,
+            labels: &[0.0, 1.0],
+            logits: &[-1.0, 1.0],
+            loss: 0.5,
+            staleness,
+            bytes: 40,
+        };
         tracker.stepped(step(0));
         let second = tracker.stepped(step(3));
         assert_eq!((second.step, second.samples, second.epoch_fraction), (2, 4, 0.8));
@@ -319,13 +326,14 @@ mod tests {
     #[test]
     fn what_was_done_before_is_gone_on_from() {
         let mut before = Tracker::new(100);
-        let step = Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
+        let step =
+            MadeStep { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
         before.epoch_started(1);
         before.stepped(step);
         before.skipped(10);
         let kept = serde_json::to_string(&before.state()).unwrap();
         let mut after = Tracker::new(100);
-        after.take_up(serde_json::from_str(&kept).unwrap());
+        after.restore(serde_json::from_str(&kept).unwrap());
         assert_eq!((after.steps, after.samples, after.skipped_steps(), after.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!(
             (after.loss(), after.staleness(), after.overall().report()),
@@ -340,52 +348,54 @@ mod tests {
         let mut state = serde_json::to_value(Tracker::new(100).state()).unwrap();
         state.as_object_mut().unwrap().remove("recent");
         let mut tracker = Tracker::new(100);
-        tracker.take_up(serde_json::from_value(state).unwrap());
+        tracker.restore(serde_json::from_value(state).unwrap());
         assert_eq!(tracker.recent().samples, 0);
     }
 
     #[test]
-    fn of_workers_apart_what_was_done_is_booked_once() {
-        let step = Step { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
+    fn of_asynchronous_workers_each_step_is_counted_once() {
+        let step =
+            MadeStep { samples: 2, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.25, staleness: 3, bytes: 40 };
         let [mut first, mut second] = [Tracker::new(100), Tracker::new(100)];
         first.epoch_started(1);
         first.stepped(step);
         second.stepped(step);
         second.stepped(step);
-        first.met(second.account());
+        first.set_others(second.counts());
         let state = first.state();
         assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
         let [mut again, mut beside] = [Tracker::new(100), Tracker::new(100)];
-        again.take_up(state.clone());
-        beside.take_up(state.of_another());
-        again.met(beside.account());
+        again.restore(state.clone());
+        beside.restore(state.of_another());
+        again.set_others(beside.counts());
         assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
         assert_eq!((beside.steps, beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));
-        beside.met(again.account());
+        beside.set_others(again.counts());
         assert_eq!(beside.stepped(step).step + again.steps, beside.steps_of_all());
     }
 
     /// Of two workers of unequal batches: the whole run's samples, and its own speed.
     #[test]
-    fn a_worker_tells_its_own_speed_beside_the_runs() {
+    fn a_worker_reports_its_own_speed_beside_the_runs() {
         let mut tracker = Tracker::new(100);
         tracker.resume();
-        let step = Step { samples: 6, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness: 0, bytes: 1 };
+        let step =
+            MadeStep { samples: 6, labels: &[0.0, 1.0], logits: &[-1.0, 1.0], loss: 0.5, staleness: 0, bytes: 1 };
         std::thread::sleep(Duration::from_millis(20));
         let report = tracker.stepped(step);
         let ratio = report.samples_per_second / report.own_samples_per_second;
         assert!((2.5..3.5).contains(&ratio), "{report:?}");
-        let told = progress(&report, 0, tracker.staleness(), &StageSeconds::default());
-        assert_eq!((told.samples_per_second, told.samples), (report.own_samples_per_second, 6));
+        let sent = progress(&report, 0, tracker.staleness(), &StageSeconds::default());
+        assert_eq!((sent.samples_per_second, sent.samples), (report.own_samples_per_second, 6));
     }
 
     #[test]
-    fn the_coordinator_is_told_of_staleness_and_stages_besides_the_step() {
+    fn the_coordinator_hears_of_staleness_and_stages_besides_the_step() {
         let report = StepReport { step: 7, auc_so_far: Some(0.75), ..StepReport::default() };
         let stages = StageSeconds { dense: 2.5, ..StageSeconds::default() };
-        let told = progress(&report, 4, Staleness { max: 3, mean: 1.0 }, &stages);
-        assert_eq!((told.step, told.checkpoint_step, told.staleness_max, told.auc), (7, 4, 3, Some(0.75)));
-        assert_eq!(told.stages.map(|stages| stages.dense), Some(2.5));
+        let sent = progress(&report, 4, Staleness { max: 3, mean: 1.0 }, &stages);
+        assert_eq!((sent.step, sent.checkpoint_step, sent.staleness_max, sent.auc), (7, 4, 3, Some(0.75)));
+        assert_eq!(sent.stages.map(|stages| stages.dense), Some(2.5));
     }
 
     #[test]

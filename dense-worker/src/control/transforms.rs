@@ -21,6 +21,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse};
 
 use super::blocking::blocking;
+use super::measured_columns::measured_columns;
 use super::splits::control_error;
 use super::stop::Stop;
 use super::worker::Worker;
@@ -29,12 +30,6 @@ use crate::event::Event;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// Numeric columns, by position, whose mean and deviation the job leaves to be measured.
-pub(super) fn measured_columns(job: &Job) -> Vec<usize> {
-    let columns = job.features.numeric.iter().enumerate();
-    columns.filter(|(_, column)| column.standardise == Standardise::Fit).map(|(position, _)| position).collect()
-}
 
 impl Worker {
     /// Gives these columns their means and deviations: those of the run if it has some, else measured by this worker if
@@ -61,7 +56,7 @@ impl Worker {
         if self.job.cluster.workers == 1 {
             self.measure_unless_known(&caller).await?;
         } else if self.index == 0 {
-            self.tell(columns, &caller).await?;
+            self.share(columns, &caller).await?;
         } else {
             self.observer.on(&Event::WaitingFor("dense worker 0, which measures the numeric columns".to_owned()));
             apply(&mut self.job, columns, &caller.wait().await?)?;
@@ -72,7 +67,7 @@ impl Worker {
     }
 
     /// As the first of several workers.
-    async fn tell(&mut self, columns: &[usize], caller: &Caller) -> Result<(), WorkerError> {
+    async fn share(&mut self, columns: &[usize], caller: &Caller) -> Result<(), WorkerError> {
         let known = caller.call(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
             return apply(&mut self.job, columns, &known);
@@ -94,7 +89,7 @@ impl Worker {
         let fit = blocking("fitting", move || fit_numeric(&mut job, &bytes, &cancel).map(|report| (job, report)));
         let fitted = tokio::select! {
             fitted = fit => fitted?,
-            error = caller.keep_telling(&read) => return Err(error),
+            error = caller.keep_reporting(&read) => return Err(error),
         };
         let (job, FitReport { rows, positive_rate, .. }) = fitted.map_err(|error| match error {
             IngestError::Cancelled => WorkerError::Interrupted,
@@ -139,7 +134,7 @@ impl Caller {
     }
 
     /// Until it is told to stop, or nobody can be told.
-    async fn keep_telling(&self, read: &AtomicU64) -> WorkerError {
+    async fn keep_reporting(&self, read: &AtomicU64) -> WorkerError {
         let mut stop = self.stop.clone();
         loop {
             tokio::select! {

@@ -1,44 +1,40 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
-use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
 use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
-use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, Window};
+use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, TableIds, Window};
 use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
-use zagros_job::{DENSE_TABLE, Job, Wire};
+use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
-use zagros_plumbing::process::{Machine, peak_memory};
 use zagros_protocol::PROTOCOL_VERSION;
-use zagros_protocol::control::{self, DataFile, DescribeRequest, JoinRequest, Role};
-use zagros_protocol::datapath::Encoding;
+use zagros_protocol::control::{self, DataFile, JoinRequest, Role};
 
-use super::barrier::Barriers;
+use super::barrier_calls::BarrierCalls;
 use super::blocking::blocking;
 use super::completer::Completer;
-use super::conclude::ModelChoice;
-use super::divergence::Divergence;
-use super::epochs::paths;
+use super::context::{RunContext, wire};
 use super::evaluate::{HeldOutParts, find_held_out, look_at_files};
-use super::label_runs::LabelRuns;
-use super::resume::{Cutter, FileSize, Home, ResumePoint};
-use super::saved_model::{Trained, place, save};
+use super::group_session::GroupSession;
+use super::measured_columns::measured_columns;
+use super::model_choice::ModelChoice;
+use super::resume::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
+use super::scoring::Scoring;
 use super::slow::SlowServers;
 use super::splits::Splits;
+use super::status_report::StatusReport;
 use super::stop::Stop;
-use super::stream::StreamPlace;
-use super::telling::Telling;
+use super::stream::StreamState;
 use super::tracker::Tracker;
-use super::train::Trainer;
-use super::transforms;
-use crate::datapath::apart::Apart;
+use super::trainer::{LossWatch, Trainer};
 use crate::datapath::dense::DenseThread;
 use crate::datapath::push::Pushes;
+use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Event, Observer, Several};
 use crate::metrics::Metrics;
@@ -155,7 +151,7 @@ impl Worker {
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         let looked_at = files.clone();
         let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
-        let measured = transforms::measured_columns(&self.job);
+        let measured = measured_columns(&self.job);
         if let Some(point) = &self.resume {
             point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;
         }
@@ -213,60 +209,31 @@ impl Worker {
         let client = self.reach_servers(&membership).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
-        let weights = dense.call(|dense| dense.apart.as_ref().map(Apart::rows)).await?;
-        let (window, places) = (Window::new(self.job.staleness()), self.job.staleness() + 1);
-        let observer = Arc::clone(&self.observer);
+        let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
-        let _telling = Telling::start(&client, &membership, folder);
-        let _slow = SlowServers::watch(Arc::clone(&client), window.clone(), places, &self.registry, observer);
-        let mut trainer = Trainer { weights, window, ..self.trainer(data, metrics, dense, membership, client)? };
+        let _report = StatusReport::start(&client, &membership, folder);
+        let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
+        let (client, window) = (Arc::clone(&trainer.run.client), trainer.stream.window.clone());
+        let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
+        let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.on(&Event::Started { total_bytes, epochs, steps_hint });
-        let outcome = match input {
-            Input::Files => trainer.train_through(self.resume.as_ref()).await,
-            Input::Preloaded(batches) => match trainer.form(0).await {
-                Ok(_) => trainer.preloaded(batches).await,
-                Err(error) => Err(error),
-            },
-        };
+        if let Input::Preloaded(batches) = input {
+            trainer.stream.preloaded = Some(batches);
+        }
+        let outcome = trainer.train(self.resume.as_ref()).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return Err(trainer.explained(error).await),
         };
         if outcome == Outcome::Interrupted
-            && let Some(reason) = trainer.stop.drained_because().await
+            && let Some(reason) = trainer.run.stop.drained_because().await
         {
             tracing::info!("{reason}: training was stopped for it");
         }
         // From now on nobody is needed but for what this worker still does alone.
-        trainer.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
+        trainer.run.membership.update_progress(|progress| progress.trained = outcome == Outcome::Finished);
         self.leave_behind(&mut trainer, outcome).await
-    }
-
-    /// Model, summary, and only then no checkpoints any more: until all else is durable, they are what the same command
-    /// goes on from (invariant CK-5).
-    async fn leave_behind(&self, trainer: &mut Trainer, outcome: Outcome) -> Result<Summary, WorkerError> {
-        // What was measured is kept even where the model cannot be.
-        let saved = match trainer.pull_weights().await {
-            Ok(()) => self.save(trainer, outcome).await,
-            Err(lost) => Err(lost),
-        };
-        let summary = summarise(trainer, outcome, &saved).await;
-        let written = match &summary {
-            Ok(summary) => self.write(summary).await,
-            Err(_) => Ok(()),
-        };
-        let summary = saved.and(written).and(summary)?;
-        if summary.complete {
-            trainer.delete_checkpoints().await;
-        }
-        Ok(summary)
-    }
-
-    async fn write(&self, summary: &Summary) -> Result<(), WorkerError> {
-        let Some(folder) = self.folder.clone() else { return Ok(()) };
-        let summary = summary.clone();
-        blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
     /// Waits until every embedding server is there.
@@ -291,10 +258,11 @@ impl Worker {
         dense: DenseThread,
         membership: Arc<Membership>,
         client: Arc<EmbeddingClient>,
+        weights: Option<TableIds>,
     ) -> Result<Trainer, WorkerError> {
         let job = Arc::new(self.job.clone());
-        let home = Home::of(&job)?;
-        let checkpoints = self.folder.as_ref().map(|run| home.of_run(run));
+        let root = CheckpointRoot::of(&job)?;
+        let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
         let timeout = job.cluster.timeout;
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let splits = Splits {
@@ -305,57 +273,33 @@ impl Worker {
             timeout,
             stop: stop.clone(),
         };
+        let pushes = Pushes::new(Arc::clone(&client), metrics.clone());
+        let window = Window::new(job.staleness());
         Ok(Trainer {
-            pushes: Pushes::new(Arc::clone(&client), metrics.clone()),
+            group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
+            stream: StreamState::new(pushes, window, weights),
+            scoring: Scoring {
+                held_out: data.held_out,
+                evaluated: None,
+                of_epochs: Vec::new(),
+                model: ModelChoice::new(&job, checkpoints.clone()),
+            },
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
-            label_runs: LabelRuns::default(),
-            rendezvous: self.rendezvous.clone(),
-            peers: None,
-            indices: Vec::new(),
-            group_watch: None,
-            begun: false,
-            epoch: 0,
-            broken_off: None,
-            unsettled: None,
-            agreed_ahead: None,
-            unapplied: None,
-            barriers: Barriers::new(membership.subscribe()),
-            weights: None,
-            window: Window::new(job.staleness()),
-            completer: Completer::start(Arc::clone(&self.control), timeout),
-            held_out: data.held_out,
-            observer: Arc::clone(&self.observer),
-            next_seq: 0,
-            stream: StreamPlace::default(),
-            place: None,
-            stopping: false,
-            cutter: Cutter::new(&job, checkpoints.clone(), sizes(&data.files, &data.fingerprints)),
-            evaluated: None,
-            untrained_rows: 0,
-            of_epochs: Vec::new(),
-            model: ModelChoice::new(&job, checkpoints),
-            divergence: Divergence::default(),
-            last_loss: 0.0,
-            read: BTreeSet::new(),
-            job,
-            client,
-            dense,
-            metrics,
-            membership,
-            stop,
-            splits,
+            loss: LossWatch::default(),
+            checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
+            barrier_calls: BarrierCalls::new(membership.subscribe()),
+            run: RunContext {
+                completer: Completer::start(Arc::clone(&self.control), timeout),
+                observer: Arc::clone(&self.observer),
+                job,
+                client,
+                dense,
+                metrics,
+                membership,
+                stop,
+                splits,
+            },
         })
-    }
-
-    /// Answers where the model is, as the summary tells it.
-    async fn save(&self, trainer: &Trainer, outcome: Outcome) -> Result<Option<String>, WorkerError> {
-        let Some(run) = self.folder.as_ref().filter(|_| self.job.output.save_model) else { return Ok(None) };
-        let ((steps, samples), (evaluation, validation)) = (trainer.model_age(), trainer.measures());
-        let trained = Trained { job: &self.job, outcome, steps, samples, evaluation, validation };
-        let (folder, told) = place(&self.job, run)?;
-        save(&folder, trained, &trainer.dense, &trainer.client.servers()).await?;
-        self.observer.on(&Event::Saved { folder: folder.to_string() });
-        Ok(Some(told))
     }
 }
 
@@ -367,65 +311,9 @@ async fn cut_off(mut stop: Stop) -> WorkerError {
     reason
 }
 
-/// `saved` says where the model is, or that it could not be saved.
-async fn summarise(
-    trainer: &Trainer,
-    outcome: Outcome,
-    saved: &Result<Option<String>, WorkerError>,
-) -> Result<Summary, WorkerError> {
-    let (rows, table_bytes) = describe(trainer).await?;
-    let tracker = &trainer.tracker;
-    let seconds = tracker.seconds();
-    let (evaluation, validation) = trainer.measures();
-    let recent = tracker.recent();
-    Ok(Summary {
-        outcome,
-        complete: outcome == Outcome::Finished && saved.is_ok(),
-        steps: tracker.steps_of_all(),
-        skipped_steps: tracker.skipped_steps(),
-        samples: tracker.samples_of_all(),
-        seconds,
-        samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
-        loss: tracker.loss(),
-        train_auc: recent.auc,
-        evaluation,
-        validation,
-        model_step: trainer.model_age().0,
-        model: saved.as_ref().ok().cloned().flatten(),
-        choice: trainer.model.message().map(str::to_owned),
-        recent,
-        epochs: trainer.of_epochs.clone(),
-        rows,
-        table_bytes,
-        staleness: tracker.staleness(),
-        stages: trainer.metrics.stage_seconds(),
-        bad_rows: trainer.metrics.bad_rows.get(),
-        peak_rss_bytes: peak_memory(),
-        machine: Machine::this(),
-    })
-}
-
-/// Rows and bytes over all servers.
-async fn describe(trainer: &Trainer) -> Result<(u64, u64), WorkerError> {
-    let servers = trainer.client.servers();
-    let described = try_join_all(servers.iter().map(async |server| {
-        let what = "describe its tables";
-        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
-        server.describe(DescribeRequest {}).await.map_err(refused)
-    }));
-    let mut tables: Vec<_> = described.await?.into_iter().flat_map(|server| server.tables).collect();
-    // The dense network is none of the rows that a user asks about.
-    tables.retain(|table| trainer.weights.is_none() || table.name != DENSE_TABLE);
-    Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))
-}
-
-/// How the job writes values on the wire.
-pub(crate) fn wire(job: &Job) -> Encoding {
-    match job.cluster.wire {
-        Wire::F32 => Encoding::F32,
-        Wire::F16 => Encoding::F16,
-        Wire::Bf16 => Encoding::Bf16,
-    }
+/// Training files by path, in the run's order.
+fn paths(files: &[FileInfo]) -> Arc<Vec<PathBuf>> {
+    Arc::new(files.iter().map(|file| file.path.clone()).collect())
 }
 
 fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {

@@ -8,10 +8,10 @@ use tracing::warn;
 use zagros_embedding_client::Rows;
 use zagros_job::Job;
 
-use super::apart::Apart;
-use super::group::Together;
 use super::kernels::{Columns, gather, scatter_add};
 use super::prepared::Prepared;
+use super::process_group::ProcessGroup;
+use super::server_weights::ServerWeights;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 use crate::model::{DenseModel, ModelError, without_units};
@@ -33,12 +33,12 @@ pub(crate) struct Dense {
     /// `[batch, ΣD]`, kept from batch to batch.
     pub(super) input: Vec<f32>,
     pub(super) metrics: Metrics,
-    /// With the other workers of a run of several.
-    pub(super) together: Option<Together>,
-    /// A step of this worker's that may have been made by others: the sums did not all arrive here.
-    pub(crate) unapplied: Option<Stepped>,
-    /// Its weights live on the servers.
-    pub(crate) apart: Option<Apart>,
+    /// The process group, in a run of several workers.
+    pub(super) process_group: Option<ProcessGroup>,
+    /// A step of this worker's that others may have made: the sums did not all arrive here.
+    pub(crate) in_flight: Option<Stepped>,
+    /// Mode `async`: the weights live on the servers.
+    pub(crate) server_weights: Option<ServerWeights>,
 }
 
 /// What a step gives.
@@ -103,15 +103,15 @@ impl Dense {
             );
         }
         let model = DenseModel::new(job)?;
-        let apart = Apart::of(job, &model)?;
+        let server_weights = ServerWeights::of(job, &model)?;
         Ok(Self {
             model,
             columns: Columns::of(job),
             input: Vec::new(),
             metrics,
-            together: None,
-            unapplied: None,
-            apart,
+            process_group: None,
+            in_flight: None,
+            server_weights,
         })
     }
 
@@ -128,15 +128,25 @@ impl Dense {
         self.metrics.spent(Stage::Gather, started.elapsed());
         let started = Instant::now();
         let (numeric, labels) = (&prepared.batch.numeric, &prepared.batch.labels);
-        let output = match self.apart {
+        let output = match self.server_weights {
             None => self.model.step(numeric, &self.input, labels)?,
             Some(_) => self.model.gradients_of(numeric, &self.input, labels)?,
         };
         self.metrics.spent(Stage::Dense, started.elapsed());
         self.scatter(prepared, &output.gradients, &mut rows);
-        self.give_gradients(&mut rows)?;
+        if let Some(server_weights) = &self.server_weights {
+            server_weights.give_gradients(&self.model, &mut rows)?;
+        }
         timer.observe_duration();
         Ok(Stepped { loss: output.loss, logits: output.logits, gradients: rows, share: 1.0 })
+    }
+
+    /// In mode `async`, takes the weights whose rows are the last of `rows`.
+    ///
+    /// # Errors
+    /// When they are not as many as the network's, or not numbers.
+    pub(crate) fn take_weights(&mut self, rows: &Rows) -> Result<(), ModelError> {
+        self.server_weights.as_mut().map_or(Ok(()), |weights| weights.take(&mut self.model, rows))
     }
 
     /// Logits of a batch, which learns nothing.
@@ -201,10 +211,10 @@ mod tests {
             thread(&job).await.call(move |dense| dense.step(&prepared, rows)).await.unwrap().unwrap()
         };
         let shared = step(&[7, 7], vec![0.5, -0.25]).await;
-        let apart = step(&[7, 8], vec![0.5, -0.25, 0.5, -0.25]).await;
-        assert_eq!(shared.logits, apart.logits);
-        let (shared, apart) = (&shared.gradients.tables[0], &apart.gradients.tables[0]);
-        assert_eq!(shared[..], [apart[0] + apart[2], apart[1] + apart[3]]);
+        let separate = step(&[7, 8], vec![0.5, -0.25, 0.5, -0.25]).await;
+        assert_eq!(shared.logits, separate.logits);
+        let (shared, separate) = (&shared.gradients.tables[0], &separate.gradients.tables[0]);
+        assert_eq!(shared[..], [separate[0] + separate[2], separate[1] + separate[3]]);
         assert!(shared.iter().any(|gradient| *gradient != 0.0));
     }
 

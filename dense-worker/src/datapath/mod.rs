@@ -5,13 +5,16 @@
 pub mod buckets;
 pub mod kernels;
 
-pub(crate) mod apart;
 pub(crate) mod dense;
-pub(crate) mod group;
+pub(crate) mod group_step;
+pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod pooling;
 pub(crate) mod prefetch;
 pub(crate) mod prepared;
+pub(crate) mod process_group;
 pub(crate) mod push;
 pub(crate) mod read;
-pub(crate) mod standing;
+pub(crate) mod server_weights;
+#[cfg(test)]
+mod server_weights_tests;

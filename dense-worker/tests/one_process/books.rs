@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use zagros_coordinator_client::control_plane::Answer;
+use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::*;
 
 use super::rejoin::{Run, job_with, within};
@@ -43,7 +43,7 @@ impl Between {
 
 macro_rules! pass_on {
     ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
-        fn $method(&self, request: $request) -> Answer<'_, $response> {
+        fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
             self.control.$method(request)
         }
     )*};
@@ -54,7 +54,7 @@ impl ControlPlane for Between {
         self.control.name()
     }
 
-    fn assign(&self, request: AssignRequest) -> Answer<'_, AssignResponse> {
+    fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
         Box::pin(async move {
             if self.mishap != Mishap::None && self.asked.fetch_add(1, Ordering::AcqRel) == 0 {
                 self.first_split_is_taken(request).await;

@@ -1,4 +1,4 @@
-//! What a table is made from, and the checks that stand at its door.
+//! What a table is made from, and the checks of it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -12,19 +12,19 @@ pub struct TableCounts {
     pub misses: u64,
     /// Rows made.
     pub created: u64,
-    /// Those of them that a rule of admission let in.
+    /// Those of them that the admission filter let in.
     pub admitted: u64,
-    /// Sightings of ids that a rule of admission did not let in, by lookups for training and by pushes.
+    /// Ids that the admission filter refused, in lookups for training and in pushes. Each occurrence counts.
     pub refused: u64,
-    /// Rows that went to the cold tier.
+    /// Rows evicted to the cold tier.
     pub evicted: u64,
     /// Rows that were dropped for want of room or for their small norm.
     pub dropped: u64,
-    /// Rows that were forgotten past their time to live.
+    /// Rows removed past their time to live.
     pub expired: u64,
     /// Rows read from the cold tier.
     pub cold_reads: u64,
-    /// Those of them that came back to memory.
+    /// Those of them that were paged in.
     pub promoted: u64,
     /// Times that the lock of a stripe was taken when a thread came to it.
     pub contended: u64,

@@ -1,17 +1,26 @@
 //! The index of a stripe: key → slot number, at 9 bytes an entry.
 //!
-//! Seven entries fill a cache line and make a bucket. A key's home is the bucket at its place in the order of all keys;
-//! a full bucket overflows into the next. At five entries in seven at most, one line answers nineteen of twenty
-//! questions. Growth by a quarter keeps the index near that.
+//! A bucket is one cache line with seven entries. The home of a key is the bucket at its position in the order of all
+//! keys. A full bucket overflows into the next one:
+//!
+//! ```text
+//! bucket    6                7                8                9
+//!         │ a a a a · · · │ b b b b b b b │ b c c · · · · │ d · · · · · · │
+//!                                           ▲ home 7, which is full
+//! ```
+//!
+//! Invariant: every bucket between a key's home and the bucket it lies in is full. So a search ends at a bucket with
+//! room. When a key is removed, a key that overflowed past the hole moves back into it.
+//!
+//! A bucket has five entries on average at most. Then one cache line answers nineteen of twenty searches. The index grows
+//! by a quarter at a time, which keeps it near that.
 //!
 //! An entry is a fingerprint, 8 bits of the key that are compared for a whole bucket at once, and 64 bits that hold the
-//! slot and so much of the key as its place leaves open (Knuth's quotienting, The Art of Computer Programming 6.4,
-//! exercise 13): the upper bits of a key that lies within [`REACH`] buckets of its home are known from there.
+//! slot and a part of the key. The upper bits of the key follow from the bucket, because a key lies within [`REACH`]
+//! buckets of its home (Knuth's quotienting, The Art of Computer Programming 6.4, exercise 13).
 //!
-//! Every bucket between a key's home and the bucket it lies in is full, so a search ends at a bucket with room. What is
-//! removed leaves no mark: a key that overflowed past the hole moves back into it. Keys that find no room within reach
-//! are a crowd, and lie in a map of their own. Good hashing makes next to none; whoever chooses ids to collide makes
-//! that map longer, and no search slower.
+//! Keys that find no room within reach go to a map, the crowd. Good hashing makes next to none. Who chooses ids to collide
+//! makes that map longer, and no search slower.
 
 mod bucket;
 

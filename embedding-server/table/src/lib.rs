@@ -1,22 +1,21 @@
 //! The embedding table: rows, index, initialisers, optimisers, eviction, snapshots. Pure: no I/O, no clock, no threads of its own.
 //!
-//! A row is one fixed-size slot `[weights | optimiser state]` in a slab; an index finds the slot by id. Both are
-//! divided into stripes, each behind one lock. A request names many ids at once: they are grouped by stripe, so that
-//! a request takes each lock once, and everything a request needs besides its answer lies in a [`Scratch`] that the
-//! caller keeps.
+//! A row is one slot of fixed size, `[weights | optimiser state]`, in a slab. An index finds the slot by id. Both are
+//! divided into stripes with one lock each. A request names many ids: they are grouped by stripe, so that a request
+//! takes each lock once. The caller keeps the working memory of a request, a [`Scratch`], and passes it again.
 //!
 //! ```text
 //! ids ─► group by stripe ─► lock stripe ─► index: id → slot ─► slab: [weights | state] ─► copy out / update
-//!                                              │ not there ─► cold tier: one read for all ─► a slot again
+//!                                              │ not found ─► page-in: one read of the cold tier ─► a slot
 //! ```
 //!
-//! A table that has a [budget](Capacity) or a [time to live](Ttl) marks its rows with their use, and lets those leave
-//! that are used least; one that has neither pays nothing for it. Rows of the cold tier come back when they are asked
-//! for (invariant TI-1: a row has one value, that in memory if it is there). A [`TableSnapshot`] reads all rows of one instant
-//! while they change.
+//! A table with a [budget](Capacity), a [time to live](Ttl) or an [`AdmissionPolicy`] keeps access metadata of its rows
+//! and evicts the least used ones. Other tables pay nothing for it. A row of the cold tier is paged in when a request
+//! asks for it (invariant TI-1: a row has one value, that in memory if it is there). A [`TableSnapshot`] reads the rows of
+//! one instant while they change.
 //!
-//! Nothing is lock-free here but single numbers: the bytes of the budget, the time, whether there is a snapshot. Each
-//! decision about them is one atomic operation; whatever takes two is made under a lock.
+//! Only single numbers are atomic: the bytes of the budget, the time, whether there is a snapshot. A decision that takes
+//! two numbers is made under a lock.
 
 mod admission;
 mod config;

@@ -18,7 +18,7 @@ use crate::{
 pub struct TableSet {
     tables: Vec<Table>,
     shared: Arc<SharedMemory>,
-    /// Held shared by what changes rows, alone for the instant of a snapshot.
+    /// Locked shared by requests, exclusively for the instant of a snapshot.
     gate: RwLock<()>,
     /// Whether there is a snapshot.
     has_snapshot: AtomicBool,
@@ -30,7 +30,7 @@ pub struct TableSet {
 pub struct RequestPart<'a> {
     /// The table.
     pub table: u32,
-    /// Weights per row as the sender believes them to be.
+    /// Weights per row, according to the sender.
     pub dim: u32,
     /// The rows.
     pub ids: &'a [u64],
@@ -61,7 +61,7 @@ impl TableSet {
         self.shared.clock.advance(TableTime { steps, seconds });
     }
 
-    /// Why rows could not go to the cold tier the last time; `None` while all is well.
+    /// Why the last write to the cold tier failed. `None` if it did not.
     #[must_use]
     pub fn last_write_error(&self) -> Option<ColdError> {
         self.shared.failure()
@@ -177,7 +177,7 @@ impl TableSet {
         Ok(total)
     }
 
-    /// Everything that can fail is done for all parts before any of them is changed.
+    /// Does everything that can fail for all parts before it changes any of them.
     fn push_managed(
         &self,
         parts: &[RequestPart<'_>],

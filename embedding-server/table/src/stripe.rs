@@ -21,18 +21,19 @@ pub(crate) struct Stripe {
     index: Index,
     slab: Slab,
     pub(crate) counts: TableCounts,
-    /// Who of those without a row gets one.
+    /// Which ids without a row get one.
     pub(crate) filter: StripeFilter,
-    /// Bytes that the budget knows of.
+    /// Bytes that are taken from the budget.
     pub(crate) charged: usize,
-    /// Times that rows left for the cold tier or were forgotten: what was read there before may be void.
+    /// Increases with every eviction to the cold tier and every removal there. A cold copy that was read under an older
+    /// version may be stale.
     pub(crate) cold_version: u32,
-    /// Bucket of the index where the next search for rows of low rank starts.
+    /// Bucket of the index where the next search for rows to evict starts.
     pub(crate) eviction_cursor: usize,
     pub(crate) sweep: StripeSweep,
-    /// Gradients of rows that could not be read in time.
+    /// Gradients of rows that could not be read.
     pub(crate) pending: Vec<PendingGradient>,
-    /// What a snapshot has yet to read.
+    /// Copies for a snapshot, while it has not read the stripe.
     capture: Option<StripeCapture>,
 }
 
@@ -68,7 +69,7 @@ impl Stripe {
         }
     }
 
-    /// Of this many ids of a lookup, `misses` had no row in memory.
+    /// Counts a lookup of this many ids, of which `misses` had no row in memory.
     #[inline(always)]
     pub(crate) fn count_lookups(&mut self, ids: usize, misses: usize) {
         self.counts.hits += (ids - misses) as u64;
@@ -154,7 +155,7 @@ impl Stripe {
         }
     }
 
-    /// Takes all rows out, and forgets what was counted of keys without one. The memory stays.
+    /// Removes all rows and all frequency counts. The memory stays.
     pub(crate) fn clear(&mut self) {
         let keys: Vec<u64> = self.index.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.remove(key));
@@ -167,12 +168,12 @@ impl Stripe {
         let slot = self.slab.add();
         self.index.add(key, place, slot);
         if let Some(capture) = &mut self.capture {
-            capture.settle(slot);
+            capture.set_done(slot);
         }
         slot
     }
 
-    /// A row's mark; the table must have marks.
+    /// A row's access metadata. The table must have it.
     #[inline]
     pub(crate) fn access(&self, slot: u32) -> u32 {
         self.slab.access(slot)
@@ -199,13 +200,13 @@ impl Stripe {
         self.index.growth(rows) + self.slab.growth(rows)
     }
 
-    /// From now on rows are kept for a snapshot before they change.
+    /// From now on rows are copied for a snapshot before they change.
     pub(crate) fn begin_capture(&mut self) {
         self.capture = Some(StripeCapture::default());
         self.filter.begin_capture();
     }
 
-    /// Changes are of no concern any more.
+    /// Ends the capture.
     pub(crate) fn end_capture(&mut self) {
         self.capture = None;
     }
@@ -215,7 +216,7 @@ impl Stripe {
         self.capture.is_some()
     }
 
-    /// Keeps a row that is about to change, if a snapshot wants it.
+    /// Copies a row that is about to change, if a snapshot has not read it.
     #[inline]
     pub(crate) fn keep(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
@@ -242,7 +243,7 @@ impl Stripe {
     pub(crate) fn begin_reading(&mut self) -> Option<Vec<(u64, u32)>> {
         let capture = self.capture.as_mut().filter(|capture| !capture.is_read)?;
         capture.is_read = true;
-        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_settled(*slot));
+        let unchanged = self.index.iter().filter(|(_, slot)| !capture.is_done(*slot));
         Some(unchanged.chain(capture.all_kept().map(|(id, slot)| (key_of(id), slot))).collect())
     }
 
@@ -257,7 +258,7 @@ impl Stripe {
             into.access.extend(capture.rows.access.get(position));
             return;
         }
-        capture.settle(slot);
+        capture.set_done(slot);
         into.slots.extend_from_slice(self.slab.words(slot));
         into.access.extend(self.slab.has_access().then(|| self.slab.access(slot)));
     }

@@ -26,23 +26,23 @@ pub struct Table {
     layout: RowLayout,
     retention: Retention,
     access_codec: AccessCodec,
-    /// Whether rows have marks, and with them the calls that mind them.
+    /// Whether rows have access metadata. Then the calls of `tier::managed` serve.
     managed: bool,
     /// Whether rows go to the cold tier.
     tiered: bool,
     /// Whether some ids get no row, or not at once.
     selective: bool,
     stripes: Vec<Mutex<Stripe>>,
-    /// Held by the thread that sends rows of a stripe to the cold tier.
+    /// One for each stripe: locked by the thread that evicts rows of it to the cold tier.
     eviction_locks: Vec<Mutex<()>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
-    /// Gradients that wait for their rows.
+    /// Number of pending gradients.
     pending_count: AtomicUsize,
     shared: Arc<SharedMemory>,
 }
 
 impl Table {
-    /// An empty table of its own, with memory without end. `seed` and `table`, its position in the model, decide first
+    /// An empty table of its own, without a limit of memory. `seed` and `table`, its position in the model, decide first
     /// values.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Table {
         self.layout.optimizer.layout()
     }
 
-    /// How rows' marks are written, for a saved model: marks of a table that says the same mean the same here. `None`
+    /// The form of access metadata, for a saved model. Two tables that answer the same understand each other's. `None`
     /// when rows have none.
     #[must_use]
     pub fn access_layout(&self) -> Option<String> {
@@ -141,8 +141,8 @@ impl Table {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
     }
 
-    /// Gives rows that were saved by another process marks of the same age here. `saved` is the time of the save
-    /// ([`crate::TableSnapshot::moment`]) as that process told it.
+    /// Gives rows that another process saved access metadata of the same age here. `saved` is the time of the save
+    /// ([`crate::TableSnapshot::moment`]) by that process.
     pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime) {
         let now = self.shared.clock.now();
         rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now));
@@ -200,12 +200,12 @@ impl Table {
         &self.shared
     }
 
-    /// Where rows go, if they go anywhere.
+    /// The cold tier, if evicted rows go there.
     pub(crate) fn cold(&self) -> Option<&dyn ColdStore> {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 
-    /// The time by which its marks go.
+    /// The present tick of access metadata.
     pub(crate) fn tick(&self) -> u64 {
         self.access_codec.tick(self.shared.clock.now())
     }
@@ -218,7 +218,7 @@ impl Table {
         &self.eviction_locks[stripe]
     }
 
-    /// Lends working memory for rows on their way out.
+    /// Lends a buffer for eviction.
     pub(crate) fn with_eviction_buffer<T>(&self, work: impl FnOnce(&mut EvictionBuffer) -> T) -> T {
         let mut buffer = self.shared.buffer.lock().pop().unwrap_or_default();
         let done = work(&mut buffer);

@@ -1,4 +1,4 @@
-//! More rows than memory: who leaves, where to, and how it comes back.
+//! The cold tier: which rows are evicted from memory, where they go, and how they are paged in.
 
 pub(crate) mod capacity;
 pub(crate) mod clear;

@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the coordinator knows of the run, and what the server has reported. A test changes it at will.
 #[derive(Default)]
-pub(crate) struct RunState {
+pub(crate) struct ScriptedState {
     pub(crate) map: Option<BucketMap>,
     pub(crate) refuse_join: Option<Refusal>,
     pub(crate) refuse_heartbeat: Option<Refusal>,
@@ -54,7 +54,7 @@ pub(crate) struct RunState {
     pub(crate) batch: u64,
 }
 
-impl RunState {
+impl ScriptedState {
     fn entry(&self, joined: &JoinRequest) -> ServerEntry {
         let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
         ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0 }
@@ -96,13 +96,13 @@ impl RunState {
 /// A run with one embedding server, behind a scripted control plane.
 #[derive(Clone)]
 pub(crate) struct ScriptedRun {
-    state: Arc<Mutex<RunState>>,
+    state: Arc<Mutex<ScriptedState>>,
     control: Arc<FakeControlPlane>,
 }
 
 impl Default for ScriptedRun {
     fn default() -> Self {
-        let (state, control) = (Arc::<Mutex<RunState>>::default(), Arc::<FakeControlPlane>::default());
+        let (state, control) = (Arc::<Mutex<ScriptedState>>::default(), Arc::<FakeControlPlane>::default());
         let run = || Arc::clone(&state);
         let (joining, beating, leaving, placing) = (run(), run(), run(), run());
         control.join.set(move |request| joining.lock().unwrap().join(request));
@@ -128,12 +128,12 @@ impl ScriptedRun {
         self.control.clone()
     }
 
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut RunState) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut ScriptedState) -> T) -> T {
         change(&mut self.state.lock().unwrap())
     }
 
     /// Waits until something is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&RunState) -> bool) {
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&ScriptedState) -> bool) {
         wait(what, async || self.change(|state| is_so(state))).await;
     }
 }

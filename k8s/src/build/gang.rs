@@ -4,7 +4,7 @@ use kube::api::{ApiResource, ObjectMeta};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::Plan;
+use super::BuildPlan;
 use crate::crd::{Gang, GangScheduler};
 use crate::names::{JOB_LABEL, Role};
 
@@ -19,7 +19,7 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 }
 
 /// All pods of the attempt or none.
-pub(super) fn pod_group(plan: &Plan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
+pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
     let mut spec = json!({ "minMember": plan.job.pods() });
     match gang.scheduler {
         GangScheduler::Volcano => {
@@ -44,7 +44,7 @@ pub(super) fn monitor_resource() -> ApiResource {
 }
 
 /// Where Prometheus finds the pods.
-pub(super) fn pod_monitor(plan: &Plan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
+pub(super) fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
     let spec = json!({
         "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
         "podMetricsEndpoints": [{ "port": "http", "path": "/metrics" }],

@@ -8,17 +8,17 @@ use k8s_openapi::api::batch::v1::{
     PodFailurePolicyRule,
 };
 
-use super::{Plan, pod};
+use super::{BuildPlan, pod};
 use crate::names::Role;
 
 /// The coordinator. It ends with the run, and its exit code is the run's.
-pub(super) fn coordinator(plan: &Plan<'_>) -> Job {
+pub(super) fn coordinator(plan: &BuildPlan<'_>) -> Job {
     job(plan, Role::Coordinator, JobSpec { backoff_limit: Some(0), ..JobSpec::default() })
 }
 
 /// The workers. Where the others wait for a lost one, its Job makes another pod of the same number and name; else the
 /// operator starts the whole group anew where a Job would replace one pod.
-pub(super) fn workers(plan: &Plan<'_>) -> Job {
+pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     let workers = plan.job.replicas(Role::Worker);
     let replacing = if plan.job.rejoins() { replacing(plan) } else { None };
     let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
@@ -32,13 +32,13 @@ pub(super) fn workers(plan: &Plan<'_>) -> Job {
 }
 
 /// Whether Kubernetes starts a lost worker again by itself.
-pub(super) fn replaces_workers(plan: &Plan<'_>) -> bool {
+pub(super) fn replaces_workers(plan: &BuildPlan<'_>) -> bool {
     plan.job.rejoins() && replacing(plan).is_some()
 }
 
 /// Each worker is started again as often as the run policy says, unless its exit code says that the same would happen
 /// again. Evictions are nobody's fault and not counted. `None` where no worker ever is.
-fn replacing(plan: &Plan<'_>) -> Option<JobSpec> {
+fn replacing(plan: &BuildPlan<'_>) -> Option<JobSpec> {
     let policy = &plan.job.spec.run_policy;
     let mut retryable = policy.exit_codes.retryable.clone();
     retryable.sort_unstable();
@@ -75,13 +75,13 @@ fn replacing(plan: &Plan<'_>) -> Option<JobSpec> {
 }
 
 /// How many workers the run can do without in the end.
-fn dispensable(plan: &Plan<'_>) -> i32 {
+fn dispensable(plan: &BuildPlan<'_>) -> i32 {
     let workers = plan.job.replicas(Role::Worker);
     let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());
     workers - least.unwrap_or(workers).clamp(1, workers)
 }
 
-fn job(plan: &Plan<'_>, role: Role, spec: JobSpec) -> Job {
+fn job(plan: &BuildPlan<'_>, role: Role, spec: JobSpec) -> Job {
     Job {
         metadata: plan.metadata(plan.attempt.name(role)),
         spec: Some(JobSpec { template: pod::template(plan, role, "Never"), ..spec }),

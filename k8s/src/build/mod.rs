@@ -19,32 +19,21 @@ use crate::names::{Attempt, Role, job_labels};
 use crate::validate::ValidJob;
 
 pub(crate) use gang::group_resource;
-pub use shared::Shared;
+pub use shared::SharedObject;
 
-/// The folder of the job file. Paths in the file start here, so `../data/train.txt`, as the examples have it, is on the
-/// volume that is mounted at `/data`.
-pub const JOB_FOLDER: &str = "/zagros";
-/// Where the job file is mounted.
-pub const JOB_FILE: &str = "/zagros/job.toml";
-/// Where run folders and models are written.
-pub const OUTPUT_PATH: &str = "/output";
-/// Where a server keeps rows beyond its memory.
-pub const STATE_PATH: &str = "/var/lib/zagros";
-/// Memory that processes of a pod share.
-pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 /// Key of the job file in its ConfigMap.
 pub const JOB_KEY: &str = "job.toml";
 
 /// One object as it should be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Manifest {
+pub struct ObjectManifest {
     /// Its kind, and the path that it is applied at.
     pub resource: ApiResource,
     /// The object, with owner and labels.
     pub object: DynamicObject,
 }
 
-impl Manifest {
+impl ObjectManifest {
     /// `Service ctr-1-server`.
     #[must_use]
     pub fn title(&self) -> String {
@@ -54,7 +43,7 @@ impl Manifest {
 
 /// How much of the attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum BuildStage {
     /// All but the workers: a worker that starts before its servers are there may give up waiting.
     Servers,
     /// All.
@@ -63,7 +52,7 @@ pub enum Stage {
 
 /// What the objects of an attempt are made from.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub struct BuildPlan<'a> {
     /// The owner.
     pub owner: &'a HybridJob,
     /// The checked spec.
@@ -74,22 +63,22 @@ pub struct Plan<'a> {
 
 /// All objects of an attempt up to a stage, in the order in which they are applied.
 #[must_use]
-pub fn build(plan: &Plan<'_>, stage: Stage) -> Vec<Manifest> {
+pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     let mut objects = vec![plan.manifest(config(plan))];
     objects.extend(Role::ALL.map(|role| plan.manifest(network::service(plan, role))));
-    objects.extend(Shared::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
+    objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(plan.dynamic(gang::pod_group(plan, gang)));
     }
     objects.push(plan.manifest(jobs::coordinator(plan)));
     objects.push(plan.manifest(servers::stateful_set(plan)));
-    if stage == Stage::Everything {
+    if stage == BuildStage::Everything {
         objects.push(plan.manifest(jobs::workers(plan)));
     }
     objects
 }
 
-impl Plan<'_> {
+impl BuildPlan<'_> {
     /// Metadata of an object of the attempt.
     fn metadata(&self, name: String) -> ObjectMeta {
         ObjectMeta { labels: Some(self.attempt.labels()), ..self.job_metadata(name) }
@@ -106,7 +95,7 @@ impl Plan<'_> {
         }
     }
 
-    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> Manifest {
+    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {
         let resource = ApiResource::erase::<K>(&());
         let metadata = object.meta().clone();
         let mut data = serde_json::to_value(object).unwrap_or_default();
@@ -118,17 +107,17 @@ impl Plan<'_> {
         let mut object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
         object.types =
             Some(kube::core::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
-        Manifest { resource, object }
+        ObjectManifest { resource, object }
     }
 
-    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> Manifest {
+    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {
         let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
-        Manifest { resource, object }
+        ObjectManifest { resource, object }
     }
 }
 
 /// The job file of the attempt. It never changes: what pods read after a restart is what they read before.
-fn config(plan: &Plan<'_>) -> ConfigMap {
+fn config(plan: &BuildPlan<'_>) -> ConfigMap {
     ConfigMap {
         metadata: plan.metadata(plan.attempt.config()),
         data: Some([(JOB_KEY.to_owned(), plan.job.rendered.clone())].into()),

@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{Plan, jobs};
+use super::{BuildPlan, jobs};
 use crate::names::{ADMIN_PORT, ROLE_LABEL, Role, job_labels};
 
 /// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
-pub(super) fn service(plan: &Plan<'_>, role: Role) -> Service {
+pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
     let port = |name: &str, port: u16| ServicePort {
         name: Some(name.to_owned()),
         port: i32::from(port),
@@ -35,7 +35,7 @@ pub(super) fn service(plan: &Plan<'_>, role: Role) -> Service {
 }
 
 /// Members reach each other at every port, as the workers' connections choose theirs; anyone reads health and metrics.
-pub(super) fn policy(plan: &Plan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
+pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let members = LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), ..LabelSelector::default() };
     let from_members = NetworkPolicyIngressRule {
         from: Some(vec![NetworkPolicyPeer { pod_selector: Some(members.clone()), ..NetworkPolicyPeer::default() }]),
@@ -62,7 +62,7 @@ pub(super) fn policy(plan: &Plan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
 
 /// Pods whose loss starts the whole group anew: they stay. A number, since Jobs have no scale that a share of them could
 /// be taken of.
-pub(super) fn disruption_budget(plan: &Plan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
+pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
     let roles: &[Role] = match jobs::replaces_workers(plan) {
         true => &[Role::Coordinator, Role::Server],
         false => &Role::ALL,
@@ -72,11 +72,11 @@ pub(super) fn disruption_budget(plan: &Plan<'_>, metadata: ObjectMeta) -> PodDis
 }
 
 /// Workers that are started again alone, while the others wait: a drain takes one, and the next once that is back.
-pub(super) fn worker_budget(plan: &Plan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
+pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
     budget(plan, metadata, &[Role::Worker], plan.job.replicas(Role::Worker) - 1)
 }
 
-fn budget(plan: &Plan<'_>, metadata: ObjectMeta, roles: &[Role], least: i32) -> PodDisruptionBudget {
+fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role], least: i32) -> PodDisruptionBudget {
     let of_roles = LabelSelectorRequirement {
         key: ROLE_LABEL.to_owned(),
         operator: "In".to_owned(),

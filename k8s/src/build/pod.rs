@@ -12,9 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
-use super::{JOB_FILE, Plan, security, volumes};
+use super::{BuildPlan, security, volumes};
 use crate::crd::{EnvName, GangScheduler, PodSettings, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
+use crate::paths::JOB_FILE;
 
 /// What a role may take to end, in seconds, beside what it waits for.
 const GRACE_SECONDS: i64 = 60;
@@ -24,7 +25,7 @@ const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
 /// The template of a role's pods.
-pub(super) fn template(plan: &Plan<'_>, role: Role, restart: &str) -> PodTemplateSpec {
+pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTemplateSpec {
     let settings = plan.job.pod(role);
     let spec = &plan.job.spec;
     let mut labels = settings.labels.clone();
@@ -66,7 +67,7 @@ pub(super) fn template(plan: &Plan<'_>, role: Role, restart: &str) -> PodTemplat
 /// Long enough for what a role does at its end. A worker writes a checkpoint, which may take what the job file lets members
 /// wait for each other; coordinator and servers serve until it has, and end after it. Killed before, the run loses all
 /// since the checkpoint before.
-fn grace(plan: &Plan<'_>, role: Role) -> i64 {
+fn grace(plan: &BuildPlan<'_>, role: Role) -> i64 {
     let checkpoint = i64::try_from(plan.job.job.cluster.timeout.as_secs()).unwrap_or(i64::MAX);
     let after = match role {
         Role::Worker => 0,
@@ -77,7 +78,7 @@ fn grace(plan: &Plan<'_>, role: Role) -> i64 {
 }
 
 /// Constraints that are about no pods by themselves are about those of the role.
-fn spread(plan: &Plan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
+fn spread(plan: &BuildPlan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
     let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
     let constraints = plan.job.pod(role).topology_spread_constraints.iter().cloned();
     constraints
@@ -85,7 +86,7 @@ fn spread(plan: &Plan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
         .collect()
 }
 
-fn scheduler(plan: &Plan<'_>) -> Option<String> {
+fn scheduler(plan: &BuildPlan<'_>) -> Option<String> {
     let scheduling = &plan.job.spec.scheduling;
     let volcano = scheduling.gang.as_ref().is_some_and(|gang| gang.scheduler == GangScheduler::Volcano);
     scheduling.scheduler_name.clone().or_else(|| volcano.then(|| "volcano".to_owned()))
@@ -93,7 +94,7 @@ fn scheduler(plan: &Plan<'_>) -> Option<String> {
 
 /// How a pod says which group it belongs to.
 fn gang_marks(
-    plan: &Plan<'_>,
+    plan: &BuildPlan<'_>,
     role: Role,
     labels: &mut BTreeMap<String, String>,
     annotations: &mut BTreeMap<String, String>,
@@ -112,7 +113,7 @@ fn gang_marks(
 }
 
 /// Pods of a role rather on different nodes: their memory and network are what the run lives of.
-fn apart(plan: &Plan<'_>, role: Role) -> Affinity {
+fn apart(plan: &BuildPlan<'_>, role: Role) -> Affinity {
     let labels = plan.attempt.role_labels(role);
     let term = PodAffinityTerm {
         label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
@@ -129,7 +130,7 @@ fn apart(plan: &Plan<'_>, role: Role) -> Affinity {
     }
 }
 
-fn container(plan: &Plan<'_>, role: Role) -> Container {
+fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
     let settings = plan.job.pod(role);
     let spec = &plan.job.spec;
     let pod_security = spec.pod_security_context.as_ref();
@@ -164,7 +165,7 @@ fn container(plan: &Plan<'_>, role: Role) -> Container {
 
 /// An init container that is always restarted: Kubernetes starts it before the role's and ends it after that, so a Job
 /// ends though its sidecar would not.
-fn sidecars(plan: &Plan<'_>, role: Role) -> Vec<Container> {
+fn sidecars(plan: &BuildPlan<'_>, role: Role) -> Vec<Container> {
     let pod_security = plan.job.spec.pod_security_context.as_ref();
     let sidecar = |one: &Sidecar| Container {
         name: one.name.clone(),
@@ -192,7 +193,7 @@ fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
     (!sources.is_empty()).then(|| sources.iter().map(secret).collect())
 }
 
-fn arguments(plan: &Plan<'_>, role: Role) -> Vec<String> {
+fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     let mut arguments = vec![role.command().to_owned(), "--config".to_owned(), JOB_FILE.to_owned()];
     let host = plan.attempt.host(role);
     match role {
@@ -228,7 +229,7 @@ fn environment(settings: &PodSettings, role: Role) -> Vec<EnvVar> {
 }
 
 /// What the user gave; for the rest a default of the role. A server's memory follows from `cluster.memory`.
-fn resources(plan: &Plan<'_>, role: Role) -> ResourceRequirements {
+fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
     let memory = match (role, plan.job.job.cluster.memory) {
         (Role::Coordinator, _) => "512Mi".to_owned(),
         // An eighth for the store that rows leave for, an eighth for requests, and the process itself.

@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ObjectMeta;
 
-use super::{Plan, pod, volumes};
+use super::{BuildPlan, pod, volumes};
 use crate::crd::ClaimTemplate;
 use crate::names::Role;
 
 /// All servers, started at once: none needs another to come up.
-pub(super) fn stateful_set(plan: &Plan<'_>) -> StatefulSet {
+pub(super) fn stateful_set(plan: &BuildPlan<'_>) -> StatefulSet {
     let attempt = plan.attempt;
     let storage = plan.job.spec.embedding_servers.storage.as_ref();
     StatefulSet {
@@ -32,7 +32,7 @@ pub(super) fn stateful_set(plan: &Plan<'_>) -> StatefulSet {
     }
 }
 
-fn claim(plan: &Plan<'_>, storage: &ClaimTemplate) -> PersistentVolumeClaim {
+fn claim(plan: &BuildPlan<'_>, storage: &ClaimTemplate) -> PersistentVolumeClaim {
     PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: Some(volumes::STATE.to_owned()),

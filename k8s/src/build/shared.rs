@@ -4,11 +4,11 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ApiResource;
 
-use super::{Manifest, Plan, gang, jobs, network};
+use super::{BuildPlan, ObjectManifest, gang, jobs, network};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shared {
+pub enum SharedObject {
     /// Who may reach the pods.
     NetworkPolicy,
     /// Keeps evictions away from pods whose loss starts the whole group anew.
@@ -19,7 +19,7 @@ pub enum Shared {
     PodMonitor,
 }
 
-impl Shared {
+impl SharedObject {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::NetworkPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
     /// Those that keep pods from being evicted.
@@ -46,7 +46,7 @@ impl Shared {
 
     /// Whether the spec asks for it.
     #[must_use]
-    pub fn is_wanted(self, plan: &Plan<'_>) -> bool {
+    pub fn is_wanted(self, plan: &BuildPlan<'_>) -> bool {
         let spec = &plan.job.spec;
         match self {
             Self::NetworkPolicy => spec.network_policy,
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     /// The object.
-    pub(super) fn manifest(self, plan: &Plan<'_>) -> Manifest {
+    pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
         let metadata = plan.job_metadata(self.name(&plan.attempt.job));
         match self {
             Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),

@@ -7,18 +7,18 @@ use crate::fixture::{attempt, hybrid_job};
 use crate::validate::validate;
 
 /// All objects of a HybridJob's third attempt, by title.
-fn built(change: impl FnOnce(&mut HybridJob), stage: Stage) -> Vec<(String, Value)> {
+fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String, Value)> {
     let mut owner = hybrid_job();
     change(&mut owner);
     let text = owner.spec.job.inline.clone().unwrap();
     let attempt = attempt(3);
     let job = validate(&owner, &text, &attempt).unwrap();
-    let objects = build(&Plan { owner: &owner, job: &job, attempt: &attempt }, stage);
+    let objects = build(&BuildPlan { owner: &owner, job: &job, attempt: &attempt }, stage);
     objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
 }
 
 fn all(change: impl FnOnce(&mut HybridJob)) -> impl Fn(&str) -> Value {
-    let objects = built(change, Stage::Everything);
+    let objects = built(change, BuildStage::Everything);
     move |title| {
         let found = objects.iter().find(|(name, _)| name == title);
         found
@@ -32,7 +32,7 @@ const POD_OWNERS: [&str; 3] = ["Job ctr-3-coordinator", "StatefulSet ctr-3-serve
 
 #[test]
 fn a_run_is_made_of_these() {
-    let titles: Vec<String> = built(|_| (), Stage::Everything).into_iter().map(|one| one.0).collect();
+    let titles: Vec<String> = built(|_| (), BuildStage::Everything).into_iter().map(|one| one.0).collect();
     let expected = [
         "ConfigMap ctr-3-job",
         "Service ctr-3-coordinator",
@@ -46,13 +46,13 @@ fn a_run_is_made_of_these() {
         "Job ctr-3-worker",
     ];
     assert_eq!(titles, expected);
-    let early: Vec<String> = built(|_| (), Stage::Servers).into_iter().map(|one| one.0).collect();
+    let early: Vec<String> = built(|_| (), BuildStage::Servers).into_iter().map(|one| one.0).collect();
     assert_eq!(early, expected[..9]);
 }
 
 #[test]
 fn the_same_job_gives_the_same_objects() {
-    assert_eq!(built(|_| (), Stage::Everything), built(|_| (), Stage::Everything));
+    assert_eq!(built(|_| (), BuildStage::Everything), built(|_| (), BuildStage::Everything));
 }
 
 /// Another value for the same spec restarts every run when the operator is upgraded.
@@ -83,7 +83,7 @@ fn a_role_may_have_an_image_of_its_own_which_its_entrypoint_starts() {
 
 #[test]
 fn every_object_is_owned_labelled_and_in_the_jobs_namespace() {
-    for (title, object) in built(|_| (), Stage::Everything) {
+    for (title, object) in built(|_| (), BuildStage::Everything) {
         let metadata = &object["metadata"];
         assert_eq!(metadata["namespace"], "ads", "{title}");
         assert_eq!(metadata["labels"]["zagros.dev/job"], "ctr", "{title}");
@@ -298,8 +298,9 @@ fn gangs_count_every_pod_and_mark_each() {
 
 #[test]
 fn options_leave_their_objects_out() {
-    let titles =
-        |change: fn(&mut HybridJob)| built(change, Stage::Everything).into_iter().map(|one| one.0).collect::<Vec<_>>();
+    let titles = |change: fn(&mut HybridJob)| {
+        built(change, BuildStage::Everything).into_iter().map(|one| one.0).collect::<Vec<_>>()
+    };
     let fewer = titles(|job| {
         job.spec.network_policy = false;
         job.spec.disruption_budget = false;
@@ -338,7 +339,7 @@ fn evictions_may_have_one_worker_and_nobody_else() {
         json!({"denseWorkers": {"replicas": 1}}),
         json!({"runPolicy": {"backoffLimit": 0}}),
     ] {
-        let titles = built(spec_of(change.clone()), Stage::Everything).into_iter().map(|one| one.0);
+        let titles = built(spec_of(change.clone()), BuildStage::Everything).into_iter().map(|one| one.0);
         assert_eq!(titles.filter(|title| title.starts_with("PodDis")).collect::<Vec<_>>(), ["PodDisruptionBudget ctr"]);
         let workers = change["denseWorkers"]["replicas"].as_i64().unwrap_or(2);
         let expected = (json!(4 + workers), json!(["coordinator", "server", "worker"]));

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{JOB_FOLDER, JOB_KEY, OUTPUT_PATH, Plan, SHARED_MEMORY_PATH, STATE_PATH};
+use super::{BuildPlan, JOB_KEY};
 use crate::crd::{EmptyDir, EphemeralClaim, Medium, MountedVolume};
 use crate::names::Role;
+use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 
 /// Name of the volume that a server keeps rows on.
 pub(super) const STATE: &str = "state";
@@ -17,7 +18,7 @@ pub(super) const STATE: &str = "state";
 const SHARED_MEMORY: &str = "shared-memory";
 
 /// Where the volumes of a role's pod are mounted.
-pub(super) fn mounts(plan: &Plan<'_>, role: Role) -> Vec<VolumeMount> {
+pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -41,7 +42,7 @@ pub(super) fn mounts(plan: &Plan<'_>, role: Role) -> Vec<VolumeMount> {
 }
 
 /// The volumes of a role's pod.
-pub(super) fn volumes(plan: &Plan<'_>, role: Role) -> Vec<Volume> {
+pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
     let spec = &plan.job.spec;
     let job = ConfigMapVolumeSource {
         name: plan.attempt.config(),

@@ -1,7 +1,7 @@
-//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: what a user writes, and what is told back.
+//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: the spec that a user writes, and the status of the run.
 //!
-//! These are the raw types: the schema, its defaults and its CEL rules come from them. What the rest of the
-//! operator works with is [`crate::validate::ValidJob`].
+//! These are the raw types: the schema, its defaults and its CEL rules come from them. The rest of the operator works with
+//! `ValidJob`.
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use admission::{refusals, schema_problems};
 pub use pod::{EnvName, PodSettings};
 pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
-pub use schema::{definition, definition_yaml};
+pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
 pub use sidecar::Sidecar;
 pub use status::{
     AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, RoleCount, RoleCounts,
@@ -59,7 +59,7 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1"),
     validation = Rule::new("self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("metadata.name names pods and services: at most 40 lower-case letters, digits and -, starting with a letter"),
-    validation = edits::fixed("job", "the run trains what it began with"),
+    validation = edits::fixed("job", "the run goes on with the job file that it started with"),
     validation = edits::fixed("image", "its pods run it"),
     validation = edits::fixed_option("imagePullPolicy", "its pods are made from it"),
     validation = edits::fixed_option("imagePullSecrets", "its pods are made from it"),
@@ -68,7 +68,7 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
     validation = edits::fixed("denseWorkers.pod", "its pods are made from it"),
     validation = edits::fixed_workers(),
     validation = edits::fixed_option("volumes", "its pods are made from it"),
-    validation = edits::fixed_option("output", "its pods are made from it, and its checkpoints are there"),
+    validation = edits::fixed_option("output", "its pods are made from it, and its checkpoints lie there"),
     validation = edits::fixed("scheduling", "its pods are made from it"),
     validation = edits::fixed_option("serviceAccountName", "its pods are made from it"),
     validation = edits::fixed_option("podSecurityContext", "its pods are made from it"),
@@ -86,64 +86,64 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
 pub struct HybridJobSpec {
     /// The job file.
     pub job: JobSource,
-    /// Image with the `zagros` binary, for every role; one with a fixed tag or digest.
+    /// Image with the `zagros` binary, for every role. Name a fixed tag or digest.
     #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
     pub image: String,
     /// When the kubelet pulls the image: Always, IfNotPresent or Never. Default: Kubernetes' own rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
-    /// Secrets, by name, that the image is pulled with.
+    /// Names of the Secrets that the image is pulled with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = pattern::NAME)))]
     pub image_pull_secrets: Vec<String>,
-    /// The coordinator, of which there is one.
+    /// The coordinator. A run has one.
     #[serde(default)]
     pub coordinator: Coordinator,
-    /// The embedding servers: memory.
+    /// The embedding servers. They need memory.
     pub embedding_servers: EmbeddingServers,
-    /// The dense workers: CPU or GPU.
+    /// The dense workers. They need CPUs or GPUs.
     pub dense_workers: DenseWorkers,
     /// Volumes mounted in every role: data sets, TorchScript files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub volumes: Vec<MountedVolume>,
-    /// Where run folders and models are written, mounted at `/output`. Servers write the rows and worker 0 all else, so
-    /// with pods on several nodes it must be a claim that they can share (ReadWriteMany), unless the job's
-    /// `checkpoint.folder` and `output.model_folder` are in an object store. Default: an empty directory of each pod,
-    /// gone with it.
+    /// Where run folders and models are written, mounted at `/output`. Servers write the rows, worker 0 writes all else.
+    /// Pods on several nodes need a claim that they can share (ReadWriteMany), unless the job's `checkpoint.folder` and
+    /// `output.model_folder` are in an object store. Default: an empty directory of each pod, deleted with the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputClaim>,
-    /// How the run ends, fails and is tried again.
+    /// How the run ends, and when it is tried again.
     #[serde(default)]
     pub run_policy: RunPolicy,
-    /// How many workers the run may have when it is scaled. Scaling starts all roles anew at the new size.
+    /// How many workers the run may have when it is scaled. Scaling restarts all roles at the new size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elasticity: Option<Elasticity>,
-    /// Scheduling of the pods as a group.
+    /// How the pods are scheduled as a group.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// What watches the run.
+    /// Monitoring of the run.
     #[serde(default)]
     pub monitoring: Monitoring,
-    /// Whether a NetworkPolicy lets only pods of this run reach its ports (all may reach the HTTP port for metrics).
+    /// Whether a NetworkPolicy admits only pods of this run to its ports. The HTTP port stays open for metrics.
     #[serde(default = "yes")]
     pub network_policy: bool,
-    /// Whether PodDisruptionBudgets keep voluntary evictions (node drains) away from the run. Where a lost worker is
-    /// started again alone, one worker at a time may be evicted; the others, whose loss starts all anew, may not.
+    /// Whether PodDisruptionBudgets protect the run from voluntary evictions (node drains). Where a lost worker restarts
+    /// alone, one worker at a time may be evicted. Pods whose loss restarts the whole run may not.
     #[serde(default = "yes")]
     pub disruption_budget: bool,
-    /// Service account of the pods, for access to storage. Its token is not mounted. Default: that of the namespace.
+    /// Service account of the pods, for access to storage. Its token is not mounted. Default: the namespace's default
+    /// account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
     pub service_account_name: Option<String>,
-    /// Users and groups of all pods. Default: user and group 65532, which also own the volumes. Once given, it takes
-    /// the place of these: `{}` leaves them to the platform, as OpenShift's restricted-v2 demands. `runAsNonRoot`,
-    /// `seccompProfile` and `fsGroupChangePolicy` are as the restricted Pod Security profile has them unless given.
+    /// Users and groups of all pods. Default: user and group 65532, which also own the volumes. A given value replaces
+    /// them: `{}` leaves them to the platform, as OpenShift's restricted-v2 demands. Unless given, `runAsNonRoot`,
+    /// `seccompProfile` and `fsGroupChangePolicy` follow the restricted Pod Security profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security_context: Option<PodSecurityContext>,
 }
 
-/// Where the job file comes from: exactly one of the two. The operator sets `cluster.servers`, `cluster.workers`,
+/// Where the job file comes from: `inline` or `configMap`. The operator sets `cluster.servers`, `cluster.workers`,
 /// `cluster.coordinator`, `cluster.server_addresses`, `cluster.worker_address`, `cluster.admin` and `output.folder`.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -153,7 +153,7 @@ pub struct JobSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 262_144))]
     pub inline: Option<String>,
-    /// A ConfigMap of the same namespace; read when an attempt starts.
+    /// A ConfigMap of the same namespace. It is read when an attempt starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapKey>,
 }
@@ -176,14 +176,14 @@ pub struct ConfigMapKey {
 pub enum PullPolicy {
     /// Each time a container starts.
     Always,
-    /// When the node lacks it.
+    /// When the node does not have it.
     IfNotPresent,
     /// Not at all.
     Never,
 }
 
 impl PullPolicy {
-    /// As Kubernetes writes it.
+    /// The word that Kubernetes uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -207,14 +207,15 @@ pub struct Coordinator {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EmbeddingServers {
-    /// How many.
+    /// How many pods.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: i32,
     /// Their pods.
     #[serde(default)]
     pub pod: PodSettings,
-    /// A disk for each server's rows beyond `cluster.memory`, mounted at `/var/lib/zagros`. Default: an empty directory.
+    /// A disk for the rows of each server that exceed `cluster.memory`, mounted at `/var/lib/zagros`. Default: an empty
+    /// directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<ClaimTemplate>,
 }
@@ -223,7 +224,7 @@ pub struct EmbeddingServers {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DenseWorkers {
-    /// How many.
+    /// How many pods.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: i32,
@@ -239,7 +240,7 @@ pub struct OutputClaim {
     /// Name of a PersistentVolumeClaim of the same namespace.
     #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
     pub claim_name: String,
-    /// Folder inside of it. Default: its root.
+    /// Folder in the claim. Default: its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     #[x_kube(validation = Rule::new("!(self.startsWith('/') || ('/' + self + '/').contains('/../'))").message("subPath is a relative path without .."))]

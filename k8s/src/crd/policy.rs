@@ -5,27 +5,27 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::exit_codes::EXIT_CODES;
 
-/// How the run ends, fails and is tried again.
+/// How the run ends, and when it is tried again.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPolicy {
-    /// How often the whole group is started anew after a failure before the job fails. In mode `hybrid` with several
-    /// workers a lost worker is started again by itself while the others wait, each as often as this.
+    /// How often the whole group restarts after a failure before the job fails. In mode `hybrid` with several workers, a
+    /// lost worker restarts alone while the others wait; each worker may do so as often as this.
     #[serde(default = "backoff_limit")]
     #[schemars(range(min = 0, max = 1000))]
     pub backoff_limit: i32,
-    /// Longest time that the job may take, all attempts together, in seconds. Default: none.
+    /// The longest time that all attempts of the job may take, in seconds. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
-    /// Seconds after its end when the HybridJob is deleted with all that it owns. Default: never.
+    /// Seconds after its end at which the HybridJob is deleted with all that it owns. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i64>,
-    /// Which pods go when the job is over.
+    /// Which pods are deleted when the job is over.
     #[serde(default)]
     pub clean_pod_policy: CleanPodPolicy,
-    /// Whether the job waits: all its pods go, and a new attempt starts when it is set back.
+    /// Whether the job waits. All its pods are deleted; a new attempt starts once this is false again.
     #[serde(default)]
     pub suspend: bool,
     /// Which exit codes of a role lead to another attempt.
@@ -46,15 +46,15 @@ impl Default for RunPolicy {
     }
 }
 
-/// Which pods go when the job is over.
+/// Which pods are deleted when the job is over.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CleanPodPolicy {
-    /// Those that still run: the servers. Ended pods stay, with their logs.
+    /// The pods that still run: the servers. Ended pods stay, with their logs.
     #[default]
     Running,
-    /// All.
+    /// All pods.
     All,
-    /// None: servers stay up, for someone who wants to look at them, until the HybridJob is deleted.
+    /// No pod. The servers stay up for inspection until the HybridJob is deleted.
     None,
 }
 
@@ -62,9 +62,9 @@ pub enum CleanPodPolicy {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitCodes {
-    /// Codes after which the group is started anew: by default 1 (the machine failed), 4 (another process was gone),
-    /// 7 (fenced), 130 and 143 (asked to stop) and those of a killed process (134, 135, 137, 139). After any other, such as
-    /// 2 (job file), 3 (data) or 5 (diverged), the same would happen again, and the job fails.
+    /// Codes after which the group restarts. Default: 1 (the machine failed), 4 (another process was gone), 7 (fenced),
+    /// 130 and 143 (asked to stop) and those of a killed process (134, 135, 137, 139). After any other code, such as
+    /// 2 (job file), 3 (data) or 5 (diverged), the same would happen again, so the job fails.
     #[serde(default = "retryable")]
     #[schemars(length(max = 64), inner(range(min = 1, max = 255)))]
     pub retryable: Vec<i32>,
@@ -81,23 +81,23 @@ impl Default for ExitCodes {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.minWorkers <= self.maxWorkers").message("minWorkers is above maxWorkers"))]
 pub struct Elasticity {
-    /// At least. In mode `hybrid` a run goes on without lost workers for which none comes in time as long as so many are
-    /// left (`cluster.min_workers`, unless the job file sets it).
+    /// The fewest workers. In mode `hybrid` a run goes on without a lost worker that nobody replaces in time, while this
+    /// many workers are left. Sets `cluster.min_workers` unless the job file does.
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: i32,
-    /// At most.
+    /// The most workers.
     #[schemars(range(min = 1, max = 1024))]
     pub max_workers: i32,
 }
 
-/// Scheduling of the pods as a group.
+/// How the pods are scheduled as a group.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduling {
-    /// All pods at once or none. Default: each pod by itself, servers before workers.
+    /// Schedules all pods at once or none. Default: each pod by itself, servers before workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<Gang>,
-    /// Name of the scheduler. Default: Volcano's with a gang of Volcano's, otherwise Kubernetes' own.
+    /// Name of the scheduler. Default: `volcano` for a gang of Volcano, otherwise Kubernetes' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = super::pattern::NAME))]
     pub scheduler_name: Option<String>,
@@ -107,18 +107,18 @@ pub struct Scheduling {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gang {
-    /// Whose PodGroup is made.
+    /// Which scheduler's PodGroup is made.
     pub scheduler: GangScheduler,
-    /// Queue of the group; Volcano only. Default: Volcano's default queue.
+    /// Queue of the group. Volcano only. Default: Volcano's default queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Seconds that the group may wait for places; coscheduling only.
+    /// Seconds that the group may wait to be scheduled. Coscheduling only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub schedule_timeout_seconds: Option<i32>,
 }
 
-/// Who schedules gangs.
+/// Which scheduler schedules gangs.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GangScheduler {
     /// Volcano: `scheduling.volcano.sh/v1beta1`.
@@ -127,11 +127,11 @@ pub enum GangScheduler {
     Coscheduling,
 }
 
-/// What watches the run.
+/// Monitoring of the run.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Monitoring {
-    /// Whether a PodMonitor of the Prometheus operator is made, which must be installed.
+    /// Whether a PodMonitor is made. The Prometheus operator must be installed.
     #[serde(default)]
     pub pod_monitor: bool,
 }

@@ -1,7 +1,7 @@
-//! The definition as it is installed: what the types say, and what Kubernetes itself demands of its own types within.
+//! The definition as it is installed: the schema of the types, and Kubernetes' own rules for the types within.
 //!
-//! A pod with a wrong label or amount is refused by Kubernetes when the Job or StatefulSet is made, long after the
-//! HybridJob was taken. What can be said at once is said by the schema, which names the field.
+//! Kubernetes refuses a pod with a wrong label or amount when the Job or StatefulSet is made, long after it has taken the
+//! HybridJob. The schema refuses it at once and names the field.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{HybridJob, pattern};
 
-/// Fields of Kubernetes' own types, whose descriptions are cut to their first sentence: whole, they would make the
+/// Fields of Kubernetes' own types. Their descriptions are shortened to the first sentence. Whole, they would make the
 /// definition too large for the annotation in which `kubectl apply` keeps it.
-const FOREIGN: [&str; 11] = [
+pub const KUBERNETES_FIELDS: [&str; 11] = [
     "affinity",
     "containerSecurityContext",
     "csi",
@@ -49,7 +49,7 @@ pub fn definition_yaml() -> Result<String, serde_saphyr::ser::Error> {
     ))
 }
 
-/// Adds what is demanded of Kubernetes' types to the schema of a spec.
+/// Adds Kubernetes' own rules to the schema of a spec.
 fn tighten(spec: &mut Map<String, Value>) {
     for role in ["coordinator", "embeddingServers", "denseWorkers"] {
         let Some(pod) = spec.get_mut(role).and_then(|role| role.pointer_mut("/properties/pod/properties")) else {
@@ -150,13 +150,13 @@ fn rule(place: &mut Value, field: &str, holds: &str, message: &str) {
     }
 }
 
-/// Cuts descriptions below foreign fields.
+/// Shortens the descriptions below Kubernetes' own fields.
 fn shorten(fields: &mut Map<String, Value>) {
     for (name, schema) in fields {
-        let is_foreign = FOREIGN.contains(&name.as_str());
+        let is_foreign = KUBERNETES_FIELDS.contains(&name.as_str());
         match schema {
             Value::Object(schema) if is_foreign => {
-                schema.iter_mut().filter(|(key, _)| *key != "description").for_each(|(_, below)| cut(below));
+                schema.iter_mut().filter(|(key, _)| *key != "description").for_each(|(_, below)| shorten_all(below));
             }
             Value::Object(schema) => shorten(schema),
             _ => {}
@@ -164,17 +164,17 @@ fn shorten(fields: &mut Map<String, Value>) {
     }
 }
 
-fn cut(schema: &mut Value) {
+fn shorten_all(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             for (key, value) in fields {
                 match value {
                     Value::String(text) if key == "description" => *text = first_sentence(text),
-                    value => cut(value),
+                    value => shorten_all(value),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(cut),
+        Value::Array(items) => items.iter_mut().for_each(shorten_all),
         _ => {}
     }
 }

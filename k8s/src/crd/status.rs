@@ -1,40 +1,40 @@
-//! What is told back.
+//! The status of a HybridJob.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the run does. Written by the operator alone.
+/// The status of the run. Only the operator writes it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HybridJobStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The run in a word.
+    /// Phase of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// What is waited for, or why the run ended as it did.
+    /// What the run waits for, or why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Number of the attempt, from 1; objects of the attempt carry it in their names. Recorded before they are made.
+    /// Number of the attempt, from 1. The names of its objects contain it. It is recorded before they are made.
     #[serde(default)]
     pub attempt: i32,
-    /// Attempts that failed and were followed by another; `backoffLimit` bounds them.
+    /// Attempts that failed and were followed by another. At most `backoffLimit`.
     #[serde(default)]
     pub restarts: i32,
-    /// Workers of this attempt that were lost and started again while the others waited; `backoffLimit` bounds them, for
-    /// each worker by itself.
+    /// Workers of this attempt that were lost and restarted while the others waited. At most `backoffLimit` for each
+    /// worker.
     #[serde(default)]
     pub worker_restarts: i32,
-    /// When a worker was lost that is not there again yet, and the others wait for it.
+    /// When a worker was lost for which the others still wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_lost: Option<Time>,
-    /// When all workers were there again after that: how one ended before is no reason for a later failure.
+    /// When all workers were back after that. An exit before this time is no reason for a later failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_back: Option<Time>,
-    /// What the attempt was made from: a changed spec makes another.
+    /// Hash of the spec that the attempt was made from. A changed spec starts another attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
     /// When the first attempt started.
@@ -46,19 +46,19 @@ pub struct HybridJobStatus {
     /// Pods of each role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roles: Option<RoleCounts>,
-    /// Workers that there are; for the scale subresource.
+    /// How many workers there are. For the scale subresource.
     #[serde(default)]
     pub workers: i32,
-    /// Selector of the workers' pods; for the scale subresource.
+    /// Selector of the workers' pods. For the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// What the coordinator told last.
+    /// The coordinator's last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// The newest complete checkpoint: the next attempt goes on from it.
+    /// The newest complete checkpoint. The next attempt goes on from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<LastCheckpoint>,
-    /// Parent of the run folder, on the output volume: the model and all measures.
+    /// Parent of the run folder on the output volume. It holds the model and all measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The last attempt that failed.
@@ -70,27 +70,27 @@ pub struct HybridJobStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The run in a word.
+/// Phase of a run.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// The spec cannot be carried out; waits for a change of it.
+    /// The spec cannot be carried out. The operator waits for a change.
     Invalid,
-    /// Set to wait by `runPolicy.suspend`.
+    /// The job waits, because of `runPolicy.suspend`.
     Suspended,
     /// Pods are being made.
     Starting,
     /// Every role is ready.
     Running,
-    /// An attempt failed; the next one is about to start.
+    /// An attempt failed. The next one starts soon.
     Restarting,
-    /// Trained to the end.
+    /// The training is complete.
     Succeeded,
-    /// Given up.
+    /// The job has failed for good.
     Failed,
 }
 
 impl Phase {
-    /// Whether nothing more will be started.
+    /// Whether the job is over.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
@@ -119,19 +119,19 @@ pub struct RoleCounts {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleCount {
-    /// Pods that there should be.
+    /// Pods that the role should have.
     pub desired: i32,
-    /// Pods that are ready, or ended well.
+    /// Pods that are ready, or have succeeded.
     pub ready: i32,
-    /// Both, for the printer: `2/3`.
+    /// Both numbers, for `kubectl get`: `2/3`.
     pub summary: String,
 }
 
-/// What the coordinator told.
+/// A report of the coordinator.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Batches trained, by the worker that is furthest.
+    /// Batches trained by the most advanced worker.
     pub step: i64,
     /// Step of the newest complete checkpoint; 0 before the first.
     #[serde(default)]
@@ -142,7 +142,7 @@ pub struct Progress {
     pub epochs: i32,
     /// Samples per second, all workers together.
     pub samples_per_second: i64,
-    /// Smoothed loss, nats; text, as no number of JSON holds NaN.
+    /// Smoothed loss, nats. It is text, because a number in JSON cannot be NaN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
     /// Area under the ROC curve at the last evaluation, four digits.
@@ -153,7 +153,7 @@ pub struct Progress {
     pub logloss: Option<String>,
     /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
     pub state: String,
-    /// Why, in the coordinator's words.
+    /// The reason, in the coordinator's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -162,9 +162,9 @@ pub struct Progress {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastCheckpoint {
-    /// Steps made before it.
+    /// Steps made before the checkpoint.
     pub step: i64,
-    /// When it was first seen, some seconds after it was written.
+    /// When the operator first heard of it, some seconds after it was written.
     pub seen: Time,
 }
 
@@ -172,18 +172,18 @@ pub struct LastCheckpoint {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptFailure {
-    /// Which one.
+    /// Number of the attempt.
     pub attempt: i32,
-    /// The pod that is to blame.
+    /// The pod that caused the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// Its exit code: docs/exit-codes.md.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// When it was seen; the next attempt waits from then on.
+    /// When the operator noticed it. The pause before the next attempt starts here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
-    /// In words.
+    /// The reason, in words.
     pub message: String,
 }
 
@@ -196,13 +196,13 @@ pub struct Condition {
     pub type_: String,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, in one CamelCase word.
+    /// The reason, as one CamelCase word.
     pub reason: String,
-    /// Why, for a person.
+    /// The reason, in words.
     pub message: String,
     /// When `status` changed last.
     pub last_transition_time: Time,
-    /// Generation of the spec that it is about.
+    /// Generation of the spec that the condition is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -210,10 +210,10 @@ pub struct Condition {
 /// Whether a condition holds.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! What a user may mount.
+//! Volumes that a user may mount.
 
 use k8s_openapi::api::core::v1::{CSIVolumeSource, HostPathVolumeSource, NFSVolumeSource};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -18,7 +18,7 @@ pub struct ClaimTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,
-    /// Whether the claims outlive the attempt. Rows beyond memory are of no use to the next one.
+    /// Whether the claims outlive the attempt. The next attempt cannot use the rows on them.
     #[serde(default)]
     pub retain: bool,
 }
@@ -45,11 +45,11 @@ pub struct MountedVolume {
     /// Whether it is mounted read-only.
     #[serde(default = "super::yes")]
     pub read_only: bool,
-    /// What is mounted.
+    /// The source of the volume.
     pub source: VolumeSource,
 }
 
-/// Exactly one of these.
+/// The source of a volume: exactly one of these.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.claimName), has(self.configMapName), has(self.secretName), has(self.emptyDir), has(self.ephemeral), has(self.hostPath), has(self.nfs), has(self.csi)].filter(x, x).size() == 1")
@@ -67,10 +67,10 @@ pub struct VolumeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = pattern::NAME))]
     pub secret_name: Option<String>,
-    /// A folder that is empty when the pod starts and gone with it.
+    /// A folder that is empty when the pod starts and is deleted with the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_dir: Option<EmptyDir>,
-    /// A disk that is made for each pod and gone with it.
+    /// A disk that is made for each pod and is deleted with the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ephemeral: Option<EphemeralClaim>,
     /// A file or folder of the node. The baseline Pod Security profile refuses it.
@@ -85,7 +85,7 @@ pub struct VolumeSource {
 }
 
 impl VolumeSource {
-    /// What it names, for a person: `claim criteo`. What is made for the pod names nothing.
+    /// The object that the source names, for a person: `claim criteo`. A volume that is made for the pod names none.
     #[must_use]
     pub fn named(&self) -> Option<String> {
         let of = |kind: &str, name: &Option<String>| name.as_ref().map(|name| format!("{kind} {name}"));
@@ -97,7 +97,7 @@ impl VolumeSource {
             .or_else(|| self.csi.as_ref().map(|csi| format!("a volume of driver {}", csi.driver)))
     }
 
-    /// How many sources are given; one is right.
+    /// How many sources are given. Exactly one is valid.
     #[must_use]
     pub fn given(&self) -> usize {
         let given = [
@@ -118,18 +118,18 @@ impl VolumeSource {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EmptyDir {
-    /// Where it lies. Default: on the node's disk.
+    /// The medium. Default: the node's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<Medium>,
-    /// Most that it may hold. Default: no limit of its own.
+    /// The most that it may hold. Default: no limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_limit: Option<Quantity>,
 }
 
-/// Where an empty folder lies.
+/// The medium of an empty folder.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Medium {
-    /// In memory, counted to the containers that write.
+    /// Memory. It counts as memory of the containers that write to it.
     Memory,
 }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::build::Stage;
+use crate::build::BuildStage;
 use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress};
-use crate::observe::Observed;
+use crate::observe::ObservedObjects;
 
 /// What a decision is made on.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub struct DecisionFacts<'a> {
     /// Name of the job.
     pub job: &'a str,
     /// Its namespace.
@@ -24,7 +24,7 @@ pub struct Facts<'a> {
     /// What the attempt would be made from now.
     pub template: &'a str,
     /// What there is.
-    pub observed: &'a Observed,
+    pub observed: &'a ObservedObjects,
     /// Whether the others wait for a lost worker, which Kubernetes then starts again.
     pub rejoins: bool,
     /// What the coordinator told just now.
@@ -39,22 +39,22 @@ pub struct Decision {
     /// What to record.
     pub status: HybridJobStatus,
     /// What to do.
-    pub work: Work,
+    pub work: OperatorWork,
     /// When to look again, if nothing happens before.
     pub again: Option<Duration>,
     /// What to tell as an Event.
-    pub news: Option<News>,
+    pub news: Option<EventNote>,
     /// Workers' pods on nodes that nobody hears of, which their Job waits for.
     pub given_up: Vec<String>,
 }
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum OperatorWork {
     /// Record the status and look again.
     Record,
     /// Make the objects of the attempt up to a stage; what is left of others goes, one step at a time.
-    Run(Stage),
+    Run(BuildStage),
     /// Other attempts go, and nothing of this one is made before their workers have ended.
     Drain,
     /// Everything that runs goes, one step at a time.
@@ -67,7 +67,7 @@ pub enum Work {
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct EventNote {
     /// Whether someone should look at it.
     pub is_warning: bool,
     /// In one CamelCase word.

@@ -3,22 +3,22 @@
 use super::*;
 use crate::crd::{CleanPodPolicy, Elasticity, ExitCodes, HybridJobSpec, Progress};
 use crate::fixture::{hybrid_job, pod};
-use crate::observe::{JobEnd, JobState, Owned, OwnedKind, PodExit, PodState, Remaining};
+use crate::observe::{JobEnd, JobState, OwnedKind, OwnedObject, PodExit, PodState, Remaining};
 
 /// A job whose status is carried from decision to decision, as reconciling does.
-struct Case {
+struct DecisionCase {
     spec: HybridJobSpec,
     status: HybridJobStatus,
-    observed: Observed,
+    observed: ObservedObjects,
     template: String,
     rejoins: bool,
     progress: Option<Progress>,
     now: i64,
 }
 
-impl Case {
+impl DecisionCase {
     fn new() -> Self {
-        let (status, observed) = (HybridJobStatus::default(), Observed::default());
+        let (status, observed) = (HybridJobStatus::default(), ObservedObjects::default());
         Self {
             spec: hybrid_job().spec,
             status,
@@ -33,15 +33,19 @@ impl Case {
     /// Up to an attempt of which every pod is ready.
     fn running() -> Self {
         let mut case = Self::new();
-        assert_eq!(case.step().work, Work::Record);
-        case.observed =
-            Observed { coordinator: job(1, None), workers: job(2, None), servers: Some(3), ..Observed::default() };
+        assert_eq!(case.step().work, OperatorWork::Record);
+        case.observed = ObservedObjects {
+            coordinator: job(1, None),
+            workers: job(2, None),
+            servers: Some(3),
+            ..ObservedObjects::default()
+        };
         assert_eq!(case.step().status.phase, Some(Phase::Running));
         case
     }
 
     fn step(&mut self) -> Decision {
-        let decision = decide(&Facts {
+        let decision = decide(&DecisionFacts {
             job: "ctr",
             namespace: "ads",
             spec: &self.spec,
@@ -68,11 +72,11 @@ impl Case {
         let failed = || Some(JobEnd::Failed { at, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
         let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(at) };
         let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", Role::Worker) };
-        self.observed = Observed {
+        self.observed = ObservedObjects {
             coordinator: job(0, failed()),
             workers: job(0, failed()),
             pods: vec![pod],
-            ..Observed::default()
+            ..ObservedObjects::default()
         };
     }
 
@@ -86,9 +90,9 @@ fn job(ready: i32, end: Option<JobEnd>) -> Option<JobState> {
     Some(JobState { ready, end, ..JobState::default() })
 }
 
-fn owned(kind: OwnedKind, attempt: i32) -> Owned {
+fn owned(kind: OwnedKind, attempt: i32) -> OwnedObject {
     let name = format!("ctr-{attempt}-{kind:?}");
-    Owned { kind, name, attempt: Some(attempt), is_active: true, is_leaving: false }
+    OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
 }
 
 fn complete() -> Option<JobEnd> {
@@ -98,69 +102,72 @@ fn complete() -> Option<JobEnd> {
 /// Twice in a row decides the same: an operator that restarts half-way does no harm.
 #[test]
 fn an_attempt_is_recorded_before_anything_of_it_is_made() {
-    let mut case = Case::new();
+    let mut case = DecisionCase::new();
     let first = case.step();
-    assert_eq!((first.work, first.status.attempt, first.again), (Work::Record, 1, Some(AT_ONCE)));
+    assert_eq!((first.work, first.status.attempt, first.again), (OperatorWork::Record, 1, Some(AT_ONCE)));
     assert_eq!(first.status.output.as_deref(), Some("/output/ctr"));
     let second = case.step();
-    assert_eq!((second.work, second.status.attempt), (Work::Run(Stage::Servers), 1));
+    assert_eq!((second.work, second.status.attempt), (OperatorWork::Run(BuildStage::Servers), 1));
     assert_eq!(case.step(), second);
 }
 
 #[test]
 fn workers_come_when_servers_and_coordinator_are_ready() {
-    let mut case = Case::new();
+    let mut case = DecisionCase::new();
     case.step();
-    case.observed = Observed { coordinator: job(1, None), servers: Some(2), ..Observed::default() };
-    assert_eq!(case.step().work, Work::Run(Stage::Servers));
+    case.observed = ObservedObjects { coordinator: job(1, None), servers: Some(2), ..ObservedObjects::default() };
+    assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
     case.observed.servers = Some(3);
-    assert_eq!(case.step().work, Work::Run(Stage::Everything));
+    assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Everything));
     // A server that is unready for a moment takes no workers away.
     case.observed.workers = job(2, None);
     case.observed.servers = Some(2);
-    assert_eq!(case.step().work, Work::Run(Stage::Everything));
+    assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Everything));
 }
 
 /// A gang of which workers are missing would never be placed.
 #[test]
 fn a_gang_comes_at_once() {
-    let mut case = Case::new();
+    let mut case = DecisionCase::new();
     let gang = serde_json::json!({"scheduler": "Volcano"});
     case.spec.scheduling.gang = Some(serde_json::from_value(gang).unwrap());
     case.step();
-    assert_eq!(case.step().work, Work::Run(Stage::Everything));
+    assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Everything));
 }
 
 #[test]
 fn a_finished_run_succeeds_is_tidied_and_goes_after_its_time() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.run_policy.ttl_seconds_after_finished = Some(60);
     case.observed.coordinator = job(0, complete());
     case.observed.workers = job(0, complete());
     let done = case.step();
-    assert_eq!((done.status.phase, done.work), (Some(Phase::Succeeded), Work::Record));
+    assert_eq!((done.status.phase, done.work), (Some(Phase::Succeeded), OperatorWork::Record));
     assert_eq!(case.condition("Complete"), (true, "Succeeded".to_owned()));
     let tidied = case.step();
-    assert_eq!((tidied.work, tidied.again), (Work::Tidy(CleanPodPolicy::Running), Some(Duration::from_secs(60))));
+    assert_eq!(
+        (tidied.work, tidied.again),
+        (OperatorWork::Tidy(CleanPodPolicy::Running), Some(Duration::from_secs(60)))
+    );
     case.now += 59;
     assert_eq!(case.step().again, Some(Duration::from_secs(1)));
     case.now += 1;
-    assert_eq!(case.step().work, Work::Delete);
+    assert_eq!(case.step().work, OperatorWork::Delete);
 }
 
 #[test]
 fn a_failed_attempt_is_followed_by_another_after_a_pause() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     let failed = case.fails(4);
-    assert_eq!((failed.status.attempt, failed.status.restarts, failed.work), (2, 1, Work::Record));
+    assert_eq!((failed.status.attempt, failed.status.restarts, failed.work), (2, 1, OperatorWork::Record));
     assert_eq!(failed.news.as_ref().map(|news| news.reason), Some("AttemptFailed"));
     let last = failed.status.last_failure.unwrap();
     assert_eq!((last.attempt, last.exit_code, last.pod.as_deref()), (1, Some(4), Some("ctr-1-worker-0")));
-    case.observed = Observed { owned: vec![owned(OwnedKind::Servers, 1)], ..Observed::default() };
+    case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Servers, 1)], ..ObservedObjects::default() };
     let pausing = case.step();
-    assert_eq!((pausing.work, pausing.again), (Work::Clear, Some(Duration::from_secs(10))));
+    assert_eq!((pausing.work, pausing.again), (OperatorWork::Clear, Some(Duration::from_secs(10))));
     case.now += 10;
-    assert_eq!(case.step().work, Work::Run(Stage::Servers));
+    assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
 }
 
 #[test]
@@ -171,7 +178,7 @@ fn pauses_double_up_to_a_limit() {
 
 #[test]
 fn attempts_are_bounded() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.run_policy.backoff_limit = 1;
     case.fails(4);
     case.now += 3600;
@@ -185,22 +192,22 @@ fn attempts_are_bounded() {
 #[test]
 fn a_wrong_job_file_is_not_tried_again() {
     for code in [2, 3, 5, 127] {
-        let mut case = Case::running();
+        let mut case = DecisionCase::running();
         case.fails(code);
         assert_eq!(case.condition("Failed"), (true, "PermanentFailure".to_owned()), "{code}");
         assert_eq!(case.status.restarts, 0);
     }
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.run_policy.exit_codes = ExitCodes { retryable: vec![5] };
     assert_eq!(case.fails(5).status.phase, Some(Phase::Restarting));
 }
 
 #[test]
 fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
     let suspended = case.step();
-    assert_eq!((suspended.work, suspended.again, suspended.status.workers), (Work::Clear, None, 0));
+    assert_eq!((suspended.work, suspended.again, suspended.status.workers), (OperatorWork::Clear, None, 0));
     assert_eq!(case.condition("Suspended"), (true, "Suspended".to_owned()));
     assert_eq!(case.step().news, None);
     case.spec.run_policy.suspend = false;
@@ -210,15 +217,15 @@ fn suspending_clears_and_resuming_begins_anew_without_a_charge() {
     assert_eq!(case.condition("Suspended"), (false, "Resumed".to_owned()));
 }
 
-/// What is waited for is told, and looked at again: the pods of a lost node are waited for only so long.
+/// What is waited for is decision, and looked at again: the pods of a lost node are waited for only so long.
 #[test]
 fn a_suspended_job_tells_which_pod_it_waits_for() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
     let (name, role) = ("ctr-1-worker-0".to_owned(), Role::Worker);
     case.observed.remaining = vec![Remaining { name, role, attempt: Some(1), until: None }];
     let waiting = case.step();
-    assert_eq!((waiting.work, waiting.again), (Work::Clear, Some(GLANCE)));
+    assert_eq!((waiting.work, waiting.again), (OperatorWork::Clear, Some(GLANCE)));
     assert_eq!(
         waiting.status.message.as_deref(),
         Some("waits: runPolicy.suspend is true; ctr-1-worker-0 has not ended yet")
@@ -231,39 +238,39 @@ fn a_suspended_job_tells_which_pod_it_waits_for() {
 /// Made now, its members would give up waiting for each other where the old worker takes long to write its checkpoint.
 #[test]
 fn nothing_of_an_attempt_is_made_while_a_worker_of_another_runs() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.template = "t2".to_owned();
     assert_eq!(case.step().status.attempt, 2);
-    case.observed = Observed { owned: vec![owned(OwnedKind::Workers, 1)], ..Observed::default() };
+    case.observed = ObservedObjects { owned: vec![owned(OwnedKind::Workers, 1)], ..ObservedObjects::default() };
     let draining = case.step();
-    assert_eq!((draining.work, draining.status.phase), (Work::Drain, Some(Phase::Starting)));
+    assert_eq!((draining.work, draining.status.phase), (OperatorWork::Drain, Some(Phase::Starting)));
     let (name, role) = ("ctr-1-worker-0-x".to_owned(), Role::Worker);
     let mut pod = Remaining { name, role, attempt: Some(1), until: None };
-    case.observed = Observed { remaining: vec![pod.clone()], ..Observed::default() };
+    case.observed = ObservedObjects { remaining: vec![pod.clone()], ..ObservedObjects::default() };
     let message = case.step().status.message.unwrap();
     assert_eq!(message, "attempt 2 starts once ctr-1-worker-0-x of an earlier attempt has ended");
     // On a node that nobody hears of it never ends.
     pod.until = Some(Timestamp::from_second(case.now - 30).unwrap());
-    case.observed = Observed { remaining: vec![pod], ..Observed::default() };
-    assert_eq!(case.step().work, Work::Run(Stage::Servers));
+    case.observed = ObservedObjects { remaining: vec![pod], ..ObservedObjects::default() };
+    assert_eq!(case.step().work, OperatorWork::Run(BuildStage::Servers));
 }
 
 #[test]
 fn scaling_starts_the_whole_group_anew() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.elasticity = Some(Elasticity { min_workers: 1, max_workers: 4 });
     assert_eq!(case.step().status.attempt, 1);
     case.spec.dense_workers.replicas = 4;
     case.template = "t2".to_owned();
     let scaled = case.step();
-    assert_eq!((scaled.status.attempt, scaled.status.restarts, scaled.work), (2, 0, Work::Record));
+    assert_eq!((scaled.status.attempt, scaled.status.restarts, scaled.work), (2, 0, OperatorWork::Record));
     assert_eq!(scaled.news.map(|news| news.reason), Some("SpecChanged"));
     assert!(scaled.status.selector.unwrap().contains("zagros.dev/attempt=2"));
 }
 
 #[test]
 fn the_deadline_counts_all_attempts() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.spec.run_policy.active_deadline_seconds = Some(100);
     case.now += 95;
     assert_eq!(case.step().again, Some(Duration::from_secs(5)));
@@ -275,12 +282,12 @@ fn the_deadline_counts_all_attempts() {
 
 #[test]
 fn what_is_over_stays_over() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.fails(3);
     let before = case.status.clone();
     case.template = "t2".to_owned();
     case.spec.run_policy.suspend = true;
-    case.observed = Observed::default();
+    case.observed = ObservedObjects::default();
     case.now += 1_000_000;
     assert_eq!(case.step().status.phase, Some(Phase::Failed));
     assert_eq!(case.status.completion_time, before.completion_time);
@@ -288,7 +295,7 @@ fn what_is_over_stays_over() {
 
 #[test]
 fn a_first_failure_waits_for_the_others_codes() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     let at = Timestamp::from_second(case.now).unwrap();
     case.observed.coordinator = job(0, Some(JobEnd::Failed { at, reason: String::new(), message: String::new() }));
     let settling = case.step();
@@ -298,7 +305,7 @@ fn a_first_failure_waits_for_the_others_codes() {
 /// In mode hybrid the others wait, and Kubernetes starts the lost one again.
 #[test]
 fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.rejoins = true;
     let at = Timestamp::from_second(case.now).unwrap();
     let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(at) };
@@ -309,13 +316,17 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
     case.observed.workers = Some(JobState { ready: 1, failed: 1, ..JobState::default() });
     let waiting = case.step();
     assert_eq!((waiting.status.attempt, waiting.status.worker_restarts), (1, 1));
-    let told = waiting.news.unwrap();
-    assert_eq!((told.is_warning, told.reason), (true, "WorkerLost"));
-    assert!(told.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it is started again"), "{}", told.note);
+    let decision = waiting.news.unwrap();
+    assert_eq!((decision.is_warning, decision.reason), (true, "WorkerLost"));
+    assert!(
+        decision.note.starts_with("ctr-1-worker-1-x ended with 137 (killed); it is started again"),
+        "{}",
+        decision.note
+    );
     let message = waiting.status.message.unwrap();
     assert!(message.contains("dense workers 1/2") && message.contains("ended with 137"), "{message}");
     assert_eq!(case.condition("Ready"), (false, "WorkerLost".to_owned()));
-    assert_eq!(case.step().news, None, "told once");
+    assert_eq!(case.step().news, None, "decision once");
 
     // The Job's count is older than the pod's end.
     case.observed.workers = Some(JobState { ready: 2, failed: 1, ..JobState::default() });
@@ -347,7 +358,7 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
 /// Evicted or deleted, it tells no code, and its Job may not even count it.
 #[test]
 fn a_worker_that_vanished_is_told_when_it_is_gone_and_when_it_is_back() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.rejoins = true;
     let worker = |name: &str, is_ready| PodState { is_ready, ..pod(name, Role::Worker) };
     case.observed.pods = vec![worker("ctr-1-worker-0-x", true), worker("ctr-1-worker-1-x", true)];
@@ -369,10 +380,10 @@ fn a_worker_that_vanished_is_told_when_it_is_gone_and_when_it_is_back() {
 /// Its Job makes no other in its place before it has ended, and on that node it never does.
 #[test]
 fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.rejoins = true;
     let mut hanging = pod("ctr-1-worker-1-x", Role::Worker);
-    (hanging.leaving, hanging.until) = (Some("n7".to_owned()), Some(Timestamp::from_second(case.now).unwrap()));
+    (hanging.departure, hanging.until) = (Some("n7".to_owned()), Some(Timestamp::from_second(case.now).unwrap()));
     let server = PodState { role: Role::Server, name: "ctr-1-server-0".to_owned(), ..hanging.clone() };
     case.observed.pods = vec![pod("ctr-1-worker-0-x", Role::Worker), hanging, server];
     case.now += 59;
@@ -385,21 +396,21 @@ fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
 
 #[test]
 fn a_job_that_somebody_suspended_is_told_once() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.observed.workers = Some(JobState { is_suspended: true, ..JobState::default() });
-    case.observed.owned = vec![Owned { is_active: false, ..owned(OwnedKind::Workers, 1) }];
-    let told = case.step();
-    assert_eq!(told.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
+    case.observed.owned = vec![OwnedObject { is_active: false, ..owned(OwnedKind::Workers, 1) }];
+    let decision = case.step();
+    assert_eq!(decision.news.map(|news| (news.is_warning, news.reason)), Some((true, "JobSuspended")));
     assert_eq!(case.condition("Ready"), (false, "JobSuspended".to_owned()));
-    let message = told.status.message.unwrap();
-    assert!(message.contains("Job ctr-1-Workers was suspended, and not by the operator"), "{message}");
+    let message = decision.status.message.unwrap();
+    assert!(message.contains("Job ctr-1-Workers is suspended, but not by the operator"), "{message}");
     assert_eq!(case.step().news, None);
 }
 
 /// The work may be refused: only who has done it knows.
 #[test]
 fn a_refusal_stands_until_the_work_is_done() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     Conditions::new(&mut case.status, None, Timestamp::UNIX_EPOCH).set(RECONCILED, false, "Forbidden", "no");
     case.step();
     assert_eq!(case.condition("Reconciled"), (false, "Forbidden".to_owned()));
@@ -407,7 +418,7 @@ fn a_refusal_stands_until_the_work_is_done() {
 
 #[test]
 fn a_worker_that_used_its_restarts_up_ends_the_job() {
-    let mut case = Case::running();
+    let mut case = DecisionCase::running();
     case.rejoins = true;
     case.ends(139);
     let at = Timestamp::from_second(case.now).unwrap();
@@ -425,8 +436,8 @@ fn a_worker_that_used_its_restarts_up_ends_the_job() {
 
 #[test]
 fn the_newest_checkpoint_is_told_with_its_time_and_stays_for_the_next_attempt() {
-    let mut case = Case::running();
-    let seen = |case: &mut Case, step: i64| {
+    let mut case = DecisionCase::running();
+    let seen = |case: &mut DecisionCase, step: i64| {
         case.progress = Some(Progress { step: step + 5, checkpoint_step: step, ..Progress::default() });
         case.step().status.last_checkpoint.map(|last| (last.step, last.seen.0.as_second()))
     };

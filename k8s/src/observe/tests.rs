@@ -11,7 +11,7 @@ fn pod(status: Value) -> PodState {
     let metadata = json!({"name": "ctr-1-worker-0-abcde", "labels": labels});
     let object = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "n7"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
-    Observed::new(1, &Objects { pods, ..Objects::default() }).pods.remove(0)
+    ObservedObjects::new(1, &Objects { pods, ..Objects::default() }).pods.remove(0)
 }
 
 fn container(state: Value, last: Value) -> Value {
@@ -87,8 +87,8 @@ fn a_sidecar_that_does_not_start_is_named() {
 
 #[test]
 fn a_pod_of_a_lost_node_is_leaving() {
-    assert_eq!(pod(json!({"reason": "NodeLost"})).leaving, Some("n7".to_owned()));
-    assert_eq!(pod(json!({"phase": "Running"})).leaving, None);
+    assert_eq!(pod(json!({"reason": "NodeLost"})).departure, Some("n7".to_owned()));
+    assert_eq!(pod(json!({"phase": "Running"})).departure, None);
 }
 
 /// Whatever else a stand-in for the kubelet says of it.
@@ -107,8 +107,8 @@ fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {
     Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap())
 }
 
-fn seen(attempt: i32, jobs: &[Arc<Job>]) -> Observed {
-    Observed::new(attempt, &Objects { jobs: jobs.to_vec(), ..Objects::default() })
+fn seen(attempt: i32, jobs: &[Arc<Job>]) -> ObservedObjects {
+    ObservedObjects::new(attempt, &Objects { jobs: jobs.to_vec(), ..Objects::default() })
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn jobs_and_sets_are_those_of_the_attempt() {
     assert_eq!(both.coordinator.as_ref().and_then(|job| job.end.clone()), None);
     let Some(JobEnd::Failed { message, .. }) = both.workers.and_then(|job| job.end) else { panic!("failed") };
     assert_eq!(message, "BackoffLimitExceeded: too often");
-    assert_eq!(seen(2, &[]), Observed::default());
+    assert_eq!(seen(2, &[]), ObservedObjects::default());
 }
 
 /// With a pod on a node that nobody hears of, Kubernetes never adds the last condition.

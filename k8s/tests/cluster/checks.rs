@@ -1,18 +1,18 @@
-//! `zagros-operator check`: what an operator lacks is told before a job needs it.
+//! `zagros-operator check`: what an operator lacks is found before a job needs it.
 
 use zagros_operator::check::{Findings, RIGHTS, check};
 
-use crate::world::World;
+use crate::world::ClusterWorld;
 
-async fn findings(world: &World, lease_namespace: Option<&str>) -> Findings {
+async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> Findings {
     check(&world.api.client(), None, lease_namespace).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_with_all_that_is_needed_has_no_problem() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     let found = findings(&world, Some("zagros-system")).await;
     assert_eq!(found.problems, Vec::<String>::new());
     let rights: usize = RIGHTS.iter().map(|right| right.verbs.len()).sum();
@@ -23,7 +23,7 @@ async fn a_cluster_with_all_that_is_needed_has_no_problem() {
 
 #[tokio::test(start_paused = true)]
 async fn everything_that_is_missing_is_named_at_once() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let denied = ["patch services", "update hybridjobs/status"];
     world.api.store().denied.extend(denied.map(str::to_owned));
     world.api.store().missing.insert("hybridjobs".to_owned());
@@ -37,6 +37,6 @@ async fn everything_that_is_missing_is_named_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_alone_has_no_lease_to_ask_for() {
-    let found = findings(&World::new(), None).await;
+    let found = findings(&ClusterWorld::new(), None).await;
     assert_eq!((found.problems.len(), found.good.len()), (0, 2));
 }

@@ -5,20 +5,20 @@ use tokio::time::Instant;
 
 /// From when a cluster was made.
 #[derive(Clone, Copy)]
-pub(crate) struct Clock {
-    epoch: Instant,
+pub(crate) struct ClusterClock {
+    started: Instant,
 }
 
-impl Default for Clock {
+impl Default for ClusterClock {
     fn default() -> Self {
-        Self { epoch: Instant::now() }
+        Self { started: Instant::now() }
     }
 }
 
-impl Clock {
+impl ClusterClock {
     pub(crate) fn now(self) -> Timestamp {
         let start: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
-        start + SignedDuration::try_from(self.epoch.elapsed()).unwrap()
+        start + SignedDuration::try_from(self.started.elapsed()).unwrap()
     }
 
     pub(crate) fn after(self, seconds: i64) -> String {

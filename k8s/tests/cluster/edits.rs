@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 /// Names of the objects that an edit turns on and off.
-fn shared(world: &World) -> Vec<String> {
+fn shared(world: &ClusterWorld) -> Vec<String> {
     let kinds = [("networking.k8s.io", "networkpolicies"), ("policy", "poddisruptionbudgets")];
     kinds.iter().flat_map(|(group, plural)| world.names(group, plural)).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_an_edit_turns_off_is_removed_and_comes_back() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -31,7 +31,7 @@ async fn what_an_edit_turns_off_is_removed_and_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_monitor_goes_with_its_option() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     world.api.store().installed.insert("podmonitors".to_owned());
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["monitoring"] = json!({"podMonitor": true}));
@@ -45,7 +45,7 @@ async fn a_pod_monitor_goes_with_its_option() {
 /// Only what bears the job's labels is the job's.
 #[tokio::test(start_paused = true)]
 async fn an_object_of_somebody_elses_stays() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let place = key("networking.k8s.io", "networkpolicies", "ctr");
     let theirs = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "ctr"}, "spec": {"podSelector": {}},
@@ -54,7 +54,7 @@ async fn an_object_of_somebody_elses_stays() {
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["networkPolicy"] = json!(false));
     world.until_running().await;
-    world.epoch(60).await;
+    world.advance(60).await;
     assert_eq!(world.api.store().get(&place).unwrap()["spec"], json!({"podSelector": {}}));
     operator.stop().await;
 }
@@ -62,7 +62,7 @@ async fn an_object_of_somebody_elses_stays() {
 /// `kubectl delete --cascade=orphan`: dependants lose their owner before the finalizer is asked.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -91,7 +91,7 @@ async fn a_job_that_is_deleted_with_its_dependants_orphaned_leaves_none() {
 /// Servers that stay up to be looked at keep no node from being drained.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_over_has_no_budget() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"}));
     world.until_running().await;
@@ -104,7 +104,7 @@ async fn a_run_that_is_over_has_no_budget() {
 /// Nothing was made of it, so all of it may change, without a detour over `suspend`.
 #[tokio::test(start_paused = true)]
 async fn an_invalid_job_is_corrected_in_place() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["volumes"] = json!([]));
     world.until("invalid", |world| world.phase() == "Invalid").await;
@@ -139,7 +139,7 @@ async fn no_edit_that_is_admitted_restarts_the_run() {
         ("/spec/networkPolicy", json!(false)),
         ("/spec/disruptionBudget", json!(false)),
     ];
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -151,7 +151,7 @@ async fn no_edit_that_is_admitted_restarts_the_run() {
             Ok(()) => admitted.push(field),
             Err(refused) => assert!(refused.contains("is fixed while the run is not suspended"), "{refused}"),
         }
-        world.epoch(30).await;
+        world.advance(30).await;
         assert_eq!((world.status("/attempt"), world.phase().as_str()), (json!(1), "Running"), "{pointer}");
     }
     assert_eq!(admitted, ["activeDeadlineSeconds", "cleanPodPolicy", "networkPolicy", "disruptionBudget"]);
@@ -161,14 +161,17 @@ async fn no_edit_that_is_admitted_restarts_the_run() {
 /// The one edit that restarts says so, by an Event and in the status.
 #[tokio::test(start_paused = true)]
 async fn an_edit_that_restarts_says_which_field_it_was() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
     world.until_running().await;
     world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(4)).unwrap();
     world.until("second attempt", |world| world.status("/attempt") == 2).await;
     let events = world.api.store().list("events.k8s.io", "events", None, "");
-    let told = events.iter().find(|event| event["reason"] == "SpecChanged").unwrap()["note"].to_string();
-    assert!(told.contains("attempt 2 starts") && told.contains("spec.denseWorkers.replicas from 2 to 4"), "{told}");
+    let message = events.iter().find(|event| event["reason"] == "SpecChanged").unwrap()["note"].to_string();
+    assert!(
+        message.contains("attempt 2 starts") && message.contains("spec.denseWorkers.replicas from 2 to 4"),
+        "{message}"
+    );
     operator.stop().await;
 }

@@ -2,16 +2,16 @@
 
 use serde_json::json;
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 /// Names without the number of the attempt.
-fn shape(world: &World) -> Vec<String> {
+fn shape(world: &ClusterWorld) -> Vec<String> {
     world.pods().iter().map(|pod| pod.replacen("ctr-1-", "ctr-N-", 1).replacen("ctr-2-", "ctr-N-", 1)).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_coordinator_restarts_the_whole_group() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -31,12 +31,12 @@ async fn a_lost_coordinator_restarts_the_whole_group() {
 /// The server is killed for its memory; coordinator and workers then end with 4, which is not the cause.
 #[tokio::test(start_paused = true)]
 async fn a_killed_server_is_named_as_the_cause() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     world.ends("ctr-1-server-1", 137);
-    world.epoch(20).await;
+    world.advance(20).await;
     assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
     world.ends("ctr-1-coordinator-0-x7k2p", 4);
     world.ends("ctr-1-worker-0-x7k2p", 4);
@@ -51,7 +51,7 @@ async fn a_killed_server_is_named_as_the_cause() {
 /// The node is gone: its pod hangs for as long as nobody removes the node, and the next attempt does not wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_holds_nothing_up() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -72,7 +72,7 @@ async fn a_lost_node_holds_nothing_up() {
 
 #[tokio::test(start_paused = true)]
 async fn data_that_is_missing_ends_the_job_with_the_reason() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -85,7 +85,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
         message.contains("ctr-1-worker-0-x7k2p ended with 3 (data is missing or malformed): the last line of the log"),
         "{message}"
     );
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!(world.status("/attempt"), 1);
     assert!(world.names("apps", "statefulsets").is_empty());
     assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
@@ -94,7 +94,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_end_with_the_limit() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
     for attempt in 1..=3 {
@@ -113,14 +113,14 @@ async fn attempts_end_with_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_run_that_hangs() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
     world.until_running().await;
     world.until("failed", |world| world.phase() == "Failed").await;
     assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
     world.until("nothing runs", |world| world.pods().is_empty()).await;
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!((world.pods(), world.names("batch", "jobs").len()), (vec![], 2), "the Jobs stay, and make no more pods");
     operator.stop().await;
 }
@@ -128,7 +128,7 @@ async fn the_deadline_ends_a_run_that_hangs() {
 /// Someone changes or deletes what the operator made.
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -155,13 +155,13 @@ async fn drift_is_repaired() {
 /// A job that runs undisturbed is not written to again and again.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_run_is_left_alone() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    world.epoch(60).await;
+    world.advance(60).await;
     let version = world.api.store().version;
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!(world.api.store().version, version, "{:?}", world.api.store().log.last());
     operator.stop().await;
 }

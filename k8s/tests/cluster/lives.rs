@@ -3,11 +3,11 @@
 use serde_json::json;
 use zagros_operator::crd::Progress;
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_created_runs_completes_and_goes() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
@@ -41,7 +41,7 @@ async fn a_job_is_created_runs_completes_and_goes() {
     assert_eq!(world.condition("Complete")["status"], "True");
     assert_eq!(world.status("/output"), "/output/ctr");
     assert_eq!(world.status("/progress/auc"), "0.7512");
-    world.epoch(590).await;
+    world.advance(590).await;
     assert!(world.job().is_some());
     world.until("gone", |world| world.job().is_none()).await;
     world.until("pods gone", |world| world.pods().is_empty()).await;
@@ -54,13 +54,13 @@ async fn a_job_is_created_runs_completes_and_goes() {
 #[tokio::test(start_paused = true)]
 async fn pods_go_as_the_policy_says() {
     for (policy, pods) in [("All", 0), ("None", 6)] {
-        let world = World::new();
+        let world = ClusterWorld::new();
         let operator = world.operator(None).await;
         world.create(|job| job["spec"]["runPolicy"] = json!({"cleanPodPolicy": policy}));
         world.until_running().await;
         world.trains_to_the_end();
         world.until("succeeded", |world| world.phase() == "Succeeded").await;
-        world.epoch(60).await;
+        world.advance(60).await;
         assert_eq!(world.pods().len(), pods, "{policy}");
         operator.stop().await;
     }
@@ -68,7 +68,7 @@ async fn pods_go_as_the_policy_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_job_has_no_pods_and_may_be_edited() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -76,7 +76,7 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
     assert!(refused.contains("image is fixed while the run is not suspended"), "{refused}");
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
     world.until("suspended", |world| world.phase() == "Suspended" && world.pods().is_empty()).await;
-    world.epoch(600).await;
+    world.advance(600).await;
     assert!(world.pods().is_empty() && world.names("batch", "jobs").is_empty());
     world.edit(|job| job["spec"]["image"] = json!("zagros:2")).unwrap();
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
@@ -90,7 +90,7 @@ async fn a_suspended_job_has_no_pods_and_may_be_edited() {
 /// The scale subresource writes `denseWorkers.replicas`.
 #[tokio::test(start_paused = true)]
 async fn an_elastic_job_is_scaled_as_a_whole() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
     world.until_running().await;
@@ -106,7 +106,7 @@ async fn an_elastic_job_is_scaled_as_a_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_leaves_nothing() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -129,7 +129,7 @@ async fn a_deleted_job_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_job_file_of_an_attempt_does_not_change_under_it() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     let config = |seed: i64| {
         let text = format!("[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nseed = {seed}\n");
@@ -139,7 +139,7 @@ async fn the_job_file_of_an_attempt_does_not_change_under_it() {
     world.create(|job| job["spec"]["job"] = json!({"configMap": {"name": "mine"}}));
     world.until_running().await;
     world.write(&key("", "configmaps", "mine"), config(2));
-    world.epoch(120).await;
+    world.advance(120).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
     let pod = world.pods().iter().find(|pod| pod.contains("coordinator")).unwrap().clone();
     world.ends(&pod, 4);

@@ -3,36 +3,42 @@
 use serde_json::json;
 use zagros_operator::crd::Progress;
 
-use crate::world::World;
+use crate::world::{ClusterWorld, RunningOperator};
 
 /// Requests of some kind since a moment, without watches, which end and begin anew by themselves.
-fn requests(world: &World, since: usize, what: &str) -> usize {
+fn requests(world: &ClusterWorld, since: usize, what: &str) -> usize {
     let store = world.api.store();
     let asked = store.requests[since..].iter().filter(|request| !request.starts_with("watch"));
     asked.filter(|request| request.starts_with(what)).count()
 }
 
-fn so_far(world: &World) -> (usize, usize) {
+fn so_far(world: &ClusterWorld) -> (usize, usize) {
     let store = world.api.store();
     (store.requests.len(), store.writes.len())
 }
 
-/// How far it is changes with every heartbeat.
-fn trains(world: &World, step: i64) {
+/// The progress changes with every heartbeat.
+fn trains(world: &ClusterWorld, step: i64) {
     *world.progress.lock().unwrap() = Some(Progress { step, checkpoint_step: step / 10, ..Progress::default() });
+}
+
+/// A job that has been running for a minute, and its operator.
+async fn running_job() -> (ClusterWorld, RunningOperator) {
+    let world = ClusterWorld::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.advance(60).await;
+    (world, operator)
 }
 
 #[tokio::test(start_paused = true)]
 async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
-    let world = World::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
-    world.epoch(60).await;
+    let (world, operator) = running_job().await;
     let (asked, written) = so_far(&world);
     for step in 0..600 {
         trains(&world, step);
-        world.epoch(1).await;
+        world.advance(1).await;
     }
     let writes = world.api.store().writes[written..].to_vec();
     assert!(writes.iter().all(|write| write == "update hybridjobs/status ctr"), "{writes:?}");
@@ -46,21 +52,17 @@ async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_at_rest_is_read_and_not_written() {
-    let world = World::new();
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.until_running().await;
-    world.epoch(60).await;
+    let (world, operator) = running_job().await;
     let (asked, written) = so_far(&world);
-    world.epoch(240).await;
+    world.advance(240).await;
     assert_eq!(world.api.store().writes[written..], [] as [String; 0]);
     assert!(requests(&world, asked, "") <= 16 + 10, "{:?}", &world.api.store().requests[asked..]);
     for (change, phase) in [(json!({"suspend": true}), "Suspended"), (json!({"activeDeadlineSeconds": 1}), "Failed")] {
         world.edit(|job| job["spec"]["runPolicy"] = change).unwrap();
         world.until("there", |world| world.phase() == phase).await;
-        world.epoch(120).await;
+        world.advance(120).await;
         let (asked, _) = so_far(&world);
-        world.epoch(600).await;
+        world.advance(600).await;
         assert_eq!(requests(&world, asked, ""), 0, "{phase}: {:?}", &world.api.store().requests[asked..]);
         if phase == "Suspended" {
             world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(false)).unwrap();
@@ -70,33 +72,33 @@ async fn a_run_at_rest_is_read_and_not_written() {
     operator.stop().await;
 }
 
-/// Without the right, or under a quota: told once, and tried again less and less often.
+/// Without the right, or under a quota, the operator reports once, and tries again less and less often.
 #[tokio::test(start_paused = true)]
 async fn a_refused_write_is_no_hot_loop() {
     let refusals =
         ["patch services", "patch statefulsets", "patch jobs", "patch networkpolicies", "quota services", "quota jobs"];
     for refusal in refusals {
-        let world = World::new();
+        let world = ClusterWorld::new();
         match refusal.strip_prefix("quota ") {
             Some(kind) => world.api.store().exceeded.insert(kind.to_owned()),
             None => world.api.store().denied.insert(refusal.to_owned()),
         };
         let operator = world.operator(None).await;
         world.create(|_| ());
-        world.until("told", |world| world.condition("Reconciled")["status"] == "False").await;
+        world.until("reported", |world| world.condition("Reconciled")["status"] == "False").await;
         let message = world.condition("Reconciled")["message"].clone();
-        world.epoch(45).await;
+        world.advance(45).await;
         let (asked, written) = so_far(&world);
         assert!(written <= 20, "{refusal}: {written} writes in the first 45 s: {:?}", world.api.store().writes);
-        world.epoch(600).await;
+        world.advance(600).await;
         let writes = world.api.store().writes[written..].to_vec();
-        assert_eq!(writes, [] as [String; 0], "{refusal}: told, and nothing changes");
+        assert_eq!(writes, [] as [String; 0], "{refusal}: reported, and nothing changes");
         let kind = refusal.split_once(' ').unwrap().1;
         let tries = requests(&world, asked, &format!("patch {kind}"));
         assert!((1..=36).contains(&tries), "{refusal}: {tries} tries in ten minutes");
-        let told =
+        let reports =
             world.events().into_iter().filter(|reason| ["Forbidden", "QuotaExceeded"].contains(&reason.as_str()));
-        assert_eq!(told.count(), 1, "{refusal}: {:?}", world.events());
+        assert_eq!(reports.count(), 1, "{refusal}: {:?}", world.events());
         assert_eq!(world.condition("Reconciled")["message"], message);
         assert_eq!(world.status("/message"), message);
 
@@ -108,16 +110,16 @@ async fn a_refused_write_is_no_hot_loop() {
     }
 }
 
-/// The status itself cannot be written, so nobody can be told but by the log.
+/// The status itself cannot be written, so only the log reports it.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_cannot_be_written_is_no_hot_loop() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     world.api.store().denied.insert("update hybridjobs/status".to_owned());
     let operator = world.operator(None).await;
     world.create(|_| ());
-    world.epoch(60).await;
+    world.advance(60).await;
     let (asked, _) = so_far(&world);
-    world.epoch(600).await;
+    world.advance(600).await;
     assert!(requests(&world, asked, "") <= 60, "{:?}", &world.api.store().requests[asked..]);
     world.api.store().denied.clear();
     world.until_running().await;
@@ -129,16 +131,16 @@ async fn a_status_that_cannot_be_written_is_no_hot_loop() {
 #[tokio::test(start_paused = true)]
 async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     const JOBS: usize = 200;
-    let world = World::new();
+    let world = ClusterWorld::new();
     world.api.slow_down(50);
     let operator = world.operator(None).await;
-    world.epoch(1).await;
+    world.advance(1).await;
     let (asked, _) = so_far(&world);
     let (created, clock) = (world.now(), std::time::Instant::now());
     for index in 0..JOBS {
         world.create_named(&format!("ctr{index}"), |_| ());
     }
-    let running = |world: &World| {
+    let running = |world: &ClusterWorld| {
         let jobs = world.api.store().list("zagros.dev", "hybridjobs", None, "");
         jobs.iter().filter(|job| job["status"]["phase"] == "Running").count()
     };

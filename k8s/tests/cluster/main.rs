@@ -1,6 +1,6 @@
 //! The operator against a stand-in for Kubernetes: whole lives of jobs, faults included.
 //!
-//! Time is virtual: pauses of minutes epoch at once, and nothing here depends on how fast the machine is.
+//! Time is virtual: pauses of minutes pass at once, and nothing here depends on how fast the machine is.
 
 mod api;
 mod checks;

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 /// What there is in the end, without what differs from run to run.
-fn outcome(world: &World) -> (Vec<String>, Value, Value) {
+fn outcome(world: &ClusterWorld) -> (Vec<String>, Value, Value) {
     let mut all = Vec::new();
     for (group, plural) in
         [("", "configmaps"), ("", "services"), ("", "pods"), ("apps", "statefulsets"), ("batch", "jobs")]
@@ -16,7 +16,7 @@ fn outcome(world: &World) -> (Vec<String>, Value, Value) {
 }
 
 /// One attempt that fails, and one that runs.
-async fn live(world: &World) {
+async fn live(world: &ClusterWorld) {
     world.until("first attempt", |world| world.phase() == "Running" || world.status("/attempt") == 2).await;
     if world.status("/attempt") == 1 {
         let coordinator = "ctr-1-coordinator-0-x7k2p";
@@ -29,7 +29,7 @@ async fn live(world: &World) {
 /// The operator is killed after so many of its writes; the next one takes over, and all ends as without a kill.
 #[tokio::test(start_paused = true)]
 async fn an_operator_may_end_between_any_two_writes() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     live(&world).await;
@@ -39,7 +39,7 @@ async fn an_operator_may_end_between_any_two_writes() {
     assert!(writes.len() > 20, "{writes:?}");
 
     for most in 1..writes.len() {
-        let world = World::new();
+        let world = ClusterWorld::new();
         world.api.store().dies_after = Some(most);
         let first = world.operator(None).await;
         world.create(|_| ());
@@ -65,11 +65,11 @@ async fn an_operator_may_end_between_any_two_writes() {
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_is_stopped_before_it_has_seen_any_job_ends_at_once() {
     for denied in [None, Some("list hybridjobs")] {
-        let world = World::new();
+        let world = ClusterWorld::new();
         world.create(|_| ());
         world.api.store().denied.extend(denied.map(str::to_owned));
         let operator = world.operator(None).await;
-        world.epoch(if denied.is_some() { 30 } else { 0 }).await;
+        world.advance(if denied.is_some() { 30 } else { 0 }).await;
         let since = world.now();
         operator.stop().await;
         assert!(world.now().duration_since(since).as_secs() < 1, "{denied:?}");
@@ -79,11 +79,11 @@ async fn an_operator_that_is_stopped_before_it_has_seen_any_job_ends_at_once() {
 /// The API takes a request and never answers.
 #[tokio::test(start_paused = true)]
 async fn an_operator_does_not_wait_for_an_answer_for_ever_when_it_is_stopped() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     world.api.store().dies_after = Some(0);
     let operator = world.operator(None).await;
     world.create(|_| ());
-    world.epoch(30).await;
+    world.advance(30).await;
     let since = world.now();
     operator.stop().await;
     assert_eq!(world.now().duration_since(since).as_secs(), 10, "as long as a reconciliation may take to end");
@@ -91,16 +91,16 @@ async fn an_operator_does_not_wait_for_an_answer_for_ever_when_it_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_operators_one_leads_and_the_other_takes_over() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let first = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     let second = world.operator(Some("op-b")).await;
     world.create(|_| ());
     world.until_running().await;
     assert!(first.metric("zagros_operator_leads 1") && second.metric("zagros_operator_leads 0"));
     let mut lease = key("coordination.k8s.io", "leases", "zagros-operator");
     lease.namespace = "zagros-system".to_owned();
-    let holder = |world: &World| world.api.store().get(&lease).unwrap()["spec"]["holderIdentity"].clone();
+    let holder = |world: &ClusterWorld| world.api.store().get(&lease).unwrap()["spec"]["holderIdentity"].clone();
     assert_eq!(holder(&world), "op-a");
 
     first.kill().await;
@@ -117,9 +117,9 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
 /// An operator that hung and comes back finds another in its place, and stops before it writes anything.
 #[tokio::test(start_paused = true)]
 async fn a_deposed_operator_stops_and_says_who_leads() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let first = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     let mut place = key("coordination.k8s.io", "leases", "zagros-operator");
     place.namespace = "zagros-system".to_owned();
     let mut lease = world.api.store().get(&place).unwrap();
@@ -131,9 +131,9 @@ async fn a_deposed_operator_stops_and_says_who_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_stops_in_time() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let first = world.operator(Some("op-a")).await;
-    world.epoch(5).await;
+    world.advance(5).await;
     world.api.store().denied.insert("update leases".to_owned());
     let since = world.now();
     let ended = first.task.await.unwrap().unwrap_err().to_string();

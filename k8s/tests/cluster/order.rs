@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::api::Happened;
-use crate::world::{ADS, World, key};
+use crate::world::{ADS, ClusterWorld, key};
 
 /// Every worker takes long to write its checkpoint.
-fn workers_take_long(world: &World) {
+fn workers_take_long(world: &ClusterWorld) {
     let workers = world.pods().into_iter().filter(|pod| pod.contains("-worker-"));
     world.unheard.lock().unwrap().extend(workers);
 }
 
-fn workers(world: &World) -> usize {
+fn workers(world: &ClusterWorld) -> usize {
     world.pods().iter().filter(|pod| pod.starts_with("ctr-1-worker-")).count()
 }
 
 /// Names of objects that went, and of pods that ended, in order.
-fn gone(world: &World, plurals: &[&str]) -> Vec<String> {
+fn gone(world: &ClusterWorld, plurals: &[&str]) -> Vec<String> {
     let store = world.api.store();
     let has_ended = |one: &Happened| one.object["status"]["phase"] == "Failed";
     let of_kind = store.log.iter().filter(|one| plurals.contains(&one.key.plural.as_str()));
@@ -32,13 +32,13 @@ fn gone(world: &World, plurals: &[&str]) -> Vec<String> {
 }
 
 /// Told to end, a worker writes a checkpoint, for which it needs servers and coordinator.
-async fn ends_in_order(world: &World) {
-    world.until("told to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
-    world.epoch(40).await;
+async fn ends_in_order(world: &ClusterWorld) {
+    world.until("asked to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
+    world.advance(40).await;
     assert_eq!(workers(world), 2);
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"], "the workers still write");
     assert_eq!(world.names("batch", "jobs"), ["ctr-1-coordinator"]);
-    let runs = |world: &World| {
+    let runs = |world: &ClusterWorld| {
         let pods = world.api.store().prefixed("", "pods", ADS, "ctr-1-");
         let others = pods.iter().filter(|pod| pod["metadata"]["labels"]["zagros.dev/role"] != "worker");
         others.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).count()
@@ -59,13 +59,13 @@ async fn ends_in_order(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_run_ends_workers_first() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     workers_take_long(&world);
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
-    world.until("told", |world| world.status("/message").to_string().contains("has not ended yet")).await;
+    world.until("reported", |world| world.status("/message").to_string().contains("has not ended yet")).await;
     ends_in_order(&world).await;
     world.until("done", |world| world.status("/message") == "waits: runPolicy.suspend is true").await;
     operator.stop().await;
@@ -73,7 +73,7 @@ async fn a_suspended_run_ends_workers_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scaled_run_ends_workers_first_and_starts_then() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4}));
     world.until_running().await;
@@ -87,13 +87,13 @@ async fn a_scaled_run_ends_workers_first_and_starts_then() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_takes_over_keeps_the_order() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let first = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     workers_take_long(&world);
     world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
-    world.until("told", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
+    world.until("reported", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
     first.kill().await;
     let second = world.operator(None).await;
     ends_in_order(&world).await;
@@ -103,27 +103,27 @@ async fn an_operator_that_takes_over_keeps_the_order() {
 /// The deadline is over, and the workers may still write what they have.
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_time_is_over_ends_workers_first() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300}));
     world.until_running().await;
     workers_take_long(&world);
     world.until("over", |world| world.phase() == "Failed").await;
-    world.epoch(40).await;
+    world.advance(40).await;
     assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 1));
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.pods().is_empty()).await;
     operator.stop().await;
 }
 
-fn is_held(world: &World) -> bool {
+fn is_held(world: &ClusterWorld) -> bool {
     world.job().is_some_and(|job| job["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()))
 }
 
 /// A definition and a namespace can be deleted without an operator where nothing runs.
 #[tokio::test(start_paused = true)]
 async fn only_a_job_with_workers_is_held() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"suspend": true}));
     world.until("suspended", |world| world.phase() == "Suspended").await;
@@ -146,13 +146,13 @@ async fn only_a_job_with_workers_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     workers_take_long(&world);
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
-    world.epoch(40).await;
+    world.advance(40).await;
     assert!(world.job().is_some() && workers(&world) == 2);
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-server"]);
     world.unheard.lock().unwrap().clear();
@@ -166,7 +166,7 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_is_not_held_for_what_cannot_be_done() {
     for is_denied in [true, false] {
-        let world = World::new();
+        let world = ClusterWorld::new();
         let operator = world.operator(None).await;
         world.create(|_| ());
         world.until_running().await;
@@ -185,10 +185,10 @@ async fn a_deleted_job_is_not_held_for_what_cannot_be_done() {
     }
 }
 
-/// A pause that somebody made past the HybridJob is theirs to end, and told.
+/// A pause that somebody made past the HybridJob is theirs to end, and reported.
 #[tokio::test(start_paused = true)]
-async fn a_job_that_somebody_suspended_is_told() {
-    let world = World::new();
+async fn a_job_that_somebody_suspended_is_reported() {
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -199,10 +199,10 @@ async fn a_job_that_somebody_suspended_is_told() {
         world.write(&place, job);
     };
     suspend(json!(true));
-    world.until("told", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
+    world.until("reported", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
     assert!(message.contains("kubectl patch job ctr-1-worker --type=merge"), "{message}");
-    world.epoch(120).await;
+    world.advance(120).await;
     assert_eq!(world.events().iter().filter(|reason| *reason == "JobSuspended").count(), 1);
     suspend(json!(false));
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;

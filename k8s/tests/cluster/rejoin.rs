@@ -2,24 +2,24 @@
 
 use serde_json::json;
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
 const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nmode = \"sync\"\n";
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.until("told", |world| world.condition("Ready")["reason"] == "WorkerLost").await;
+    world.until("reported", |world| world.condition("Ready")["reason"] == "WorkerLost").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
     assert!(message.contains("dense workers 1/2; ctr-1-worker-1-x7k2p ended with 137 (killed)"), "{message}");
     assert_eq!((world.phase().as_str(), world.status("/workerRestarts")), ("Running", json!(1)));
     world.until("back", |world| world.condition("Ready")["status"] == "True").await;
     assert!(world.pods().contains(&"ctr-1-worker-1-again1".to_owned()), "{:?}", world.pods());
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)), "the same generation");
 
     world.trains_to_the_end();
@@ -31,7 +31,7 @@ async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
 /// Nothing is left that could tell a code.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_vanishes_with_its_node_comes_back_as_well() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -45,7 +45,7 @@ async fn a_worker_that_vanishes_with_its_node_comes_back_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn in_mode_sync_the_whole_group_starts_anew() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["job"]["inline"] = json!(SYNC));
     world.until_running().await;
@@ -58,14 +58,14 @@ async fn in_mode_sync_the_whole_group_starts_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
     world.until_running().await;
     for pod in ["x7k2p", "again1", "again2"] {
         let pod = format!("ctr-1-worker-1-{pod}");
         world.until("there", |world| world.pods().contains(&pod)).await;
-        world.epoch(30).await;
+        world.advance(30).await;
         world.ends(&pod, 139);
     }
     world.until("failed", |world| world.phase() == "Failed").await;
@@ -81,7 +81,7 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
 /// Kubernetes gives it up; the run goes on with those left and comes to its end.
 #[tokio::test(start_paused = true)]
 async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| {
         job["spec"]["elasticity"] = json!({"minWorkers": 2, "maxWorkers": 4});
@@ -93,15 +93,15 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
     assert!(text.contains("min_workers = 2"), "{text}");
     for pod in ["ctr-1-worker-2-x7k2p", "ctr-1-worker-2-again1"] {
         world.until("there", |world| world.pods().contains(&pod.to_owned())).await;
-        world.epoch(30).await;
+        world.advance(30).await;
         world.ends(pod, 139);
     }
-    world.epoch(600).await;
+    world.advance(600).await;
     assert_eq!((world.phase().as_str(), world.status("/attempt")), ("Running", json!(1)));
     assert_eq!(world.condition("Ready")["reason"], "WorkerLost");
     world.trains_to_the_end();
     world.until("over", |world| world.phase() == "Succeeded").await;
-    world.epoch(60).await;
+    world.advance(60).await;
     assert_eq!(world.status("/attempt"), 1);
     operator.stop().await;
 }
@@ -109,12 +109,12 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
 /// The coordinator gives a worker up for which none came in time, and all end with it.
 #[tokio::test(start_paused = true)]
 async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.epoch(5).await;
+    world.advance(5).await;
     world.ends("ctr-1-coordinator-0-x7k2p", 4);
     world.ends("ctr-1-worker-0-x7k2p", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
@@ -125,8 +125,8 @@ async fn when_the_run_gives_a_worker_up_the_whole_group_starts_anew() {
 
 /// Evicted, with its kubelet there to end it: its Job does not count it.
 #[tokio::test(start_paused = true)]
-async fn an_evicted_worker_is_told_when_it_is_lost_and_when_it_is_back() {
-    let world = World::new();
+async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -143,14 +143,14 @@ async fn an_evicted_worker_is_told_when_it_is_lost_and_when_it_is_back() {
 /// other choice.
 #[tokio::test(start_paused = true)]
 async fn a_worker_on_a_node_that_is_not_heard_of_is_given_up_and_started_again() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
     let lost = "ctr-1-worker-1-x7k2p".to_owned();
     world.loses_node_of(&lost);
     let evicted = world.now();
-    world.until("told", |world| world.condition("Ready")["reason"] == "PodLost").await;
+    world.until("reported", |world| world.condition("Ready")["reason"] == "PodLost").await;
     world.until("given up", |world| !world.pods().contains(&lost)).await;
     let waited = world.now().duration_since(evicted).as_secs();
     assert!((120..=140).contains(&waited), "its 60 s to end, and 60 s more: {waited}");
@@ -165,7 +165,7 @@ async fn a_worker_on_a_node_that_is_not_heard_of_is_given_up_and_started_again()
 #[tokio::test(start_paused = true)]
 async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
     for is_on_a_lost_node in [false, true] {
-        let world = World::new();
+        let world = ClusterWorld::new();
         let operator = world.operator(None).await;
         world.create(|_| ());
         world.until_running().await;
@@ -173,10 +173,10 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
         world.unheard.lock().unwrap().insert(worker.to_owned());
         world.ends("ctr-1-coordinator-0-x7k2p", 4);
         world
-            .until("told to end", |world| world.pods().contains(&worker.to_owned()) && world.status("/attempt") == 2)
+            .until("asked to end", |world| world.pods().contains(&worker.to_owned()) && world.status("/attempt") == 2)
             .await;
         let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
-        world.epoch(40).await;
+        world.advance(40).await;
         assert!(world.names("apps", "statefulsets").iter().all(|set| !set.starts_with("ctr-2-")));
         let message = world.status("/message").as_str().unwrap().to_owned();
         assert_eq!(message, format!("attempt 2 starts once {worker} of an earlier attempt has ended"));
@@ -193,7 +193,7 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
 /// A lost coordinator's Job does not fail before its pod is gone, and on that node it never goes.
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_on_a_node_that_is_not_heard_of_is_followed_by_another_attempt() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
@@ -215,7 +215,7 @@ async fn a_coordinator_on_a_node_that_is_not_heard_of_is_followed_by_another_att
 /// What a job file says of training lies below the same folder in each attempt, so the next one finds checkpoints.
 #[tokio::test(start_paused = true)]
 async fn the_next_attempt_goes_on_where_the_last_one_was() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;

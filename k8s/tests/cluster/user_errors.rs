@@ -1,16 +1,16 @@
-//! What a user or an administrator has to mend: told in the status, never a crash, and mended without a restart.
+//! Errors that a user or an administrator mends: the status reports each one, none is a crash, none needs a restart.
 
 use serde_json::json;
 
-use crate::world::{World, key};
+use crate::world::{ClusterWorld, key};
 
-fn message(world: &World, type_: &str) -> String {
+fn message(world: &ClusterWorld, type_: &str) -> String {
     world.condition(type_)["message"].as_str().unwrap_or_default().to_owned()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_job_file_is_told_and_waits_for_its_correction() {
-    let world = World::new();
+async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     let config = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"job.toml": text}});
     let good = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n";
@@ -20,7 +20,7 @@ async fn a_wrong_job_file_is_told_and_waits_for_its_correction() {
     world.write(&key("", "configmaps", "mine"), config(&good.replace("train", "trian")));
     world.until("read", |world| message(world, "Valid").contains("trian")).await;
     assert!(message(&world, "Valid").starts_with("spec.job.configMap: "));
-    world.epoch(600).await;
+    world.advance(600).await;
     assert!(world.pods().is_empty());
     // One Event, of which Kubernetes' recorder counts how often it happened: once for each problem.
     assert_eq!(world.events(), ["InvalidSpec"]);
@@ -34,7 +34,7 @@ async fn a_wrong_job_file_is_told_and_waits_for_its_correction() {
 /// Written past the rules, as by a cluster whose definition is older: the operator neither crashes nor loses the others.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_harms_no_other() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     let mut broken = key("zagros.dev", "hybridjobs", "broken");
     broken.name = "broken".to_owned();
@@ -57,16 +57,17 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words() {
-    let mut world = World::new();
+async fn an_image_that_cannot_be_pulled_is_reported_in_the_kubelets_words() {
+    let mut world = ClusterWorld::new();
     world.stuck.insert("-server-1".to_owned(), ("ImagePullBackOff", "manifest unknown"));
     let operator = world.operator(None).await;
     world.create(|_| ());
-    world.until("told", |world| world.condition("Ready")["reason"] == "ImagePullBackOff").await;
-    let told = message(&world, "Ready");
+    world.until("reported", |world| world.condition("Ready")["reason"] == "ImagePullBackOff").await;
+    let message = message(&world, "Ready");
     assert!(
-        told.contains("embedding servers 2/3") && told.contains("ctr-1-server-1: ImagePullBackOff: manifest unknown"),
-        "{told}"
+        message.contains("embedding servers 2/3")
+            && message.contains("ctr-1-server-1: ImagePullBackOff: manifest unknown"),
+        "{message}"
     );
     assert_eq!(world.phase(), "Starting");
     operator.stop().await;
@@ -78,14 +79,10 @@ async fn a_missing_claim_secret_or_config_is_named() {
     let cases = [
         ("Unschedulable", "persistentvolumeclaim \"criteo\" not found", "persistentvolumeclaim \"criteo\" not found"),
         ("CreateContainerConfigError", "secret \"object-store\" not found", "secret \"object-store\" not found"),
-        (
-            "ContainerCreating",
-            "",
-            "a volume is not there yet, or never will be: claim criteo, Secret keys, ConfigMap hosts",
-        ),
+        ("ContainerCreating", "", "a volume is missing: claim criteo, Secret keys, ConfigMap hosts"),
     ];
     for (reason, words, expected) in cases {
-        let mut world = World::new();
+        let mut world = ClusterWorld::new();
         world.stuck.insert("-server-".to_owned(), (reason, words));
         let operator = world.operator(None).await;
         world.create(|job| {
@@ -93,24 +90,27 @@ async fn a_missing_claim_secret_or_config_is_named() {
             volumes.push(json!({"mountPath": "/keys", "source": {"secretName": "keys"}}));
             volumes.push(json!({"mountPath": "/hosts", "source": {"configMapName": "hosts"}}));
         });
-        world.until("told", |world| world.condition("Ready")["reason"] == reason).await;
-        let told = message(&world, "Ready");
-        assert!(told.contains("ctr-1-server-0: ") && told.contains(expected), "{told}");
+        world.until("reported", |world| world.condition("Ready")["reason"] == reason).await;
+        let message = message(&world, "Ready");
+        assert!(message.contains("ctr-1-server-0: ") && message.contains(expected), "{message}");
         operator.stop().await;
     }
 }
 
-/// A quota of objects keeps the operator from making one; that of pods is their controllers' to tell.
+/// A quota of objects keeps the operator from making one; the controllers of pods report a quota of pods.
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_is_used_up_is_told_and_work_goes_on_once_it_is_raised() {
-    let world = World::new();
+async fn a_quota_that_is_used_up_is_reported_and_work_goes_on_once_it_is_raised() {
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.api.store().exceeded.insert("services".to_owned());
     world.create(|_| ());
-    world.until("told", |world| world.condition("Reconciled")["reason"] == "QuotaExceeded").await;
-    let told = message(&world, "Reconciled");
-    assert!(told.contains("cannot apply Service ctr-1-coordinator") && told.contains("exceeded quota: ads"), "{told}");
-    assert!(told.contains("raise the quota of the namespace or make the job smaller"), "{told}");
+    world.until("reported", |world| world.condition("Reconciled")["reason"] == "QuotaExceeded").await;
+    let message = message(&world, "Reconciled");
+    assert!(
+        message.contains("cannot apply Service ctr-1-coordinator") && message.contains("exceeded quota: ads"),
+        "{message}"
+    );
+    assert!(message.contains("raise the quota of the namespace or make the job smaller"), "{message}");
     world.api.store().exceeded.clear();
     world.until_running().await;
     assert_eq!(world.condition("Reconciled")["status"], "True");
@@ -118,14 +118,15 @@ async fn a_quota_that_is_used_up_is_told_and_work_goes_on_once_it_is_raised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_a_quota_keeps_away_are_told() {
-    let mut world = World::new();
+async fn pods_that_a_quota_keeps_away_are_reported() {
+    let mut world = ClusterWorld::new();
     world.idle.push("statefulsets");
     let operator = world.operator(None).await;
     world.create(|_| ());
-    world.until("told", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
+    world.until("reported", |world| world.condition("Ready")["reason"] == "PodsMissing").await;
     assert!(
-        message(&world, "Ready").contains("0 of 3 pods of the embedding servers exist: `kubectl describe statefulset`")
+        message(&world, "Ready")
+            .contains("0 of 3 pods of the embedding servers exist; if it stays so, `kubectl describe statefulset`")
     );
     operator.stop().await;
 }
@@ -135,7 +136,7 @@ async fn a_missing_permission_is_named_and_work_goes_on_once_it_is_given() {
     for denied in
         ["patch services", "patch statefulsets", "list pods", "deletecollection jobs", "patch poddisruptionbudgets"]
     {
-        let world = World::new();
+        let world = ClusterWorld::new();
         let operator = world.operator(None).await;
         world.api.store().denied.insert(denied.to_owned());
         world.create(|_| ());
@@ -143,26 +144,26 @@ async fn a_missing_permission_is_named_and_work_goes_on_once_it_is_given() {
             world.until_running().await;
             world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
         }
-        world.until("told", |world| world.condition("Reconciled")["reason"] == "Forbidden").await;
+        world.until("reported", |world| world.condition("Reconciled")["reason"] == "Forbidden").await;
         let (verb, resource) = denied.split_once(' ').unwrap();
-        let told = message(&world, "Reconciled");
+        let message = message(&world, "Reconciled");
         assert!(
-            told.contains(&format!("cannot {verb} resource \"{resource}\"")) && told.contains("rbac.yaml"),
-            "{told}"
+            message.contains(&format!("cannot {verb} resource \"{resource}\"")) && message.contains("rbac.yaml"),
+            "{message}"
         );
         world.api.store().denied.clear();
         world.until("done", |world| world.condition("Reconciled")["status"] == "True").await;
-        assert!(operator.metric("zagros_operator_reconciles_total{outcome=\"told\"}"));
+        assert!(operator.metric("zagros_operator_reconciles_total{outcome=\"reported\"}"));
         operator.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_installed_is_named() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|job| job["spec"]["scheduling"] = json!({"gang": {"scheduler": "Volcano"}}));
-    world.until("told", |world| world.condition("Reconciled")["reason"] == "KindMissing").await;
+    world.until("reported", |world| world.condition("Reconciled")["reason"] == "KindMissing").await;
     assert!(message(&world, "Reconciled").contains("apply PodGroup ctr-1"), "{}", message(&world, "Reconciled"));
     world.api.store().installed.insert("podgroups".to_owned());
     world.until_running().await;
@@ -175,7 +176,7 @@ async fn a_kind_that_is_not_installed_is_named() {
 /// The definition's rules answer at once, so none of it is ever stored.
 #[tokio::test(start_paused = true)]
 async fn what_the_rules_refuse_is_never_seen_by_the_operator() {
-    let world = World::new();
+    let world = ClusterWorld::new();
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;

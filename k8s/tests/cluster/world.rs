@@ -15,8 +15,8 @@ use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Registry, render};
 
-use crate::api::{Api, Key};
-use crate::clock::Clock;
+use crate::api::{Api, ObjectKey};
+use crate::clock::ClusterClock;
 use crate::replaced::Replaced;
 
 /// Namespace of the jobs.
@@ -25,7 +25,7 @@ pub(crate) const ADS: &str = "ads";
 const TIMEOUT: Duration = Duration::from_secs(1200);
 /// When an operator should be gone that was asked to end, in virtual time.
 const LATE: Duration = Duration::from_secs(60);
-/// How soon a pod ends that is told to.
+/// How soon a pod ends once it is asked to.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
 /// Of Kubernetes' Job controller.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -33,7 +33,7 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const LOOK: Duration = Duration::from_millis(250);
 
 /// The cluster.
-pub(crate) struct World {
+pub(crate) struct ClusterWorld {
     pub(crate) api: Api,
     /// What the coordinators tell.
     pub(crate) progress: Arc<Mutex<Option<Progress>>>,
@@ -45,17 +45,17 @@ pub(crate) struct World {
     pub(crate) unheard: Mutex<BTreeSet<String>>,
     /// Pods that Jobs made anew.
     pub(crate) replaced: Replaced,
-    clock: Clock,
+    clock: ClusterClock,
 }
 
 /// A running operator.
-pub(crate) struct Operator {
+pub(crate) struct RunningOperator {
     pub(crate) shutdown: Shutdown,
     pub(crate) task: JoinHandle<Result<(), Error>>,
     registry: Registry,
 }
 
-impl Operator {
+impl RunningOperator {
     pub(crate) fn metric(&self, line: &str) -> bool {
         render(&self.registry).contains(line)
     }
@@ -73,7 +73,7 @@ impl Operator {
     }
 }
 
-impl World {
+impl ClusterWorld {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
         let (api, unheard, replaced) = (Api::new(), Mutex::default(), Replaced::default());
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Starts an operator; with a name it takes part in the election.
-    pub(crate) async fn operator(&self, name: Option<&str>) -> Operator {
+    pub(crate) async fn operator(&self, name: Option<&str>) -> RunningOperator {
         let (progress, time, registry) = (Arc::clone(&self.progress), self.clock, Registry::new());
         let shutdown = Shutdown::new();
         let config = OperatorConfig {
@@ -103,7 +103,7 @@ impl World {
             clock: Arc::new(move || time.now()),
         };
         let task = tokio::spawn(run(config, shutdown.clone()));
-        Operator { shutdown, task, registry }
+        RunningOperator { shutdown, task, registry }
     }
 
     /// Creates `ctr`, changed.
@@ -123,7 +123,7 @@ impl World {
         let place = key("zagros.dev", "hybridjobs", "ctr");
         let mut job = self.api.store().get(&place).unwrap();
         change(&mut job);
-        let put = self.api.store().put(&place, job, crate::api::Part::Main);
+        let put = self.api.store().put(&place, job, crate::api::ObjectPart::Main);
         self.api.announce();
         put.map(|_| ()).map_err(|refusal| refusal.message)
     }
@@ -142,12 +142,15 @@ impl World {
     }
 
     /// As another controller writes.
-    pub(crate) fn write(&self, place: &Key, object: Value) {
-        self.api.store().put(place, object, crate::api::Part::Whole).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+    pub(crate) fn write(&self, place: &ObjectKey, object: Value) {
+        self.api
+            .store()
+            .put(place, object, crate::api::ObjectPart::Whole)
+            .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         self.api.announce();
     }
 
-    pub(crate) fn delete(&self, place: &Key) {
+    pub(crate) fn delete(&self, place: &ObjectKey) {
         self.api.store().delete(place).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         self.api.announce();
     }
@@ -201,7 +204,7 @@ impl World {
     }
 
     /// Lets the cluster go on for a while.
-    pub(crate) async fn epoch(&self, seconds: u64) {
+    pub(crate) async fn advance(&self, seconds: u64) {
         let end = Instant::now() + Duration::from_secs(seconds);
         let step = if seconds > 100 { LOOK * 4 } else { LOOK };
         while Instant::now() < end {
@@ -229,7 +232,7 @@ impl World {
         }
     }
 
-    /// Ends a pod that was told to go, a moment after it was told.
+    /// Ends a pod that was asked to end, a moment later.
     fn kubelet(&self, mut pod: Value) {
         let metadata = pod["metadata"].clone();
         let name = metadata["name"].as_str().unwrap();
@@ -238,14 +241,14 @@ impl World {
             return;
         }
         let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-        let told = until.parse::<Timestamp>().unwrap() - SignedDuration::from_secs(grace);
+        let message = until.parse::<Timestamp>().unwrap() - SignedDuration::from_secs(grace);
         if has_ended(&pod) {
             pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             // Nobody counts the pods of a Job that is gone.
             if !self.has_owner(&pod) {
                 pod["metadata"].as_object_mut().unwrap().remove("finalizers");
             }
-        } else if self.now().duration_since(told) >= ENDS_WITHIN {
+        } else if self.now().duration_since(message) >= ENDS_WITHIN {
             end(&mut pod, 143, &self.now().to_string());
         }
         self.write(&key("", "pods", name), pod);
@@ -290,7 +293,7 @@ impl World {
         self.write(&key(group, plural, name), counted);
     }
 
-    /// What Kubernetes' Job controller does with pods that are there: those of a Job that is over or suspended are told to
+    /// What Kubernetes' Job controller does with pods that are there: those of a Job that is over or suspended are asked to
     /// end, those that have ended are counted, and a Job that fails has failed once no pod is left.
     fn job_controller(&self, name: &str) {
         let place = key("batch", "jobs", name);
@@ -455,9 +458,9 @@ fn container(name: &str, state: Value) -> Value {
     json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
 
-pub(crate) fn key(group: &str, plural: &str, name: &str) -> Key {
+pub(crate) fn key(group: &str, plural: &str, name: &str) -> ObjectKey {
     let [group, plural, namespace, name] = [group, plural, ADS, name].map(str::to_owned);
-    Key { group, plural, namespace, name }
+    ObjectKey { group, plural, namespace, name }
 }
 
 fn hybrid_job() -> Value {

@@ -12,7 +12,7 @@ use kube_cel::cel::common::ast::operators as op;
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::{Value, json};
 
-use crate::places::{Place, places, size};
+use crate::places::{SchemaPlace, places, size};
 
 /// Most that one rule may cost, times the values it is asked of.
 const RULE: u64 = 10_000_000;
@@ -139,7 +139,7 @@ fn field(of: &Priced, name: &str) -> Result<Priced, String> {
 /// What is wrong with the rules of a schema, and what all of them cost together.
 fn rules(schema: &Value) -> (Vec<String>, u64) {
     let (mut wrong, mut all) = (Vec::new(), 0_u64);
-    for Place { path, schema, cardinality } in places(schema) {
+    for SchemaPlace { path, schema, cardinality } in places(schema) {
         for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let text = rule["rule"].as_str().unwrap();
             let cost = price(text, &schema).map(|cost| cost.saturating_mul(cardinality));

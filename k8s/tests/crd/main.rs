@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use zagros_operator::crd::{HybridJob, definition, definition_yaml};
+use zagros_operator::crd::{HybridJob, KUBERNETES_FIELDS, definition, definition_yaml};
 
 fn schema() -> Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -120,7 +120,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
 
 /// What Kubernetes would refuse when the pods are made is refused when the HybridJob is written, by the field's name.
 #[test]
-fn what_pods_would_be_refused_for_is_told_by_its_field() {
+fn what_pods_would_be_refused_for_is_named_by_its_field() {
     let cases = [
         ("nodeSelector", json!({"disk": "very fast"}), "nodeSelector.disk: is \"very fast\""),
         ("nodeSelector", json!({"a b": "x"}), "nodeSelector: a key of nodeSelector is a name"),
@@ -245,9 +245,9 @@ fn what_a_run_is_made_from_changes_only_while_nothing_of_it_runs() {
         suspended["spec"]["runPolicy"] = json!({"suspend": true});
         let mut invalid = running();
         invalid["status"]["phase"] = json!("Invalid");
-        let mut told = job();
-        told["status"] = json!({"attempt": 0, "message": "cannot list pods"});
-        for before in [suspended, invalid, told, job()] {
+        let mut reported = job();
+        reported["status"] = json!({"attempt": 0, "message": "cannot list pods"});
+        for before in [suspended, invalid, reported, job()] {
             assert_eq!(refusals(&after, Some(&before)), Vec::<String>::new(), "{pointer} after {before}");
         }
     }
@@ -313,20 +313,7 @@ fn every_field_of_ours_is_described() {
     while let Some((path, place)) = places.pop() {
         for (name, property) in place["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{name}");
-            let foreign = [
-                "affinity",
-                "containerSecurityContext",
-                "csi",
-                "env",
-                "hostPath",
-                "nfs",
-                "podSecurityContext",
-                "resources",
-                "securityContext",
-                "tolerations",
-                "topologySpreadConstraints",
-            ]
-            .contains(&name.as_str());
+            let foreign = KUBERNETES_FIELDS.contains(&name.as_str());
             let root = [".metadata", ".apiVersion", ".kind", ".spec", ".status"].contains(&path.as_str());
             assert!(root || property["description"].is_string(), "{path}");
             seen += 1;

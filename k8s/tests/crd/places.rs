@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(crate) const REQUEST: u64 = 3 << 20;
 
 /// A schema within a schema.
-pub(crate) struct Place {
+pub(crate) struct SchemaPlace {
     /// By the names of properties: `.spec.volumes[]`.
     pub(crate) path: String,
     /// What is there.
@@ -16,12 +16,12 @@ pub(crate) struct Place {
 }
 
 /// The schema itself and every one within, outer ones first.
-pub(crate) fn places(schema: &Value) -> Vec<Place> {
-    let mut found = vec![Place { path: String::new(), schema: schema.clone(), cardinality: 1 }];
+pub(crate) fn places(schema: &Value) -> Vec<SchemaPlace> {
+    let mut found = vec![SchemaPlace { path: String::new(), schema: schema.clone(), cardinality: 1 }];
     let mut next = 0;
-    while let Some(Place { path, schema, cardinality }) = found.get(next) {
+    while let Some(SchemaPlace { path, schema, cardinality }) = found.get(next) {
         let mut below = Vec::new();
-        let within = |name: &str, schema: &Value, times: u64| Place {
+        let within = |name: &str, schema: &Value, times: u64| SchemaPlace {
             path: format!("{path}{name}"),
             schema: schema.clone(),
             cardinality: cardinality.saturating_mul(times),

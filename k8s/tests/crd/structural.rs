@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use zagros_operator::crd::schema_problems;
 
-use crate::places::{Place, places};
+use crate::places::{SchemaPlace, places};
 
 /// All that a schema may say here. `$ref`, `patternProperties`, `readOnly` and others are forbidden, `anyOf` and its like
 /// may say little, and are not needed.
@@ -61,7 +61,7 @@ fn structural(schema: &Value) -> Vec<String> {
     {
         broken.push("metadata: may restrict name and generateName alone".to_owned());
     }
-    for Place { path, schema, .. } in places(schema) {
+    for SchemaPlace { path, schema, .. } in places(schema) {
         broken.extend(broken_by(&schema).into_iter().map(|rule| format!("{path}: {rule}")));
     }
     broken
@@ -125,7 +125,9 @@ fn broken_list(schema: &Value) -> Vec<String> {
 /// Defaults that the schema would refuse, as a value of a user's: by its types and bounds, and by its rules.
 fn wrong_defaults(schema: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
-    for Place { path, schema, .. } in places(schema).into_iter().filter(|place| !place.schema["default"].is_null()) {
+    for SchemaPlace { path, schema, .. } in
+        places(schema).into_iter().filter(|place| !place.schema["default"].is_null())
+    {
         let default = &schema["default"];
         let filled = apply_defaults(&schema, default);
         for value in [default, &filled] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use zagros_coordinator_client::ControlPlane;
-use zagros_coordinator_client::control_plane::Answer;
+use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, EpochDone, GroupRequest, GroupResponse,
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementRequest,
@@ -108,7 +108,7 @@ impl FakeControlPlane {
         &self,
         script: &Script<Request, Response>,
         request: Request,
-    ) -> Answer<'static, Response>
+    ) -> ControlAnswer<'static, Response>
     where
         Request: Clone,
         Response: Send + 'static,
@@ -135,7 +135,7 @@ fn one_server() -> PlacementResponse {
 
 macro_rules! scripted {
     ($($call:ident($request:ident) -> $response:ident),* $(,)?) => {$(
-        fn $call(&self, request: $request) -> Answer<'_, $response> {
+        fn $call(&self, request: $request) -> ControlAnswer<'_, $response> {
             self.answer(&self.$call, request)
         }
     )*};

@@ -35,13 +35,13 @@ max_bad_rows = 1000000
 kind = "ffnn"
 "#;
 
-struct Source {
+struct FuzzedSource {
     job: Job,
     train: PathBuf,
     _folder: TempDir,
 }
 
-impl Source {
+impl FuzzedSource {
     fn new(text: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
         let job = Job::parse(text, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
@@ -86,7 +86,8 @@ fn stream(job: &Job, path: &Path) -> Result<u64, String> {
 
 #[test]
 fn any_bytes_are_rows_or_a_reason() {
-    let (delimited, criteo) = (AssertUnwindSafe(Source::new(DELIMITED)), AssertUnwindSafe(Source::new(CRITEO)));
+    let (delimited, criteo) =
+        (AssertUnwindSafe(FuzzedSource::new(DELIMITED)), AssertUnwindSafe(FuzzedSource::new(CRITEO)));
     check!().with_iterations(300).with_type::<Vec<u8>>().for_each(|bytes| {
         delimited.read(bytes);
         criteo.read(bytes);
@@ -98,7 +99,7 @@ fn any_bytes_are_rows_or_a_reason() {
 /// Lines made of the right fields, some of them noise.
 #[test]
 fn nearly_good_rows_are_counted_good_or_bad() {
-    let (source, read) = (AssertUnwindSafe(Source::new(DELIMITED)), AtomicU64::new(0));
+    let (source, read) = (AssertUnwindSafe(FuzzedSource::new(DELIMITED)), AtomicU64::new(0));
     check!().with_iterations(300).with_type::<Vec<(bool, i16, Vec<u8>)>>().for_each(|rows| {
         let mut text = b"click,age,city,tags\n".to_vec();
         for (label, age, noise) in rows {

@@ -29,13 +29,13 @@ dim = 2
 kind = "ffnn"
 "#;
 
-struct Server {
+struct FuzzedServer {
     service: Arc<EmbeddingService>,
     shard: LocalShard,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Server {
+impl FuzzedServer {
     fn new() -> Self {
         let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");
@@ -70,7 +70,7 @@ impl Server {
 
 #[test]
 fn noise_is_answered_or_refused_whole() {
-    let server = AssertUnwindSafe(Server::new());
+    let server = AssertUnwindSafe(FuzzedServer::new());
     check!().with_type::<Vec<u8>>().for_each(|bytes| {
         if let Ok(request) = LookupRequest::decode(&bytes[..]) {
             server.lookup(request);
@@ -86,7 +86,7 @@ type Claims = (Vec<(u8, u8)>, u8, u8, u8, u8, Vec<u8>, Vec<u8>);
 
 #[test]
 fn requests_whose_parts_disagree_are_refused_whole() {
-    let server = AssertUnwindSafe(Server::new());
+    let server = AssertUnwindSafe(FuzzedServer::new());
     let (answered, refused, seq) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     check!().with_type::<Claims>().for_each(|(segments, access, encoding, dim, slip, ids, bags)| {
         // Usually tables 0 and 1 of dim 2, usually as many ids as are claimed.

@@ -112,9 +112,9 @@ impl Browser {
 
     /// The value of an expression on the page.
     pub(super) fn value(&mut self, expression: &str) -> Value {
-        let told = self.call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
-        assert!(told.get("exceptionDetails").is_none(), "{expression}: {told}");
-        told["result"]["value"].clone()
+        let outcome = self.call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
+        assert!(outcome.get("exceptionDetails").is_none(), "{expression}: {outcome}");
+        outcome["result"]["value"].clone()
     }
 
     /// What an element shows.

@@ -6,7 +6,12 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
 
+use zagros_protocol::RunId;
+use zagros_protocol::control::{DataFile, Evaluation, Outcome};
+
 use super::*;
+use crate::SplitOrder;
+use crate::watch::EVALUATIONS_KEPT;
 
 const LEASE: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,7 +28,7 @@ fn core(servers: u32, workers: u32) -> Core {
         epochs: 2,
         fixed_splits: false,
         order: SplitOrder::AsInFiles,
-        apart: false,
+        asynchronous: false,
         staleness: 4,
         checkpoint_every: None,
         lease: LEASE,
@@ -61,7 +66,7 @@ fn join(core: &mut Core, seconds: u64, slot: MemberSlot) -> JoinResponse {
 fn running() -> (Core, JoinResponse, JoinResponse) {
     let mut core = core(1, 1);
     let (server, worker) = (join(&mut core, 0, MemberSlot::server(0)), join(&mut core, 0, MemberSlot::worker(0)));
-    core.take_notices();
+    core.take_events();
     (core, server, worker)
 }
 
@@ -107,14 +112,14 @@ fn a_run_goes_from_waiting_to_training_to_finished() {
     assert!(!beat(&mut core, 1, &worker).unwrap().stop);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
-    let told = beat(&mut core, 1, &server).unwrap();
-    assert!(told.stop);
-    assert_eq!(told.reason, "run finished");
+    let answer = beat(&mut core, 1, &server).unwrap();
+    assert!(answer.stop);
+    assert_eq!(answer.reason, "run finished");
     assert!(!core.is_deserted());
 }
 
 #[test]
-fn who_does_not_fit_is_told_both_values_and_changes_nothing() {
+fn a_refused_join_names_both_values_and_changes_nothing() {
     let refused = |change: fn(&mut JoinRequest), kind: RefusalKind, parts: &[&str]| {
         let mut core = core(1, 1);
         let mut request = request(MemberSlot::worker(0), 1);
@@ -122,7 +127,7 @@ fn who_does_not_fit_is_told_both_values_and_changes_nothing() {
         let refusal = core.join(at(0), &request).unwrap_err();
         assert_eq!(refusal.kind, kind, "{refusal}");
         assert!(parts.iter().all(|part| refusal.message.contains(part)), "{refusal}");
-        assert!(core.status(at(0)).members.is_empty() && core.take_notices().is_empty());
+        assert!(core.status(at(0)).members.is_empty() && core.take_events().is_empty());
     };
     let spoken = format!("speaks {PROTOCOL_VERSION}");
     refused(|r| r.protocol_version = 9, RefusalKind::Mismatch, &["protocol 9", &spoken, "same release"]);
@@ -141,17 +146,17 @@ fn workers_must_read_the_same_files() {
     other.files[0].bytes += 1;
     let refusal = core.join(at(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
-    assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
+    assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
     other.files.insert(0, request(MemberSlot::worker(0), 1).files[0].clone());
     let refusal = core.join(at(0), &other).unwrap_err();
     assert!(
-        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that has nothing"),
+        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has nothing"),
         "{refusal}"
     );
     let mut same_size = request(MemberSlot::worker(1), 1);
     same_size.files[0].fingerprint = 7;
     let refusal = core.join(at(0), &same_size).unwrap_err();
-    assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that has"), "{refusal}");
+    assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that worker has"), "{refusal}");
     join(&mut core, 0, MemberSlot::worker(1));
 }
 
@@ -182,7 +187,7 @@ fn workers_form_a_group_once_all_are_in_and_another_when_one_is_replaced() {
 }
 
 #[test]
-fn who_has_lost_a_worker_waits_for_the_next_group_and_is_told_for_whom() {
+fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     let mut core = core(1, 2);
     let at_port =
         |slot: MemberSlot, instance| JoinRequest { address: "127.0.0.1:80".to_owned(), ..request(slot, instance) };
@@ -190,20 +195,24 @@ fn who_has_lost_a_worker_waits_for_the_next_group_and_is_told_for_whom() {
     let second = core.join(at(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
     assert_eq!(core.group(at(0), &ask_after(&first, 0)).unwrap().generation, 1);
     // Nobody has missed the second one yet.
-    let told = core.group(at(1), &ask_after(&first, 1)).unwrap();
-    assert_eq!(told.generation, 0);
-    assert!(told.waiting_for.starts_with("neither has dense worker 1 given up the group"), "{}", told.waiting_for);
+    let answer = core.group(at(1), &ask_after(&first, 1)).unwrap();
+    assert_eq!(answer.generation, 0);
+    assert!(
+        answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"),
+        "{}",
+        answer.waiting_for
+    );
     for second in [4, 8, 12] {
         beat(&mut core, second, &first).unwrap();
     }
-    let told = core.group(at(12), &ask_after(&first, 1)).unwrap();
-    assert_eq!(told.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
+    let answer = core.group(at(12), &ask_after(&first, 1)).unwrap();
+    assert_eq!(answer.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
     let back = core.join(at(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
     let groups =
         [(&first, 1), (&back, 0)].map(|(worker, after)| core.group(at(12), &ask_after(worker, after)).unwrap());
     assert_eq!(groups.map(|group| (group.generation, group.rank)), [(2, 0), (2, 1)]);
     assert!(core.group(at(12), &ask_after(&second, 1)).is_err());
-    // A worker that is done trains with nobody.
+    // A worker that has finished joins no group.
     leave(&mut core, &back, Outcome::Finished, "").unwrap();
     let refused = core.group(at(13), &ask_after(&first, 2)).unwrap_err();
     assert!(refused.message.starts_with("dense worker 1 has finished its part of the run"), "{refused}");
@@ -241,10 +250,10 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
     let placement = core.placement(at(12));
     assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
     assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
-    assert_eq!(core.take_notices(), [Notice::Lost { slot: MemberSlot::server(0), silence: at(12), splits: 0 }]);
+    assert_eq!(core.take_events(), [RunEvent::MemberLost { slot: MemberSlot::server(0), silence: at(12), splits: 0 }]);
     beat(&mut core, 13, &server).unwrap();
     assert!(core.placement(at(13)).waiting_for.is_empty());
-    assert_eq!(core.take_notices(), [Notice::Back { slot: MemberSlot::server(0) }]);
+    assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::server(0) }]);
     assert_eq!(core.status(at(13)).state, "training");
 }
 
@@ -257,7 +266,7 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     for second in [4, 8, 12] {
         beat(&mut core, second, &server).unwrap();
     }
-    assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }]));
+    assert!(matches!(core.take_events()[..], [RunEvent::MemberLost { splits: 1, .. }]));
     let complete = CompleteRequest {
         member: worker.member,
         incarnation: worker.incarnation,
@@ -279,9 +288,9 @@ fn a_lost_worker_that_nobody_replaces_ends_the_run() {
     for second in (4..=40).step_by(4) {
         assert!(!beat(&mut core, second, &server).unwrap().stop, "ended after {second} s");
     }
-    let told = beat(&mut core, 41, &server).unwrap();
-    assert!(told.reason.contains("dense worker 0 is lost: silent for 41.0s"), "{}", told.reason);
-    assert!(told.reason.contains("taken its place within 30.0s"), "{}", told.reason);
+    let answer = beat(&mut core, 41, &server).unwrap();
+    assert!(answer.reason.contains("dense worker 0 is lost: silent for 41.0s"), "{}", answer.reason);
+    assert!(answer.reason.contains("taken its slot within 30.0s"), "{}", answer.reason);
     assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
 }
 
@@ -314,19 +323,23 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     assert_eq!(core.outcome(), None, "the other worker has not finished");
 }
 
-/// One of two workers trained alone on a compressed file, and nobody was told.
+/// One of two workers trained alone on a compressed file, and nobody was answer.
 #[test]
-fn workers_without_data_are_told_in_the_log_and_the_status_until_the_end() {
+fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     let mut core = core(1, 2);
     join(&mut core, 0, MemberSlot::server(0));
     let mut zipped = request(MemberSlot::worker(0), 1);
     zipped.files[0].splittable = false;
     let worker = core.join(at(0), &zipped).unwrap();
-    let notices = core.take_notices();
-    let told = notices.iter().find_map(|notice| matches!(notice, Notice::Uneven { .. }).then(|| notice.to_string()));
-    let told = told.expect("nobody was told");
-    assert!(told.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"), "{told}");
-    assert_eq!(core.status(at(1)).warnings, [told]);
+    let events = core.take_events();
+    let answer =
+        events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
+    let answer = answer.expect("nobody was answer");
+    assert!(
+        answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"),
+        "{answer}"
+    );
+    assert_eq!(core.status(at(1)).warnings, [answer]);
     leave(&mut core, &worker, Outcome::Failed, "").unwrap();
     assert!(core.status(at(2)).warnings.is_empty());
 }
@@ -340,9 +353,9 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
         let Work::Split(split) = assign(&mut core, 0, worker, epoch).unwrap() else { panic!("no split") };
         let (member, incarnation, splits, bad_rows) = (worker.member, worker.incarnation, vec![split.id], vec![bad]);
         let request = CompleteRequest { member, incarnation, epoch, splits, bad_rows };
-        let told = core.complete(at(0), &request).unwrap().bad_rows;
-        assert_eq!(core.complete(at(0), &request).unwrap().bad_rows, told, "a repeated call is counted again");
-        told
+        let answer = core.complete(at(0), &request).unwrap().bad_rows;
+        assert_eq!(core.complete(at(0), &request).unwrap().bad_rows, answer, "a repeated call is counted again");
+        answer
     };
     assert_eq!([complete(&ada, 0, 2), complete(&bob, 0, 3), complete(&bob, 1, 4)], [2, 5, 9]);
     let odd = CompleteRequest {
@@ -362,10 +375,10 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
 }
 
 #[test]
-fn transforms_are_told_by_the_first_worker_and_stay() {
+fn transforms_are_reported_by_the_first_worker_and_stay() {
     let mut core = core(1, 2);
     let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
-    let told = |mean: f64| vec![Transform { mean, deviation: 2.0 }];
+    let answer = |mean: f64| vec![Transform { mean, deviation: 2.0 }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
         core.transforms(
             at(0),
@@ -374,11 +387,11 @@ fn transforms_are_told_by_the_first_worker_and_stay() {
     };
     assert_eq!(tell(&ada, vec![], 70).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
     assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
-    assert_eq!(tell(&bob, told(1.0), 0).unwrap_err().kind, RefusalKind::Invalid);
-    assert_eq!(tell(&ada, told(f64::NAN), 0).unwrap_err().kind, RefusalKind::Invalid);
-    tell(&ada, told(1.0), 90).unwrap();
-    assert_eq!(tell(&ada, told(5.0), 90).unwrap().measured, told(1.0), "what the others train on was replaced");
-    assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: told(1.0), bytes: 90 });
+    assert_eq!(tell(&bob, answer(1.0), 0).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(tell(&ada, answer(f64::NAN), 0).unwrap_err().kind, RefusalKind::Invalid);
+    tell(&ada, answer(1.0), 90).unwrap();
+    assert_eq!(tell(&ada, answer(5.0), 90).unwrap().measured, answer(1.0), "what the others train on was replaced");
+    assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: answer(1.0), bytes: 90 });
 }
 
 #[test]
@@ -386,10 +399,10 @@ fn a_coordinator_that_stood_still_blames_nobody() {
     let (mut core, server, worker) = running();
     beat(&mut core, 1, &server).unwrap();
     core.tick(at(3600));
-    assert_eq!(core.take_notices(), [Notice::Stalled { gap: at(3599) }]);
+    assert_eq!(core.take_events(), [RunEvent::CoordinatorStalled { gap: at(3599) }]);
     beat(&mut core, 3601, &worker).unwrap();
     beat(&mut core, 3601, &server).unwrap();
-    assert!(core.take_notices().is_empty());
+    assert!(core.take_events().is_empty());
 }
 
 #[test]
@@ -406,7 +419,7 @@ fn an_epoch_is_complete_when_its_splits_are_and_status_tells() {
     let complete =
         CompleteRequest { member: worker.member, incarnation: worker.incarnation, epoch: 0, splits, bad_rows: vec![] };
     core.complete(at(1), &complete).unwrap();
-    assert_eq!(core.take_notices(), [Notice::EpochDone { epoch: 0 }]);
+    assert_eq!(core.take_events(), [RunEvent::EpochCompleted { epoch: 0 }]);
     let status = core.status(at(1));
     assert_eq!((status.epoch, status.splits_done), (1, 0));
 }
@@ -454,18 +467,18 @@ fn only_workers_get_work_and_report_measures() {
 fn what_members_tell_is_kept() {
     let (mut core, server, worker) = running();
     let progress = Progress { step: 40, ..Progress::default() };
-    let told = HeartbeatRequest {
+    let answer = HeartbeatRequest {
         member: worker.member,
         incarnation: 1,
         progress: Some(progress),
         ..HeartbeatRequest::default()
     };
-    core.heartbeat(at(1), &told).unwrap();
+    core.heartbeat(at(1), &answer).unwrap();
     beat(&mut core, 2, &worker).unwrap();
     let load = ServerLoad { rows: 7, bytes: 700, ..ServerLoad::default() };
-    let told =
+    let answer =
         HeartbeatRequest { member: server.member, incarnation: 1, load: Some(load), ..HeartbeatRequest::default() };
-    core.heartbeat(at(2), &told).unwrap();
+    core.heartbeat(at(2), &answer).unwrap();
     let members = core.status(at(3)).members;
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
@@ -475,16 +488,16 @@ mod drain;
 mod lost;
 
 #[test]
-fn workers_that_step_apart_are_all_told_of_a_barrier_that_one_asks_for() {
-    for apart in [true, false] {
-        let mut core = Core::new(CoreConfig { apart, ..core(1, 2).config });
+fn all_asynchronous_workers_hear_of_a_barrier_that_one_requests() {
+    for asynchronous in [true, false] {
+        let mut core = Core::new(CoreConfig { asynchronous, ..core(1, 2).config });
         join(&mut core, 0, MemberSlot::server(0));
         let workers = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
         let asks =
             HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
-        let told = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
-        let expected = if apart { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
-        assert_eq!(told(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
-        assert_eq!(told(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
+        let answer = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
+        let expected = if asynchronous { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
+        assert_eq!(answer(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
+        assert_eq!(answer(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
     }
 }

@@ -1,16 +1,18 @@
-//! Going on where a run was interrupted: what a checkpoint holds, how it is cut, found and taken up again.
+//! Resuming an interrupted run: what a checkpoint holds, where it lies and how it is found and written.
 //!
 //! A checkpoint is a saved model (`super::saved_model`) with `optimizer.safetensors`, `training.json` and the resolved
 //! `job.toml` beside it. All of it is of one moment between two steps: every push before it is acknowledged, none
 //! after it is in the rows (invariant CK-2).
 
-mod cut;
-mod home;
+mod folders;
 mod point;
-mod restore;
-mod training;
+mod position;
+mod root;
+mod writer;
 
-pub(crate) use cut::Cutter;
-pub(crate) use home::Home;
+pub(crate) use folders::{delete_all, folder_of};
+pub(crate) use point::OPTIMIZER;
 pub use point::{Earlier, LastRun, ResumePoint};
-pub(crate) use training::{FileSize, Training};
+pub(crate) use position::{FORMAT, FileSize, ResumeCursor, TrainingPosition};
+pub(crate) use root::CheckpointRoot;
+pub(crate) use writer::{CapturedCheckpoint, CheckpointWriter};

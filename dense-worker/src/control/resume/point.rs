@@ -4,28 +4,25 @@ use std::path::PathBuf;
 
 use tracing::warn;
 use zagros_job::{Change, Job, Overrides};
-use zagros_store::{Folder, StoreError};
+use zagros_store::Folder;
 
-use super::Training;
-use super::cut::delete_all;
-use super::home::Home;
-use super::training::{FORMAT, FileSize};
-use crate::control::manifest::{MANIFEST, Manifest};
+use super::folders::{complete, delete_all};
+use super::position::{FORMAT, FileSize, TrainingPosition};
+use super::root::CheckpointRoot;
+use crate::control::manifest::Manifest;
 use crate::control::saved_model::JOB;
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 
-/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
-const PREFIX: &str = "resume-";
 /// Beside the model.
-pub(super) const TRAINING: &str = "training.json";
-pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+pub(crate) const TRAINING: &str = "training.json";
+pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// A checkpoint that a run can go on from.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
     folder: Folder,
-    training: Training,
+    training: TrainingPosition,
     /// As it was trained, standardisation fitted.
     job: Job,
 }
@@ -64,12 +61,12 @@ enum Newest {
 
 impl ResumePoint {
     /// The newest intact checkpoint of a run of this job: every file of it was read and compared. Those that are damaged
-    /// are told and passed over.
+    /// are reported and skipped.
     ///
     /// # Errors
     /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
     pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
-        let newest = Self::newest_in(&Home::of(job)?.of_run(run), &|_| true)?;
+        let newest = Self::newest_in(&CheckpointRoot::of(job)?.of_run(run), &|_| true)?;
         Ok(newest.map(|(Newest::Intact(point) | Newest::Unwanted(point))| point))
     }
 
@@ -100,17 +97,17 @@ impl ResumePoint {
 
     /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
     /// another process is at now, such as ended before their first checkpoint, and such as learned otherwise than this
-    /// job does are passed over; the latter not where `changed` runs may go on. A run of another machine, whose
+    /// job does are skipped; the latter not where `changed` runs may go on. A run of another machine, whose
     /// checkpoints lie where this one reaches them, gets a folder here.
     ///
     /// # Errors
     /// When folders cannot be read, or no checkpoint of the run is intact.
     pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
-        let home = Home::of(job)?;
+        let root = CheckpointRoot::of(job)?;
         let wanted = |point: &Self| changed || !point.changes(job).iter().any(Change::is_learning);
         let mut earlier = Earlier::Nothing;
-        for folder in RunFolder::of_job(job, &home.runs()?)?.into_iter().rev() {
-            let checkpoints = home.of_run(&folder);
+        for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
+            let checkpoints = root.of_run(&folder);
             let is_here = folder.path().is_dir();
             if !is_here {
                 if complete(&checkpoints)?.is_empty() {
@@ -145,14 +142,14 @@ impl ResumePoint {
     /// # Errors
     /// When it cannot be made, or the job's `checkpoint.folder` cannot be read.
     pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
-        RunFolder::create_after(job, &Home::of(job)?.runs()?)
+        RunFolder::create_after(job, &CheckpointRoot::of(job)?.runs()?)
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {
         let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_string(), reason };
         let manifest = Manifest::read(&folder)?;
         let text = manifest.read_file(&folder, TRAINING)?;
-        let training: Training =
+        let training: TrainingPosition =
             serde_json::from_slice(&text).map_err(|error| wrong(format!("{TRAINING} is damaged ({error})")))?;
         if training.format != FORMAT {
             let found = training.format;
@@ -189,7 +186,7 @@ impl ResumePoint {
         job.changes_since(&self.job)
     }
 
-    pub(crate) fn training(&self) -> &Training {
+    pub(crate) fn training(&self) -> &TrainingPosition {
         &self.training
     }
 
@@ -219,56 +216,5 @@ fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<N
 fn delete_left_over(checkpoints: &Folder) {
     if let Err(error) = delete_all(checkpoints) {
         warn!(%error, "checkpoints of a run that is over are still there");
-    }
-}
-
-/// Steps and folders of the checkpoints that have a manifest, oldest first.
-pub(super) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
-    let mut found = Vec::new();
-    for (step, folder) in all(checkpoints)? {
-        if folder.has(MANIFEST)? {
-            found.push((step, folder));
-        }
-    }
-    Ok(found)
-}
-
-/// Steps and folders of checkpoints, also of those that are not complete, oldest first.
-pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
-    let step = |name: &String| name.strip_prefix(PREFIX).and_then(|step| step.parse::<u64>().ok());
-    let mut found: Vec<(u64, String)> =
-        checkpoints.folders()?.into_iter().filter_map(|name| Some((step(&name)?, name))).collect();
-    found.sort_unstable();
-    Ok(found.into_iter().map(|(step, name)| (step, checkpoints.join(&name))).collect())
-}
-
-/// Where the checkpoint of a step is.
-pub(super) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
-    checkpoints.join(&format!("{PREFIX}{step:012}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = Folder::disk(folder.path());
-        assert!(complete(&disk.join("nothing")).unwrap().is_empty());
-        for (name, is_complete) in
-            [("resume-000000000010", true), ("resume-9", true), ("resume-11", false), ("step-000000012", true)]
-        {
-            let path = folder.path().join(name);
-            fs::create_dir(&path).unwrap();
-            if is_complete {
-                fs::write(path.join(MANIFEST), "{}").unwrap();
-            }
-        }
-        let steps: Vec<u64> = complete(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
-        assert_eq!(steps, [9, 10]);
-        assert!(folder_of(&disk, 10).has(MANIFEST).unwrap());
     }
 }

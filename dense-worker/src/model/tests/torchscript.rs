@@ -7,7 +7,7 @@ use zagros_job::{Job, Model, NonFinite};
 
 use super::Samples;
 use crate::WorkerError;
-use crate::datapath::group::seed_of_rank;
+use crate::datapath::process_group::seed_of_rank;
 use crate::error::ExitClass;
 use crate::model::{DenseModel, ModelError};
 use crate::testing::{fixture, job, normed_net};

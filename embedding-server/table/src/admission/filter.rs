@@ -1,4 +1,4 @@
-//! Who has been sighted how often: the state of a rule of admission, a part in each stripe, under its lock.
+//! The admission filter of one stripe: a policy, and what it counts of ids that have no row.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -9,24 +9,24 @@ use super::sketch::CountMinSketch;
 use crate::key::{id_of, key_of};
 use crate::row::element::Noise;
 
-/// The step that no push has, whose random words choose ids.
+/// Random words of this step choose the ids of a share. No push has this step.
 const CHOICE: u64 = u64::MAX;
 
-/// A rule of admission and what it remembers of the ids of one stripe that have no row.
+/// A policy with its counts.
 #[derive(Clone, Debug)]
 pub(super) enum AdmissionFilter {
-    /// Nothing: every id is admitted.
+    /// Counts nothing: every id is admitted.
     Always,
-    /// Each id's count.
+    /// Counts each id.
     Exact { needed: u32, counts: HashTable<(u64, u32)> },
-    /// A sketch of all counts.
+    /// Counts in a sketch.
     Sketch { needed: u32, sketch: CountMinSketch },
-    /// Nothing: the id decides.
+    /// Counts nothing: the id decides.
     Share { noise: Noise, below: u64 },
 }
 
 impl AdmissionFilter {
-    /// Of one of `stripes` stripes of a table.
+    /// The filter of one of `stripes` stripes of a table.
     pub(super) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         match admission {
             AdmissionPolicy::Always => Self::Always,
@@ -43,7 +43,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Counts one sighting of a key that has no row, and answers whether it is to get one now.
+    /// Counts one use of a key that has no row, and answers whether it gets one now.
     pub(super) fn observe(&mut self, key: u64) -> bool {
         match self {
             Self::Exact { needed, counts } => count(counts, key, *needed),
@@ -52,7 +52,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Whether a key gets a row without having been sighted: for gradients, which are no sightings.
+    /// Whether a key gets a row without being counted. Gradients are not counted.
     pub(super) fn admits(&self, key: u64) -> bool {
         match self {
             Self::Always => true,
@@ -61,7 +61,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Appends what is remembered.
+    /// Appends all counts.
     pub(super) fn save(&self, into: &mut FrequencyCounts) {
         match self {
             Self::Always | Self::Share { .. } => {}
@@ -75,7 +75,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Forgets what is remembered.
+    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Always | Self::Share { .. } => {}
@@ -84,7 +84,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// Adds sightings of an id that has no row; a rule that does not count single ids has no use for them.
+    /// Adds to the count of an id that has no row. A filter that does not count single ids ignores it.
     pub(super) fn restore(&mut self, id: u64, sightings: u32) {
         let Self::Exact { counts, .. } = self else { return };
         let key = key_of(id);
@@ -96,11 +96,10 @@ impl AdmissionFilter {
         }
     }
 
-    /// Adds the cells of a sketch that counted for the same stripe, here or elsewhere; a rule without a sketch has no
-    /// use for them.
+    /// Adds the cells of a sketch of the same stripe, on this server or another. A filter without a sketch ignores them.
     ///
     /// # Errors
-    /// How many words a sketch of this table has, if these are another number.
+    /// The number of words that a sketch of this table has, if `cells` has another.
     pub(super) fn merge(&mut self, cells: &[u32]) -> Result<(), usize> {
         match self {
             Self::Sketch { sketch, .. } => sketch.merge(cells),
@@ -108,7 +107,7 @@ impl AdmissionFilter {
         }
     }
 
-    /// How sightings are counted, for a saved model; `None` where nothing is remembered.
+    /// How ids are counted, for a saved model. `None` where nothing is counted.
     pub(super) fn describe(&self) -> Option<String> {
         match self {
             Self::Always | Self::Share { .. } => None,
@@ -130,7 +129,7 @@ impl AdmissionFilter {
     }
 }
 
-/// Counts a key, and forgets it once it has what it needs.
+/// Counts a key, and forgets its count once it is admitted.
 fn count(counts: &mut HashTable<(u64, u32)>, key: u64, needed: u32) -> bool {
     match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
         Entry::Vacant(_) if needed <= 1 => true,
@@ -150,7 +149,7 @@ fn count(counts: &mut HashTable<(u64, u32)>, key: u64, needed: u32) -> bool {
     }
 }
 
-/// The low bits of all keys of a stripe are equal, and the map looks at those first.
+/// The low bits of all keys of a stripe are equal, and the map uses the low bits of a hash: so they change places.
 fn hash_of(key: u64) -> u64 {
     key.rotate_left(32)
 }
@@ -176,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each id is admitted at its sighting number `needed` since it last was.
+        /// Each id is admitted at its use number `needed` since it was last admitted.
         #[test]
         fn exact_counts_are_a_map(needed in 1_u32..5, ids in prop::collection::vec(0_u64..20, 0..200)) {
             let mut exact = sightings(AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact });
@@ -229,7 +228,7 @@ mod tests {
             prop_assert_eq!((one.observe(key_of(id)), one.admits(key_of(id))), (chosen, chosen));
             let other = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 64, 7, 2);
             prop_assert_eq!(other.admits(key_of(id)), chosen);
-            // Who is of a share is of every larger one.
+            // An id of a share is in every larger share.
             let larger = sightings(AdmissionPolicy::Probability { share: share.midpoint(1.0) });
             prop_assert!(larger.admits(key_of(id)) || !chosen);
         }

@@ -8,33 +8,33 @@ const LARGEST_COUNT: u32 = u16::MAX as u32;
 /// When an id gets a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum AdmissionPolicy {
-    /// At its first sighting, a sighting being a lookup for training that names it.
+    /// At its first use: the first lookup for training that names it.
     #[default]
     Always,
-    /// At this sighting.
+    /// At this use.
     Count {
-        /// Sightings needed, 1 to 65535.
+        /// Uses needed, 1 to 65535.
         threshold: u32,
         /// How they are counted.
         counter: FrequencyCounter,
     },
-    /// At its first sighting if it is of the chosen share of ids, a function of (seed, table, id); else never.
+    /// At its first use if it is of the chosen share of ids, a function of (seed, table, id); else never.
     Probability {
         /// Share of ids that are chosen, 0 to 1.
         share: f32,
     },
 }
 
-/// How sightings are counted.
+/// How uses of ids without a row are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FrequencyCounter {
     /// One counter for each id that has no row yet.
     Exact,
     /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update in constant memory: a count is
-    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all sightings. What it
-    /// has counted stays: an id whose row was dropped gets it back at once.
+    /// never too low, and with probability 1 − `failure` it is too high by at most `error` times all uses. Counts
+    /// stay: an id whose row was dropped gets one again at once.
     CountMin {
-        /// Share of all sightings, above 0 and below 1.
+        /// Share of all uses, above 0 and below 1.
         error: f32,
         /// Above 0 and below 1.
         failure: f32,

@@ -1,17 +1,28 @@
-//! A count-min sketch: counts of any number of keys in memory of one size.
+//! A count-min sketch: counts any number of keys in memory of constant size.
 //!
-//! `depth` rows of `width` cells; a key has a cell in each, and its count is the least of them. Others that share all
-//! its cells can only raise it (Cormode and Muthukrishnan, "An improved data stream summary: the count-min sketch and
-//! its applications", 2005: with width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉ by more than ε times the sum of all counts with
-//! probability δ at most). Only cells below the new count are raised, "conservative update" (Estan and Varghese, "New
-//! directions in traffic measurement and accounting", 2002), which errs less and keeps the bound.
+//! It has `depth` rows of `width` cells. A key has one cell in each row, chosen by a hash. The count of a key is the
+//! least of its cells:
+//!
+//! ```text
+//!          cells of key a: ▲   of key b: ▼    both keys share the cell ◆
+//! row 0    0  ▲3  0  0  ▼1  0                 count of a = min(3, 4, 3) = 3
+//! row 1    0  0  ◆4  0  0   0                 count of b = min(1, 4, 1) = 1
+//! row 2   ▼1  0   0  0  ▲3  0
+//! ```
+//!
+//! Invariant: a count is never too low, because other keys can only raise a cell. With width ⌈e/ε⌉ and depth ⌈ln(1/δ)⌉
+//! it is too high by more than ε times the sum of all counts with probability δ at most (Cormode and Muthukrishnan, "An
+//! improved data stream summary: the count-min sketch and its applications", 2005).
+//!
+//! The update is conservative: it raises only the cells that are below the new count (Estan and Varghese, "New
+//! directions in traffic measurement and accounting", 2002). That errs less, and the bound stays.
 
 use crate::key::key_of;
 
-/// Tells the cells' hash from the one that chose the stripe.
+/// Makes the hash of the cells independent of the hash that chose the stripe.
 const SALT: u64 = 0x6A09_E667_F3BC_C908;
 
-/// Counts up to 65535, where they stay.
+/// A sketch. Counts stay at 65535.
 #[derive(Clone, Debug)]
 pub(crate) struct CountMinSketch {
     width: u32,
@@ -21,8 +32,7 @@ pub(crate) struct CountMinSketch {
 }
 
 impl CountMinSketch {
-    /// A sketch for one of `stripes` equal shares of all keys, so that all of them together err by `error` of all
-    /// counts with probability `failure`.
+    /// The sketch of one of `stripes` stripes. Together the sketches keep the bound with ε = `error` and δ = `failure`.
     pub(super) fn new(error: f32, failure: f32, stripes: usize) -> Self {
         let [width, depth] = Self::shape_for(error, failure, stripes);
         let words = vec![0; width as usize / 2 * depth as usize].into_boxed_slice();
@@ -46,12 +56,12 @@ impl CountMinSketch {
 
     /// Counts a key once more and answers its count.
     pub(super) fn add(&mut self, key: u64) -> u32 {
-        let (places, depth) = (self.places(key), self.depth);
+        let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
-        let least = (0..depth).map(|row| cells[places.at(row)]).min().unwrap_or(0);
+        let least = (0..depth).map(|row| cells[columns.at(row)]).min().unwrap_or(0);
         let count = least.saturating_add(1);
         for row in 0..depth {
-            let cell = &mut cells[places.at(row)];
+            let cell = &mut cells[columns.at(row)];
             *cell = (*cell).max(count);
         }
         u32::from(count)
@@ -60,7 +70,7 @@ impl CountMinSketch {
     /// Adds what another sketch of the same shape has counted.
     ///
     /// # Errors
-    /// How many words were expected, if they are another number.
+    /// The number of words that were expected, if `words` has another.
     pub(super) fn merge(&mut self, words: &[u32]) -> Result<(), usize> {
         if words.len() != self.words.len() {
             return Err(self.words.len());
@@ -88,14 +98,14 @@ impl CountMinSketch {
         [self.width, self.depth]
     }
 
-    /// A hash for each row from two (Kirsch and Mitzenmacher, "Less hashing, same performance", 2008).
-    fn places(&self, key: u64) -> CellColumns {
+    /// Makes a hash for each row out of two (Kirsch and Mitzenmacher, "Less hashing, same performance", 2008).
+    fn columns(&self, key: u64) -> CellColumns {
         let hash = key_of(key ^ SALT);
         CellColumns { first: hash as u32, second: (hash >> 32) as u32 | 1, width: self.width }
     }
 }
 
-/// Where the cells of a key are.
+/// The cells of a key, by row.
 struct CellColumns {
     first: u32,
     second: u32,

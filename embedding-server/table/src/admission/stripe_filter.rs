@@ -1,30 +1,30 @@
-//! The inner of admission of one stripe, and what a snapshot is still owed of it.
+//! The admission filter of one stripe, and its copy for a snapshot: all counts are copied before the first change.
 
 use super::counts::FrequencyCounts;
 use super::filter::AdmissionFilter;
 use super::policy::AdmissionPolicy;
 use crate::key::id_of;
 
-/// Lives in a stripe, under its lock.
+/// Lives in a stripe, under the stripe's lock.
 #[derive(Debug)]
 pub(crate) struct StripeFilter {
     inner: AdmissionFilter,
     capture: FilterCapture,
 }
 
-/// Copy on first write, of all of a stripe's sightings at once.
+/// The state of the copy.
 #[derive(Debug)]
 enum FilterCapture {
-    /// No snapshot wants anything.
+    /// There is no snapshot, or it has read the counts.
     None,
-    /// What is remembered has not changed since the instant.
+    /// The counts have not changed since the instant.
     Unchanged,
-    /// What was remembered at the instant.
+    /// The counts at the instant.
     Kept(FrequencyCounts),
 }
 
 impl StripeFilter {
-    /// Of one of `stripes` stripes of a table.
+    /// The filter of one of `stripes` stripes of a table.
     pub(crate) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         Self { inner: AdmissionFilter::new(admission, stripes, seed, table), capture: FilterCapture::None }
     }
@@ -68,12 +68,12 @@ impl StripeFilter {
         self.inner.bytes()
     }
 
-    /// From now on what is remembered is kept for a snapshot before it changes.
+    /// From now on the counts are copied for a snapshot before they change.
     pub(crate) fn begin_capture(&mut self) {
         self.capture = FilterCapture::Unchanged;
     }
 
-    /// Appends what was remembered at the instant, once, and answers whether there was a snapshot to read it for.
+    /// Appends the counts of the instant, once. Answers whether there was a snapshot that had not read them.
     pub(crate) fn read_captured(&mut self, into: &mut FrequencyCounts) -> bool {
         match std::mem::replace(&mut self.capture, FilterCapture::None) {
             FilterCapture::None => return false,
@@ -83,7 +83,7 @@ impl StripeFilter {
         true
     }
 
-    /// Changes are of no concern any more.
+    /// Ends the capture.
     pub(crate) fn end_capture(&mut self) {
         self.capture = FilterCapture::None;
     }

@@ -1,21 +1,21 @@
-//! Sightings of a table as a whole: told for a saved model, and taken over from one.
+//! Frequency counts of a whole table: described for a saved model, and read back from one.
 
 use crate::key::key_of;
 use crate::{Table, TableError};
 
 impl Table {
-    /// How sightings are counted, for a saved model: what [`Self::merge_sketch`] takes is of a table that says the
-    /// same. `None` where nothing is counted.
+    /// How ids without a row are counted, for a saved model. [`Self::merge_sketch`] takes sketches of tables that answer
+    /// the same. `None` where nothing is counted.
     #[must_use]
     pub fn counter_layout(&self) -> Option<String> {
         let rule = self.lock(0).filter.describe()?;
         Some(format!("{rule} in {} stripes", self.stripes()))
     }
 
-    /// Adds sightings of ids that have no row. A table that does not count single ids leaves them.
+    /// Adds to the counts of ids that have no row. A table that does not count single ids ignores them.
     ///
     /// # Errors
-    /// When there is not one count for each id; nothing is added then.
+    /// When there is not one count for each id. Then nothing is added.
     pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
         for (id, count) in std::iter::zip(ids, counts) {
@@ -28,11 +28,11 @@ impl Table {
         Ok(())
     }
 
-    /// Adds what the sketch of a stripe of an equal table has counted, on this server or another: no count becomes too
-    /// low. A table without a sketch leaves it.
+    /// Adds the sketch of a stripe of an equal table, on this server or another. No count becomes too low. A table without
+    /// a sketch ignores it.
     ///
     /// # Errors
-    /// When there is no such stripe, or its sketch has another size; nothing is added then.
+    /// When there is no such stripe, or its sketch has another size. Then nothing is added.
     pub fn merge_sketch(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
         if stripe >= self.stripes() {
             return Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe + 1 });

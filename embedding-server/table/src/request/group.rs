@@ -1,13 +1,21 @@
-//! Ids of one request, grouped by stripe with a counting sort, in buffers that live as long as their owner likes.
+//! The ids of one request, grouped by stripe with a counting sort, in buffers that the caller keeps.
+//!
+//! ```text
+//! ids of the request      17   4   9   8   3
+//! stripe of their keys     1   0   1   0   1
+//! keys, by stripe        │ 4 8 │ 17 9 3 │        the order of the request is kept within a stripe
+//! positions              │ 1 3 │  0 2 4 │        where the id stands in the request
+//! ends                         2        5
+//! ```
 
 use crate::key::{key_of, stripe_of};
 use crate::row::slab::SlotAddress;
 use crate::tier::page_in_rows::PageIn;
 
-/// Bytes of a visit that is kept from request to request.
-const VISIT_KEPT: usize = 128 << 10;
+/// Bytes of page-in buffers that are kept from request to request.
+const PAGE_IN_KEPT: usize = 128 << 10;
 
-/// Working memory of one request; keep it and pass it again, so that a request allocates nothing per row.
+/// Working memory of one request. Keep it and pass it again: then a request allocates nothing per row.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Key of each id, in the order of the request.
@@ -18,7 +26,7 @@ pub struct Scratch {
     order: Vec<u32>,
     /// Where each stripe's positions end in `order`.
     ends: Vec<u32>,
-    /// Where the rows of the stripe at hand lie.
+    /// Where the rows of the present stripe lie.
     places: Vec<SlotAddress>,
     /// Positions of ids that have no row.
     pub(crate) missing: Vec<u32>,
@@ -37,9 +45,9 @@ impl Scratch {
         Self::default()
     }
 
-    /// Keeps the working memory of a visit for the next one, unless it holds many rows: each table of a push has one.
+    /// Keeps page-in buffers for the next request, unless they are large: each table of a push has its own.
     pub(crate) fn keep(&mut self, page_in: PageIn) {
-        if page_in.bytes() <= VISIT_KEPT {
+        if page_in.bytes() <= PAGE_IN_KEPT {
             self.page_ins.push(page_in);
         }
     }
@@ -93,9 +101,9 @@ pub(crate) struct StripeGroup<'a> {
     pub(crate) keys: &'a [u64],
     /// Their positions in the request, as many.
     pub(crate) positions: &'a [u32],
-    /// For where their rows lie, in the same order.
+    /// Buffer: where their rows lie, in the same order.
     pub(crate) places: &'a mut Vec<SlotAddress>,
-    /// For the search for repeated ids.
+    /// Buffer of the search for repeated ids.
     pub(crate) seen: &'a mut Vec<u32>,
 }
 

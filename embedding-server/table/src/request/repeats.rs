@@ -1,5 +1,5 @@
-//! Ids that occur twice in one push: their gradients are summed first, because two Adagrad steps with g₁ and g₂ are
-//! not one step with g₁ + g₂.
+//! Ids that occur twice in one push. Their gradients are summed first, because two Adagrad steps with g₁ and g₂ are not
+//! one step with g₁ + g₂.
 
 use hashbrown::HashTable;
 

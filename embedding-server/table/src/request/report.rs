@@ -5,13 +5,13 @@ use std::ops::AddAssign;
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupMode {
-    /// It does.
+    /// It makes them.
     Train,
-    /// It answers their first value and leaves the table as it is.
+    /// It answers their first value and changes nothing.
     Read,
 }
 
-/// What a lookup met.
+/// What a lookup found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupReport {
     /// Rows made now.

@@ -1,12 +1,12 @@
-//! A row's mark: in one word, when it was last used and, where that counts, how often.
+//! Access metadata of a row: one word that says when the row was last used and, for LFU, how often.
 //!
-//! Times are ticks, steps or seconds, and turn around: an age of more than half of what a mark can hold reads as none.
+//! Times are ticks, steps or seconds, and wrap around. An age of more than half the range reads as 0.
 //!
 //! - LRU: the tick of the last use, 32 bits.
 //! - LFU: `[time: 20 bits | frequency: 12 bits]`. The time counts units of several ticks. The frequency is the base-2
-//!   logarithm of the number of uses, each counting half after a half-life, as it was at that time; it has 8 bits of
-//!   fraction. A use at age d adds to it as log₂(1 + 2^(f − d)): exact for the order of rows as long as uses in a
-//!   half-life are fewer than some 300, and standing still there.
+//!   logarithm of the number of uses at that time, with 8 bits of fraction. A use counts half after a half-life. A use at
+//!   age d adds to the frequency f as log₂(1 + 2^(f − d)). The order of rows is exact as long as uses in a half-life are
+//!   fewer than some 300; beyond that the frequency stands still.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const LONGEST_SUM: usize = 10 << FRACTION_BITS;
 /// Rank of a row that no one uses any more.
 const EXPIRED: u32 = 0;
 
-/// How a table writes and reads its marks.
+/// How a table writes and reads access metadata.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessCodec {
     order: AccessKind,
@@ -71,7 +71,7 @@ impl AccessCodec {
         if matches!(self.ttl, Some(Ttl::Seconds(_))) { moment.seconds } else { moment.steps }
     }
 
-    /// How marks are written, in words.
+    /// Describes the form, for a saved model.
     pub(crate) fn describe(&self) -> String {
         let ticks = if matches!(self.ttl, Some(Ttl::Seconds(_))) { "seconds" } else { "steps" };
         match &self.order {
@@ -82,7 +82,7 @@ impl AccessCodec {
         }
     }
 
-    /// The mark of a row that is used for the first time.
+    /// The access metadata of a row that is used for the first time.
     pub(crate) fn first(&self, tick: u64) -> u32 {
         match &self.order {
             AccessKind::Lru => tick as u32,
@@ -90,7 +90,7 @@ impl AccessCodec {
         }
     }
 
-    /// The mark of a row that is used again.
+    /// The access metadata of a row that is used again.
     #[inline]
     pub(crate) fn used(&self, access: u32, tick: u64) -> u32 {
         let AccessKind::Lfu { unit, sums, .. } = &self.order else {
@@ -101,8 +101,8 @@ impl AccessCodec {
         lfu(tick / u64::from(*unit), frequency.max(0) + sum(frequency))
     }
 
-    /// The mark of a row of the same age, whose mark was written where it was `then` and is read where it is `now`. Steps
-    /// mean the same everywhere; seconds are those of one process.
+    /// Access metadata of the same age in another process. It was written at the time `then` of one process and is read
+    /// at the time `now` of another. Steps mean the same in both. Seconds are those of one process.
     pub(crate) fn rebased(&self, access: u32, then: TableTime, now: TableTime) -> u32 {
         match self.ttl {
             Some(Ttl::Seconds(_)) => access.wrapping_add((now.seconds as u32).wrapping_sub(then.seconds as u32)),

@@ -1,5 +1,14 @@
-//! Slots of one size in large blocks: no heap block per row, no copy when it grows. A slot that is given back is given
-//! out again before the slab grows.
+//! Slots of one size in large blocks: no heap block for each row, and no copy when the slab grows. A slot that was given
+//! back is used again before the slab grows.
+//!
+//! ```text
+//! block 0 … 3      4 slots each   │ slot │ slot │ slot │ slot │ access │ access │ access │ access │
+//! block 4 … 7      8 slots each   │ slot │ slot │ …                    │ access │ access │ …
+//! block 8 … 11    16 slots each     and so on, up to blocks of one huge page
+//! ```
+//!
+//! Invariant: slots are numbered in the order of their first use, so block and position follow from the number alone.
+//! Example: slot 18 is the third of block 4, because blocks 0 to 3 hold slots 0 to 15.
 
 use std::sync::Arc;
 
@@ -16,8 +25,8 @@ const NONE: u32 = u32::MAX;
 
 /// Slots of `stride` words each, numbered in the order in which they were first given out.
 ///
-/// Where marks are wanted, one word a slot lies behind the slots of each block: what is read of many slots that are
-/// not otherwise needed should not cost a cache line for each.
+/// With access metadata, each block ends with one word for each of its slots. Eviction reads these words of many slots
+/// and nothing else of them, which then does not cost a cache line a slot.
 #[derive(Debug)]
 pub(crate) struct Slab {
     arena: Arc<Arena>,
@@ -26,10 +35,10 @@ pub(crate) struct Slab {
     /// The level from which on blocks have one size.
     top: u32,
     blocks: Vec<MemoryBlock>,
-    /// The number given next, unless it is `end`.
+    /// The number of the next new slot, unless it is `end`.
     next: u32,
     end: u32,
-    /// The slot that was given back last; its first word is the number of the one before.
+    /// The slot that was given back last. Its first word is the number of the one given back before it.
     free: u32,
     /// Slots that were given back.
     released: usize,
@@ -45,7 +54,7 @@ pub(crate) struct SlotAddress {
 }
 
 impl SlotAddress {
-    /// That of no slot.
+    /// The address of no slot.
     pub(crate) const NONE: Self = Self { slot: NONE, block: 0, start: 0 };
 
     #[inline(always)]
@@ -117,7 +126,7 @@ impl Slab {
         self.with_access
     }
 
-    /// Where a slot lies: for those that reach for it more than once.
+    /// Where a slot lies, for a caller that uses it more than once.
     #[inline(always)]
     pub(crate) fn place(&self, slot: u32) -> SlotAddress {
         let (block, index) = self.locate(slot);

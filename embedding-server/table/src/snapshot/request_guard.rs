@@ -1,13 +1,13 @@
-//! The way into the tables: a request inside is wholly in a snapshot or wholly after it.
+//! The way into the tables: all that a request does under one guard is wholly in a snapshot or wholly after it.
 
 use parking_lot::RwLockReadGuard;
 
 use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestPart, Scratch, TableError, TableSet};
 
-/// Leave to look up and push. What is done between entering and dropping this, on one thread or several, is on one
-/// side of every [`crate::TableSnapshot`].
+/// Permission to look up and push. All that is done before it is dropped, on one thread or several, is on one side of
+/// every [`crate::TableSnapshot`].
 ///
-/// Do not enter twice at a time on one thread: the second entry would wait for a snapshot that waits for the first.
+/// Do not hold two at a time on one thread: the second would wait for a snapshot that waits for the first.
 #[derive(Debug)]
 pub struct RequestGuard<'a> {
     set: &'a TableSet,
@@ -15,7 +15,7 @@ pub struct RequestGuard<'a> {
 }
 
 impl TableSet {
-    /// Waits while a snapshot is being taken, microseconds.
+    /// Starts a request. Waits while a snapshot is being taken, which is microseconds.
     #[must_use]
     pub fn enter(&self) -> RequestGuard<'_> {
         RequestGuard { set: self, _gate: self.gate().read() }

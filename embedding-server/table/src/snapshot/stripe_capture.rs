@@ -1,33 +1,43 @@
-//! What a snapshot keeps of a stripe while the stripe changes: copy on first write.
+//! What a stripe keeps for a snapshot while its rows change: copy on first write.
+//!
+//! Each slot is in one of two states. It starts as *open* if it held a row at the instant:
+//!
+//! ```text
+//! open ── the row is about to change: copy it ──────────► done
+//! open ── the snapshot has read the row where it lies ──► done
+//! a row made after the instant lies in the slot ────────► done     the snapshot does not want it
+//! ```
+//!
+//! Writes to a slot that is done need no copy.
 
 use hashbrown::HashMap;
 
 use crate::RowBatch;
 
-/// The part of a snapshot that one stripe still owes. A slot is settled once the snapshot has its row, or has none to
-/// expect of it: what is written there afterwards is of no concern.
+/// The state of each slot of one stripe, and the copies that were made.
 #[derive(Debug, Default)]
 pub(crate) struct StripeCapture {
-    settled: Vec<u64>,
+    /// One bit a slot: whether it is done.
+    done: Vec<u64>,
     /// Rows as they were at the instant, in no order.
     pub(crate) rows: RowBatch,
-    /// Which of them was in a slot at the instant.
+    /// Slot at the instant → position among these rows.
     kept: HashMap<u32, u32>,
-    /// Whether the snapshot has begun to read it.
+    /// Whether the snapshot reads the stripe already.
     pub(crate) is_read: bool,
 }
 
 impl StripeCapture {
-    pub(crate) fn is_settled(&self, slot: u32) -> bool {
-        self.settled.get(word_of(slot)).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
+    pub(crate) fn is_done(&self, slot: u32) -> bool {
+        self.done.get(word_of(slot)).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
     }
 
-    /// The row that was in a slot at the instant, if it was kept: its position among the rows.
+    /// Position among the copied rows of the row that was in a slot at the instant.
     pub(crate) fn kept_in(&self, slot: u32) -> Option<usize> {
         self.kept.get(&slot).map(|position| *position as usize)
     }
 
-    /// Ids and slots of all rows that were kept.
+    /// Ids and slots of all copied rows.
     pub(crate) fn all_kept(&self) -> impl Iterator<Item = (u64, u32)> {
         self.kept.iter().map(|(slot, position)| (self.rows.ids[*position as usize], *slot))
     }
@@ -36,24 +46,24 @@ impl StripeCapture {
     pub(crate) fn bytes(&self) -> usize {
         let RowBatch { ids, slots, access } = &self.rows;
         let words = (slots.capacity() + access.capacity()) * size_of::<u32>();
-        words + (ids.capacity() + self.settled.capacity()) * size_of::<u64>() + self.kept.allocation_size()
+        words + (ids.capacity() + self.done.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 
-    /// A row that was made after the instant lies here.
-    pub(crate) fn settle(&mut self, slot: u32) {
+    /// Marks a slot as done.
+    pub(crate) fn set_done(&mut self, slot: u32) {
         let word = word_of(slot);
-        if word >= self.settled.len() {
-            self.settled.resize((word + 1).next_power_of_two(), 0);
+        if word >= self.done.len() {
+            self.done.resize((word + 1).next_power_of_two(), 0);
         }
-        self.settled[word] |= 1 << (slot % u64::BITS);
+        self.done[word] |= 1 << (slot % u64::BITS);
     }
 
-    /// Keeps the row of a slot, unless it is settled.
+    /// Copies the row of a slot, unless the slot is done.
     pub(crate) fn keep(&mut self, slot: u32, id: u64, words: &[u32], access: Option<u32>) {
-        if self.is_settled(slot) {
+        if self.is_done(slot) {
             return;
         }
-        self.settle(slot);
+        self.set_done(slot);
         self.kept.insert(slot, self.rows.ids.len() as u32);
         self.rows.ids.push(id);
         self.rows.slots.extend_from_slice(words);
@@ -72,14 +82,14 @@ mod tests {
     #[test]
     fn a_row_is_kept_once_and_a_new_one_never() {
         let mut capture = StripeCapture::default();
-        capture.settle(700);
+        capture.set_done(700);
         capture.keep(700, 1, &[1, 1], Some(1));
         capture.keep(64, 2, &[2, 3], Some(9));
         capture.keep(64, 2, &[4, 5], Some(10));
         capture.keep(0, 3, &[6, 7], Some(11));
         assert_eq!(capture.rows, RowBatch { ids: vec![2, 3], slots: vec![2, 3, 6, 7], access: vec![9, 11] });
         assert_eq!(
-            [0, 1, 64, 700, 701, 9999].map(|slot| capture.is_settled(slot)),
+            [0, 1, 64, 700, 701, 9999].map(|slot| capture.is_done(slot)),
             [true, false, true, true, false, false]
         );
     }

@@ -1,9 +1,11 @@
-//! The rows of one stripe as they were at the instant of a snapshot, a part at a time.
+//! Reads the rows of one stripe as they were at the instant of a snapshot, a part at a time.
+//!
+//! Two sorted sequences are merged by cold key. Of two copies of a row, the one that was in memory counts:
 //!
 //! ```text
-//! in memory, by place:       b · · e · g      copies of what has changed since, the others where they lie
-//! in the cold tier, by place: a b' c · f      b' is void: b was in memory (invariant TI-1)
-//! answered:                   a b c e f g     an order of content alone, wherever rows lie
+//! in memory, by cold key:     b · · e · g      changed rows are copies, the others are read where they lie
+//! cold tier, by cold key:     a b' c · f       b' is void, since b was in memory (invariant TI-1)
+//! answered:                   a b c e f g      the order depends on the content alone
 //! ```
 //!
 //! Neither side is in memory as a whole: some rows of each are, until they are answered.
@@ -12,8 +14,7 @@ use std::ops::RangeInclusive;
 
 use parking_lot::Mutex;
 
-use crate::key::cold_key_of;
-use crate::key::id_of;
+use crate::key::{cold_key_of, cold_keys_of_stripe, id_of};
 use crate::{ColdScan, ColdView, RowBatch, Table, TableError};
 
 /// Rows read under one lock.
@@ -21,7 +22,7 @@ const HOT_AT_ONCE: usize = 256;
 /// Rows read of the cold tier at a time.
 const COLD_AT_ONCE: usize = 1024;
 
-/// See the module. Made by [`crate::TableSnapshot::stripe`].
+/// Reads the rows of one stripe. [`crate::TableSnapshot::stripe`] makes it.
 pub struct StripeReader<'a> {
     table: &'a Table,
     stripe: usize,
@@ -33,11 +34,11 @@ pub struct StripeReader<'a> {
 
 /// Rows that were in memory.
 struct MemorySource {
-    /// Places and slots of all of them, in ascending order of places.
+    /// Cold keys and slots of all of them, in ascending order.
     all: Vec<(u64, u32)>,
     /// How many of them have been read.
     read: usize,
-    /// Those that were read last, and how many of them have been answered.
+    /// The rows that were read last, and how many of them have been answered.
     rows: RowBatch,
     answered: usize,
 }
@@ -45,14 +46,14 @@ struct MemorySource {
 /// Rows of the cold tier.
 struct ColdSource<'a> {
     view: &'a Mutex<Box<dyn ColdView>>,
-    /// Those that have not been read.
+    /// The cold keys that have not been read.
     left: Option<RangeInclusive<u64>>,
     scan: ColdScan,
     answered: usize,
 }
 
 impl<'a> StripeReader<'a> {
-    /// Of these keys and slots, and what the frozen tier has besides.
+    /// A reader of the rows in memory with these keys and slots, and of the frozen cold tier.
     pub(super) fn new(
         table: &'a Table,
         stripe: usize,
@@ -63,7 +64,7 @@ impl<'a> StripeReader<'a> {
         let mut all = hot;
         all.iter_mut().for_each(|(key, _)| *key = cold_key_of(*key));
         all.sort_unstable();
-        let left = Some(table.cold_keys(stripe));
+        let left = Some(cold_keys_of_stripe(stripe, table.stripes()));
         let cold = view.map(|view| ColdSource { view, left, scan: ColdScan::default(), answered: 0 });
         Self { table, stripe, tick, hot: MemorySource { all, read: 0, rows: RowBatch::default(), answered: 0 }, cold }
     }
@@ -96,7 +97,7 @@ impl<'a> StripeReader<'a> {
         Ok(true)
     }
 
-    /// Reads on where all that was read has been answered.
+    /// Reads more rows on each side whose rows have all been answered.
     fn refill(&mut self) -> Result<(), TableError> {
         let Self { table, stripe, hot, cold, .. } = self;
         if hot.answered == hot.rows.ids.len() {
@@ -133,13 +134,13 @@ impl<'a> StripeReader<'a> {
 }
 
 impl MemorySource {
-    /// Place of the row that is next.
+    /// Cold key of the next row.
     fn next(&self) -> Option<u64> {
         let waiting = self.rows.ids.len() - self.answered;
         self.all[..self.read].get(self.read - waiting).map(|(cold_key, _)| *cold_key)
     }
 
-    /// The lock is held for some rows.
+    /// Reads some rows under the lock of the stripe.
     fn refill(&mut self, table: &Table, stripe: usize) {
         let Self { all, read, rows, answered } = self;
         rows.ids.clear();
@@ -156,7 +157,7 @@ impl MemorySource {
 }
 
 impl ColdSource<'_> {
-    /// Place of the row that is next.
+    /// Cold key of the next row.
     fn next(&self) -> Option<u64> {
         self.scan.cold_keys.get(self.answered).copied()
     }

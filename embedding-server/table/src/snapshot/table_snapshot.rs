@@ -1,28 +1,30 @@
-//! A snapshot of all tables at one instant, read while training goes on.
+//! A snapshot: the rows of all tables at one instant, read while training goes on.
 //!
-//! For the instant no request is under way (the gate). From then on each stripe keeps a row as it was before it changes
-//! for the first time, until the snapshot has read the stripe. What is read is what was kept, what has not changed, and
-//! what the cold tier, frozen at the same instant, holds of rows that were not in memory (invariant TI-1).
+//! ```text
+//! instant   no request is under way (the gate), the cold tier is frozen, each stripe gets a StripeCapture
+//! later     a request changes a row for the first time ─► its old content is copied to the StripeCapture
+//! reading   copied rows + rows that have not changed + rows of the frozen cold tier that were not in memory
+//! ```
 //!
-//! Until a stripe is read it may keep a copy of each of its rows that changes: read soon what is cut. The budget counts
-//! these copies. A row's mark may be of a lookup after the instant; its words are not.
+//! Until a stripe is read it keeps a copy of each row that changes, so read a snapshot soon. The budget counts these
+//! copies. A row's access metadata may be of a lookup after the instant. Its words never are.
+//!
+//! Invariant TI-1 decides between two copies of a row: the one that was in memory counts.
 
-use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLockWriteGuard};
 
-use crate::key::cold_key_of;
 use crate::snapshot::stripe_reader::StripeReader;
 use crate::tier::maintenance::cold_error;
 use crate::{ColdError, ColdView, FrequencyCounts, RowBatch, Table, TableError, TableSet, TableTime};
 
-/// Longest wait for those who are under way, and the part of a request's timeout that it may take.
+/// Longest wait for requests that are under way, and the part of a request's timeout that the wait may take.
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
-/// All rows at one instant. There is one at a time; dropping it ends it.
+/// All rows at one instant. There is one at a time. Dropping it ends it.
 pub struct TableSnapshot<'a> {
     set: &'a TableSet,
     moment: TableTime,
@@ -32,13 +34,13 @@ pub struct TableSnapshot<'a> {
 /// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableSnapshotError {
-    /// There is one already.
+    /// There is a snapshot already.
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
-    /// Others did not end in time.
+    /// Another thread did not end in time.
     #[error("no snapshot of the tables: after {waited:?} {whom} had not ended; try again later")]
     Busy {
-        /// Who was waited for.
+        /// What was waited for.
         whom: &'static str,
         /// For how long.
         waited: Duration,
@@ -49,7 +51,8 @@ pub enum TableSnapshotError {
 }
 
 impl TableSet {
-    /// Takes the instant: no push is half in it, of however many tables, and no [`crate::RequestGuard`].
+    /// Takes a snapshot. A push, of however many tables, is wholly in it or wholly after it, and so is all that is done
+    /// under one [`crate::RequestGuard`].
     ///
     /// # Errors
     /// When there is a snapshot already, when requests that are under way do not end within 10 s or a quarter of
@@ -58,22 +61,22 @@ impl TableSet {
         if self.has_snapshot().swap(true, Ordering::Acquire) {
             return Err(TableSnapshotError::Running);
         }
-        // From here on dropping the cut ends it.
-        let mut cut = TableSnapshot { set: self, moment: TableTime::default(), cold: None };
+        // From here on dropping the snapshot ends it.
+        let mut snapshot = TableSnapshot { set: self, moment: TableTime::default(), cold: None };
         self.iter()
             .try_for_each(Table::apply_all_pending)
             .map_err(|error| TableSnapshotError::Cold(cold_error(error)))?;
         let (moment, _still) = self.take_instant()?;
-        cut.moment = moment;
+        snapshot.moment = moment;
         if let Some(store) = &self.shared().capacity.cold {
-            cut.cold = Some(Mutex::new(store.freeze().map_err(TableSnapshotError::Cold)?));
+            snapshot.cold = Some(Mutex::new(store.freeze().map_err(TableSnapshotError::Cold)?));
         }
-        Ok(cut)
+        Ok(snapshot)
     }
 
-    /// The instant, and a guard that keeps the cold tier as it was then: requests go on while it is being frozen.
+    /// Takes the instant. The guard keeps the cold tier as it was then, so requests go on while it is being frozen.
     fn take_instant(&self) -> Result<(TableTime, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
-        // Requests wait for whoever waits here: that is part of their timeout.
+        // Requests wait meanwhile: this wait is part of their timeout.
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push"))?;
@@ -89,15 +92,14 @@ impl TableSet {
 }
 
 impl TableSnapshot<'_> {
-    /// The time of the instant, to be told to tables that load the rows ([`TableSet::tick`]).
+    /// The time of the instant. Tables that load the rows are set to it ([`TableSet::tick`]).
     #[must_use]
     pub fn moment(&self) -> TableTime {
         self.moment
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in memory or not, to `into`, in ascending order
-    /// of ids. A stripe can be read once: it keeps nothing for the snapshot any more. It takes memory for all of them,
-    /// twice; see [`Self::stripe`].
+    /// of ids. A stripe can be read once. The call takes memory for all its rows, twice; [`Self::stripe`] does not.
     ///
     /// # Errors
     /// When there is no such table, the stripe was read before, or the cold tier fails.
@@ -111,8 +113,8 @@ impl TableSnapshot<'_> {
         Ok(())
     }
 
-    /// Begins to read the rows that one stripe of a table had at the instant, in parts: as many at a time as the caller
-    /// has room for. A stripe can be read once.
+    /// A reader of the rows that one stripe of a table had at the instant. It reads them in parts, as many at a time as
+    /// the caller has room for. A stripe can be read once.
     ///
     /// # Errors
     /// When there is no such table, or the stripe was read before.
@@ -129,11 +131,11 @@ impl TableSnapshot<'_> {
 }
 
 impl TableSnapshot<'_> {
-    /// Appends what one stripe of a table had counted, at the instant, of ids that have no row. It can be read once,
-    /// before or after the stripe's rows.
+    /// Appends the frequency counts of one stripe at the instant. They can be read once, before or after the stripe's
+    /// rows.
     ///
     /// # Errors
-    /// When there is no such table, or the sightings of the stripe were read before.
+    /// When there is no such table, or the frequency counts of the stripe were read before.
     ///
     /// # Panics
     /// When there is no such stripe.
@@ -166,7 +168,7 @@ impl std::fmt::Debug for TableSnapshot<'_> {
 }
 
 impl Table {
-    /// Nothing is kept for a snapshot of a stripe any more.
+    /// Ends the capture of a stripe: its rows are copied no more.
     pub(super) fn end_capture(&self, stripe: usize) {
         let mut stripe = self.lock(stripe);
         if stripe.is_captured() {
@@ -175,12 +177,6 @@ impl Table {
                 self.charge(&mut stripe);
             }
         }
-    }
-
-    /// Places of a stripe's rows in the cold tier.
-    pub(crate) fn cold_keys(&self, stripe: usize) -> RangeInclusive<u64> {
-        let start = cold_key_of(stripe as u64);
-        start..=start | u64::MAX.checked_shr(self.stripes().trailing_zeros()).unwrap_or(0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How much memory the tables of a server may take, and what stands behind them.
+//! How much memory the tables of a server may take, and the store behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use crate::ColdStore;
 
-/// What the tables of a server may use. The default is memory without end and nothing behind it.
+/// What the tables of a server may use. The default is memory without a limit and no cold tier.
 #[derive(Clone, Debug, Default)]
 pub struct Capacity {
     /// Bytes of rows and indexes in memory, all tables together; `None` for no limit. Each stripe of a table may hold
     /// 64 rows whatever the budget says, and a stripe's index is in memory twice for the moment in which it grows.
     pub budget: Option<usize>,
-    /// Where rows go that the budget has no room for. Rows there are [`crate::TableConfig::cold_words`] wide.
+    /// Where evicted rows go. Rows there are [`crate::TableConfig::cold_words`] wide.
     pub cold: Option<Arc<dyn ColdStore>>,
     /// Nanoseconds of some clock that never goes back, to time the waits for locks; `None` leaves them untimed. Asked
     /// only when a lock is taken.
     pub nanos: Option<fn() -> u64>,
-    /// How long whoever sends a request waits for its answer: no wait inside takes more than a part of it. `None` for
-    /// longer than any of them.
+    /// The timeout of a request at its sender. No wait inside takes more than a part of it. `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
@@ -29,7 +28,7 @@ impl Capacity {
     }
 }
 
-/// Bytes in use, beside the most there should be.
+/// Bytes in use, and the limit.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     limit: usize,
@@ -41,8 +40,8 @@ impl MemoryBudget {
         Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }
     }
 
-    /// Takes bytes if they are within the limit, of which `idle` ones are taken by nobody and held all the same. Of two
-    /// threads that race for the last ones, one gets them.
+    /// Takes bytes if they are within the limit less `idle` bytes, which the process holds unused. Of two threads that
+    /// race for the last bytes, one gets them.
     pub(crate) fn reserve(&self, bytes: usize, idle: usize) -> bool {
         let limit = self.limit.saturating_sub(idle);
         let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
@@ -70,7 +69,7 @@ impl MemoryBudget {
         used > limit / 20 * 19
     }
 
-    /// Whether memory is a quarter over its limit, as happens only when rows cannot leave: no row may come then.
+    /// Whether memory is a quarter over its limit. That happens only when rows cannot be evicted. No row may come then.
     pub(crate) fn is_exhausted(&self) -> bool {
         let (used, limit) = self.used();
         used > limit.saturating_add(limit / 4)

@@ -1,11 +1,11 @@
-//! The time by which rows grow old: told from outside, for this crate has no clock.
+//! The time by which rows grow old. The caller sets it, because this crate has no clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A time, in both of the units that a row's age may be counted in.
 ///
 /// Steps are those of training and mean the same in every process of a run. Seconds are those since this process
-/// started: what another process says of them is only good for differences.
+/// started: only differences mean something to another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableTime {
     /// Steps of training.
@@ -22,7 +22,7 @@ pub(crate) struct TableClock {
 }
 
 impl TableClock {
-    /// Moves on to `moment`; what it says of the past is ignored.
+    /// Moves on to `moment`. Times before the present one are ignored.
     pub(crate) fn advance(&self, moment: TableTime) {
         self.steps.fetch_max(moment.steps, Ordering::Relaxed);
         self.seconds.fetch_max(moment.seconds, Ordering::Relaxed);

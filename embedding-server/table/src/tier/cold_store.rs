@@ -1,21 +1,20 @@
-//! Where rows lie that memory has no room for: a store of whole rows by place, behind a trait, so that the table stays
-//! free of files.
+//! The cold tier as a trait: a store of whole rows by cold key. The table stays free of files.
 //!
-//! A row is `width` words of 32 bits, `[weights | optimiser state | access]` as the table lays them out. Its place is a
-//! one-to-one function of its id which puts the rows of a stripe side by side; a store needs to know no more of it.
+//! A row is `width` words of 32 bits, `[weights | optimiser state | access metadata]` as the table lays them out. Its cold
+//! key is a one-to-one function of its id that puts the rows of a stripe side by side.
 //!
-//! The copy of a row in memory is the row. While there is one, a copy in the store is void: never read, never saved,
-//! and overwritten when the row leaves memory again.
+//! The copy of a row in memory is the row. While there is one, a copy in the store is void: it is never read, never
+//! saved, and overwritten when the row is evicted.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Rows in a slower and larger place than memory. Calls block; they come from several threads at once.
+/// Rows in a store that is slower and larger than memory. Calls block; they come from several threads at once.
 pub trait ColdStore: Send + Sync + fmt::Debug {
     /// Reads the rows at `cold_keys`, all in one go. `into` is overwritten.
     ///
     /// # Errors
-    /// When the medium fails; a place without a row is no error.
+    /// When the medium fails; a cold key without a row is no error.
     fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
 
     /// Writes rows, `[cold_keys.len() * width]` words, all or none of them, replacing what was there.
@@ -48,8 +47,8 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
 
 /// The content of a store at one moment.
 pub trait ColdView: Send {
-    /// Appends the rows of a table whose places lie in `range`, in ascending order, at most `limit` of them, and
-    /// answers the place to go on from; `None` at the end.
+    /// Appends the rows of a table whose cold keys lie in `range`, in ascending order, at most `limit` of them, and
+    /// answers the cold key to go on from; `None` at the end.
     ///
     /// # Errors
     /// When the medium fails.
@@ -65,16 +64,16 @@ pub trait ColdView: Send {
 /// Rows in the order in which they were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdRows {
-    /// Whether there is a row, for each place.
+    /// Whether there is a row, for each cold key.
     pub found: Vec<bool>,
     /// `[cold_keys * width]`; zeros where there is none.
     pub rows: Vec<u32>,
 }
 
-/// Rows in ascending order of places.
+/// Rows in ascending order of cold keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdScan {
-    /// Their places.
+    /// Their cold keys.
     pub cold_keys: Vec<u64>,
     /// `[cold_keys * width]`.
     pub rows: Vec<u32>,

@@ -1,13 +1,13 @@
-//! Cold copies that pushes hold from the moment in which nothing can fail any more until they are applied.
+//! The budget for cold copies that pushes hold from their read of the cold tier until they are applied.
 //!
-//! A push needs all of them at once, twice the bytes of its gradients where no row is in memory. Several at a time would
-//! hold that many times as much, beside the budget; so beyond a bound they take turns. One alone always goes on.
+//! A push needs all its copies at once, twice the bytes of its gradients where no row is in memory. Pushes therefore take
+//! turns when all together would hold more than the limit. One alone always goes on, whatever it needs.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes that pushes hold, beside the most there should be.
+/// Bytes that pushes hold, and the limit.
 #[derive(Debug)]
 pub(crate) struct CopyBudget {
     limit: usize,
@@ -15,7 +15,7 @@ pub(crate) struct CopyBudget {
     freed: Condvar,
 }
 
-/// Leave to hold some bytes; given back when it is dropped.
+/// Permission to hold some bytes. Dropping it gives them back.
 #[derive(Debug)]
 pub(crate) struct CopyPermit<'a> {
     copies: &'a CopyBudget,
@@ -27,8 +27,8 @@ impl CopyBudget {
         Self { limit: limit.unwrap_or(usize::MAX), held: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Waits for others to give back what they hold where the sum would be beyond the bound, but not for longer than
-    /// this: what is late then is done all the same.
+    /// Waits while the sum would be beyond the limit, but not longer than `wait`. After that the push goes on beyond the
+    /// limit.
     pub(crate) fn acquire(&self, bytes: usize, wait: Duration) -> CopyPermit<'_> {
         let mut held = self.held.lock();
         let is_much = |held: &mut usize| *held > 0 && held.saturating_add(bytes) > self.limit;

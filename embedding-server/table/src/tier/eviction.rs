@@ -213,7 +213,7 @@ fn remove_expired(stripe: &mut Stripe, buffer: &mut EvictionBuffer) -> u64 {
 }
 
 /// Increases the cold version of the stripe. The cold copies that the present request has read stay valid, except those
-/// of the rows just evicted: their entries get the new version.
+/// of the rows just evicted. The entries with valid copies get the new version.
 fn note_eviction(stripe: &mut Stripe, buffer: &EvictionBuffer, entries: &mut [PageInEntry]) {
     let before = stripe.cold_version;
     stripe.cold_version = before.wrapping_add(1);

@@ -1,18 +1,18 @@
-//! Which rows leave memory, and where they go.
+//! Which rows are evicted, and where they go.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Rules by which rows leave.
+/// The rules of eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Retention {
-    /// Which rows go first when memory is short.
+    /// Which rows are evicted first when memory is short.
     pub order: EvictionOrder,
-    /// Age since its last use at which a row is forgotten: it starts again from its first value.
+    /// Age since the last use at which a row is removed. It starts again from its first value.
     pub ttl: Option<Ttl>,
-    /// Rows whose weights have a smaller Euclidean norm leave; 0 for none.
+    /// Rows whose weights have a smaller Euclidean norm are evicted. 0 for none.
     pub small_norm: f32,
-    /// Where rows go.
+    /// Where evicted rows go.
     pub target: EvictionTarget,
 }
 

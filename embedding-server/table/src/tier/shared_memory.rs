@@ -1,4 +1,4 @@
-//! What the tables of one server share: memory, the tier behind it, time.
+//! What the tables of one server share: memory, the cold tier, time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::{Capacity, ColdError};
 /// Pushes may hold one part in this many of the budget beside it, and a little in any case.
 const COPIES_SHARE: usize = 16;
 const LEAST_COPIES: usize = 1 << 20;
-/// How long a push waits for others to be done with theirs, and the part of its timeout that it may take.
+/// How long a push waits for other pushes to free their copies, and the part of its timeout that the wait may take.
 const COPIES_WAIT: Duration = Duration::from_secs(5);
 const COPIES_WAIT_SHARE: u32 = 4;
 
@@ -27,13 +27,13 @@ pub(crate) struct SharedMemory {
     pub(crate) clock: TableClock,
     /// Where rows and indexes lie: small tables share huge pages.
     pub(crate) arena: Arc<Arena>,
-    /// Held shared while rows go to the cold tier or are forgotten there, alone while it is frozen for a snapshot.
+    /// Locked shared while rows are written to the cold tier or removed from it, exclusively while it is frozen.
     pub(crate) cold_writes: RwLock<()>,
-    /// What pushes hold of the cold tier.
+    /// The budget for cold copies of pushes.
     pub(crate) copies: CopyBudget,
-    /// Working memory for rows on their way out, for as many threads as were at it at once.
+    /// Buffers for eviction, as many as threads evicted at once.
     pub(crate) buffer: Mutex<Vec<EvictionBuffer>>,
-    /// Why rows could not go to the cold tier the last time.
+    /// Why the last write to the cold tier failed.
     failure: Mutex<Option<ColdError>>,
 }
 
@@ -51,12 +51,12 @@ impl SharedMemory {
         }
     }
 
-    /// Leave to hold the cold copies that a push needs.
+    /// Permission to hold the cold copies that a push needs.
     pub(crate) fn acquire_copies(&self, bytes: usize) -> CopyPermit<'_> {
         self.copies.acquire(bytes, self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE))
     }
 
-    /// Remembers what came of the last attempt to write.
+    /// Notes the result of the last write.
     pub(crate) fn note(&self, failure: Option<&ColdError>) {
         *self.failure.lock() = failure.cloned();
     }

@@ -11,11 +11,11 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::store::{Key, Part, Refusal, Store, refusal};
+use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
 use super::{Api, merge, selector};
 
 /// A body: at once, or for as long as a watch lasts.
-pub(crate) type Answer = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+pub(crate) type ApiBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
 /// Kinds that Kubernetes has.
 const KINDS: [(&str, &str); 13] = [
@@ -60,7 +60,7 @@ static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
 });
 
 /// A request, taken apart.
-struct Call {
+struct ApiCall {
     method: Method,
     group: String,
     version: String,
@@ -73,7 +73,7 @@ struct Call {
     body: Value,
 }
 
-impl Call {
+impl ApiCall {
     async fn read(request: Request<Body>) -> Self {
         let (head, body) = request.into_parts();
         let bytes = body.collect_bytes().await.unwrap();
@@ -135,9 +135,9 @@ impl Call {
         format!("{}{subresource}", self.plural)
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> ObjectKey {
         let named = self.name.clone().or_else(|| self.body["metadata"]["name"].as_str().map(str::to_owned));
-        Key {
+        ObjectKey {
             group: self.group.clone(),
             plural: self.plural.clone(),
             namespace: self.namespace.clone().unwrap_or_default(),
@@ -167,8 +167,8 @@ fn pairs(query: &str) -> Vec<(String, String)> {
 }
 
 /// Answers a request.
-pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<Answer> {
-    let call = Call::read(request).await;
+pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBody> {
+    let call = ApiCall::read(request).await;
     let verb = call.verb();
     if call.plural == "selfsubjectaccessreviews" {
         return full(201, &reviewed(api, call.body));
@@ -198,7 +198,7 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<Answer
     }
 }
 
-fn allowed(api: &Api, call: &Call, verb: &str) -> Result<(), Refusal> {
+fn allowed(api: &Api, call: &ApiCall, verb: &str) -> Result<(), ApiRefusal> {
     let store = api.store();
     let is_known = KINDS.contains(&(call.group.as_str(), call.plural.as_str()))
         && !store.missing.contains(&call.plural)
@@ -219,7 +219,7 @@ fn allowed(api: &Api, call: &Call, verb: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn may(store: &Store, group: &str, asked: &str) -> bool {
+fn may(store: &ObjectStore, group: &str, asked: &str) -> bool {
     !store.denied.contains(asked) && PERMITTED.contains(&(group.to_owned(), asked.to_owned()))
 }
 
@@ -233,11 +233,11 @@ fn reviewed(api: &Api, mut review: Value) -> Value {
     review
 }
 
-fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {
+fn carry_out(api: &Api, call: &ApiCall, verb: &str) -> Result<Value, ApiRefusal> {
     let mut store = api.store();
     let key = call.key();
     let labels = call.parameter("labelSelector").unwrap_or_default();
-    let part = if call.subresource.as_deref() == Some("status") { Part::Status } else { Part::Main };
+    let part = if call.subresource.as_deref() == Some("status") { ObjectPart::Status } else { ObjectPart::Main };
     match verb {
         "list" => {
             let items = store.list(&call.group, &call.plural, call.namespace.as_deref(), labels);
@@ -280,7 +280,7 @@ fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {
             let found = store.list(&call.group, &call.plural, call.namespace.as_deref(), labels);
             for object in found.iter().filter(|object| call.selects(object)) {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                store.delete(&Key { name, ..key.clone() })?;
+                store.delete(&ObjectKey { name, ..key.clone() })?;
             }
             Ok(json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" }))
         }
@@ -289,7 +289,7 @@ fn carry_out(api: &Api, call: &Call, verb: &str) -> Result<Value, Refusal> {
 }
 
 /// Everything that happened to a kind after a version, and what happens from then on.
-fn watch(api: Api, call: Call) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
+fn watch(api: Api, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
     let from: u64 = call.parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
     let changes = api.changed.subscribe();
     stream::unfold((api, call, changes, from), async |(api, call, mut changes, mut from)| {
@@ -297,7 +297,7 @@ fn watch(api: Api, call: Call) -> impl Stream<Item = Result<Frame<Bytes>, std::c
             let lines = {
                 let store = api.store();
                 let labels = call.parameter("labelSelector").unwrap_or_default();
-                let concerns = |key: &Key| {
+                let concerns = |key: &ObjectKey| {
                     key.group == call.group
                         && key.plural == call.plural
                         && call.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
@@ -318,13 +318,13 @@ fn watch(api: Api, call: Call) -> impl Stream<Item = Result<Frame<Bytes>, std::c
     })
 }
 
-fn full(code: u16, value: &Value) -> Response<Answer> {
+fn full(code: u16, value: &Value) -> Response<ApiBody> {
     let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
-fn refused(refusal: &Refusal) -> Response<Answer> {
-    let Refusal { code, reason, message } = refusal;
+fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
+    let ApiRefusal { code, reason, message } = refusal;
     full(
         *code,
         &json!({

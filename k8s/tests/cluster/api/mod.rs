@@ -15,19 +15,19 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
 
-pub(crate) use store::{Happened, Key, Part, Store};
+pub(crate) use store::{Happened, ObjectKey, ObjectPart, ObjectStore};
 
 /// The server. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Api {
-    store: Arc<Mutex<Store>>,
+    store: Arc<Mutex<ObjectStore>>,
     changed: watch::Sender<u64>,
-    load: Arc<Load>,
+    load: Arc<ApiLoad>,
 }
 
 /// How busy the server is.
 #[derive(Default)]
-pub(crate) struct Load {
+pub(crate) struct ApiLoad {
     /// Virtual time that each request takes.
     millis: AtomicU64,
     now: AtomicUsize,
@@ -60,14 +60,14 @@ impl Api {
     }
 
     /// What it holds, to look at and to change as other controllers and users do.
-    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+    pub(crate) fn store(&self) -> MutexGuard<'_, ObjectStore> {
         self.store.lock().unwrap()
     }
 
     /// Tells watches that something changed.
     pub(crate) fn announce(&self) {
         let version = self.store().version;
-        self.changed.send_if_modified(|told| std::mem::replace(told, version) != version);
+        self.changed.send_if_modified(|message| std::mem::replace(message, version) != version);
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -80,7 +80,7 @@ impl Api {
 struct Server(Api);
 
 impl tower_service::Service<Request<Body>> for Server {
-    type Response = Response<http::Answer>;
+    type Response = Response<http::ApiBody>;
     type Error = std::convert::Infallible;
     type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::{merge, selector};
-use crate::clock::Clock;
+use crate::clock::ClusterClock;
 
 /// The schema of a HybridJob.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -30,7 +30,7 @@ const IMMUTABLE_OF_SETS: [&str; 4] = ["selector", "serviceName", "podManagementP
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct ObjectKey {
     pub(crate) group: String,
     pub(crate) plural: String,
     pub(crate) namespace: String,
@@ -42,29 +42,29 @@ pub(crate) struct Key {
 pub(crate) struct Happened {
     pub(crate) version: u64,
     pub(crate) what: &'static str,
-    pub(crate) key: Key,
+    pub(crate) key: ObjectKey,
     pub(crate) object: Value,
 }
 
 /// Why a request is refused.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ApiRefusal {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-pub(crate) fn refusal(code: u16, reason: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal { code, reason, message: message.into() }
+pub(crate) fn refusal(code: u16, reason: &'static str, message: impl Into<String>) -> ApiRefusal {
+    ApiRefusal { code, reason, message: message.into() }
 }
 
 /// All there is.
 #[derive(Default)]
-pub(crate) struct Store {
+pub(crate) struct ObjectStore {
     pub(crate) version: u64,
-    objects: BTreeMap<Key, Value>,
+    objects: BTreeMap<ObjectKey, Value>,
     /// What each manager applied last.
-    applied: BTreeMap<(Key, String), Value>,
+    applied: BTreeMap<(ObjectKey, String), Value>,
     pub(crate) log: Vec<Happened>,
     /// Verbs on plurals that are forbidden: `patch services`.
     pub(crate) denied: BTreeSet<String>,
@@ -84,22 +84,22 @@ pub(crate) struct Store {
     pub(crate) exceeded: BTreeSet<String>,
     /// Namespaces that are being deleted.
     pub(crate) terminating: BTreeSet<String>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ClusterClock,
 }
 
-impl Store {
+impl ObjectStore {
     pub(crate) fn is_dead(&self) -> bool {
         self.dies_after.is_some_and(|most| self.writes.len() >= most)
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Result<Value, Refusal> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Result<Value, ApiRefusal> {
         let found = self.objects.get(key).cloned();
         found.ok_or_else(|| refusal(404, "NotFound", format!("{} \"{}\" not found", key.plural, key.name)))
     }
 
     /// Objects of a kind, of one namespace or of all.
     pub(crate) fn list(&self, group: &str, plural: &str, namespace: Option<&str>, labels: &str) -> Vec<Value> {
-        let is_there = |key: &Key| namespace.is_none_or(|namespace| key.namespace == namespace);
+        let is_there = |key: &ObjectKey| namespace.is_none_or(|namespace| key.namespace == namespace);
         let of_kind =
             self.from(group, plural, "", "").take_while(|(key, _)| key.group == group && key.plural == plural);
         let found = of_kind.filter(|(key, object)| is_there(key) && selector::matches(labels, object));
@@ -108,18 +108,25 @@ impl Store {
 
     /// Objects of a kind in a namespace whose names begin alike.
     pub(crate) fn prefixed(&self, group: &str, plural: &str, namespace: &str, prefix: &str) -> Vec<Value> {
-        let is_one = |key: &Key| key.plural == plural && key.namespace == namespace && key.name.starts_with(prefix);
+        let is_one =
+            |key: &ObjectKey| key.plural == plural && key.namespace == namespace && key.name.starts_with(prefix);
         let found = self.from(group, plural, namespace, prefix).take_while(|(key, _)| is_one(key));
         found.map(|(_, object)| object.clone()).collect()
     }
 
-    fn from(&self, group: &str, plural: &str, namespace: &str, name: &str) -> impl Iterator<Item = (&Key, &Value)> {
+    fn from(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = (&ObjectKey, &Value)> {
         let [group, plural, namespace, name] = [group, plural, namespace, name].map(str::to_owned);
-        self.objects.range(Key { group, plural, namespace, name }..)
+        self.objects.range(ObjectKey { group, plural, namespace, name }..)
     }
 
     /// Puts an object where none or an older one is. Status and spec are written apart where there is a status.
-    pub(crate) fn put(&mut self, key: &Key, mut object: Value, part: Part) -> Result<Value, Refusal> {
+    pub(crate) fn put(&mut self, key: &ObjectKey, mut object: Value, part: ObjectPart) -> Result<Value, ApiRefusal> {
         let old = self.objects.get(key).cloned();
         if let Some(old) = &old {
             let expected = &object["metadata"]["resourceVersion"];
@@ -133,7 +140,7 @@ impl Store {
             return Err(refusal(403, "Forbidden", message));
         }
         if old.is_none() && self.terminating.contains(&key.namespace) {
-            let Key { plural, name, namespace, .. } = key;
+            let ObjectKey { plural, name, namespace, .. } = key;
             let because =
                 format!("unable to create new content in namespace {namespace} because it is being terminated");
             return Err(refusal(403, "Forbidden", format!("{plural} \"{name}\" is forbidden: {because}")));
@@ -160,7 +167,7 @@ impl Store {
         Ok(object)
     }
 
-    fn stamp(&mut self, object: &mut Value, old: Option<&Value>, key: &Key) {
+    fn stamp(&mut self, object: &mut Value, old: Option<&Value>, key: &ObjectKey) {
         let generation = old.map_or(1, |old| {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(1);
             let is_deleted = old["metadata"]["deletionTimestamp"] != object["metadata"]["deletionTimestamp"];
@@ -177,7 +184,13 @@ impl Store {
     }
 
     /// What a manager wants of an object; its other fields stay.
-    pub(crate) fn apply(&mut self, key: &Key, manager: &str, wanted: &Value, part: Part) -> Result<Value, Refusal> {
+    pub(crate) fn apply(
+        &mut self,
+        key: &ObjectKey,
+        manager: &str,
+        wanted: &Value,
+        part: ObjectPart,
+    ) -> Result<Value, ApiRefusal> {
         let owner = (key.clone(), manager.to_owned());
         let mut object = self.objects.get(key).cloned().unwrap_or_else(|| wanted.clone());
         if let Some(before) = self.applied.get(&owner) {
@@ -190,12 +203,12 @@ impl Store {
     }
 
     /// Deletes, or marks for deletion what has finalizers, and a pod that has not ended.
-    pub(crate) fn delete(&mut self, key: &Key) -> Result<Value, Refusal> {
+    pub(crate) fn delete(&mut self, key: &ObjectKey) -> Result<Value, ApiRefusal> {
         self.delete_within(key, None)
     }
 
     /// The same with another time to end than the pod's own.
-    pub(crate) fn delete_within(&mut self, key: &Key, seconds: Option<i64>) -> Result<Value, Refusal> {
+    pub(crate) fn delete_within(&mut self, key: &ObjectKey, seconds: Option<i64>) -> Result<Value, ApiRefusal> {
         let mut object = self.get(key)?;
         let has_ended = ["Succeeded", "Failed"].iter().any(|phase| object["status"]["phase"] == *phase);
         let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -206,14 +219,14 @@ impl Store {
                 object["metadata"]["deletionTimestamp"] = json!(self.clock.after(grace));
                 object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
             }
-            return self.put(key, object, Part::Main);
+            return self.put(key, object, ObjectPart::Main);
         }
         self.erase(key);
         Ok(object)
     }
 
     /// Removes an object and all that it owned.
-    fn erase(&mut self, key: &Key) {
+    fn erase(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.remove(key) else { return };
         self.applied.retain(|(place, _), _| place != key);
         self.version += 1;
@@ -224,7 +237,7 @@ impl Store {
                 .as_array()
                 .is_some_and(|owners| owners.iter().any(|one| one["uid"] == *uid))
         };
-        let orphans: Vec<Key> =
+        let orphans: Vec<ObjectKey> =
             self.objects.iter().filter(|(_, child)| owned(child)).map(|(key, _)| key.clone()).collect();
         for orphan in orphans {
             // Marked, if a finalizer holds it.
@@ -233,7 +246,7 @@ impl Store {
         }
     }
 
-    fn note(&mut self, what: &'static str, key: &Key, object: &Value) {
+    fn note(&mut self, what: &'static str, key: &ObjectKey, object: &Value) {
         let (version, key, mut object) = (self.version, key.clone(), object.clone());
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         self.log.push(Happened { version, what, key, object });
@@ -242,7 +255,7 @@ impl Store {
 
 /// Which part of an object a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ObjectPart {
     /// All but the status.
     Main,
     /// The status.
@@ -251,19 +264,19 @@ pub(crate) enum Part {
     Whole,
 }
 
-fn keep_part(object: Value, old: Option<&Value>, part: Part) -> Value {
+fn keep_part(object: Value, old: Option<&Value>, part: ObjectPart) -> Value {
     let mut kept = match (part, old) {
-        (Part::Status, Some(old)) => {
+        (ObjectPart::Status, Some(old)) => {
             let mut kept = old.clone();
             kept["status"] = object["status"].clone();
             kept
         }
-        (Part::Main, old) => {
+        (ObjectPart::Main, old) => {
             let mut kept = object;
             kept["status"] = old.map(|old| old["status"].clone()).unwrap_or_default();
             kept
         }
-        (Part::Whole, _) | (Part::Status, None) => object,
+        (ObjectPart::Whole, _) | (ObjectPart::Status, None) => object,
     };
     if kept["status"].is_null() {
         kept.as_object_mut().unwrap().shift_remove("status");
@@ -285,7 +298,7 @@ fn finalizers(object: &Value) -> usize {
 }
 
 /// What Kubernetes checks before it takes an object: rules of the definition, fields that never change.
-fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
+fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(), ApiRefusal> {
     let invalid =
         |message: String| refusal(422, "Invalid", format!("{} \"{}\" is invalid: {message}", key.plural, key.name));
     if key.plural == "hybridjobs" {
@@ -293,8 +306,8 @@ fn admit(key: &Key, object: &mut Value, old: Option<&Value>) -> Result<(), Refus
         *object = kube_cel::apply_defaults(schema, object);
         let is_same = old.is_some_and(|old| kube_cel::apply_defaults(schema, old)["spec"] == object["spec"]);
         let refusals = if is_same { Vec::new() } else { zagros_operator::crd::refusals(object, old) };
-        let told: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-        return if told.is_empty() { Ok(()) } else { Err(invalid(told.join("; "))) };
+        let message: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+        return if message.is_empty() { Ok(()) } else { Err(invalid(message.join("; "))) };
     }
     let spec = &object["spec"];
     if key.plural == "jobs"

@@ -14,25 +14,25 @@ fn workers_hear_of_a_drain_and_the_run_goes_on_until_they_have_left() {
     let (mut core, server, worker) = running();
     core.drain(at(1), REASON);
     assert!(core.outcome().is_none());
-    let told = beat(&mut core, 2, &worker).unwrap();
-    assert_eq!((told.draining.as_str(), told.stop), (REASON, false));
+    let response = beat(&mut core, 2, &worker).unwrap();
+    assert_eq!((response.draining.as_str(), response.stop), (REASON, false));
     assert!(!beat(&mut core, 2, &server).unwrap().stop, "the server would end before the checkpoint is written");
     assert!(matches!(assign(&mut core, 2, &worker, 0), Ok(Work::Split(_))));
     assert_eq!(core.drain_waits_for(), "dense worker 0");
     leave(&mut core, &worker, Outcome::Interrupted, "interrupted").unwrap();
-    let told = beat(&mut core, 3, &server).unwrap();
-    assert_eq!((told.stop, told.draining.as_str()), (true, ""));
+    let response = beat(&mut core, 3, &server).unwrap();
+    assert_eq!((response.stop, response.draining.as_str()), (true, ""));
     assert_eq!(core.outcome().map(RunOutcome::word), Some("interrupted"));
-    let notices = core.take_notices().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(notices[0], format!("{REASON}; waiting until dense worker 0 saved and left"));
+    let events = core.take_events().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(events[0], format!("{REASON}; waiting until dense worker 0 saved and left"));
 }
 
 #[test]
 fn a_server_that_is_asked_to_end_drains_the_run() {
     let (mut core, server, worker) = running();
     assert!(!leaving(&mut core, 1, &server).stop);
-    let told = beat(&mut core, 2, &worker).unwrap();
-    assert_eq!((told.draining.as_str(), told.stop), ("embedding server 0 was asked to end", false));
+    let response = beat(&mut core, 2, &worker).unwrap();
+    assert_eq!((response.draining.as_str(), response.stop), ("embedding server 0 was asked to end", false));
     // Later reasons change nothing.
     core.drain(at(2), REASON);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
@@ -63,5 +63,5 @@ fn nobody_is_waited_for_who_is_lost_or_cannot_save_any_more() {
     }
     let outcome = core.outcome().map(RunOutcome::to_string).unwrap_or_default();
     assert!(outcome.starts_with("run failed") && outcome.contains("embedding server 0 is gone"), "{outcome}");
-    assert!(beat(&mut core, 12, &server).is_ok_and(|told| told.stop));
+    assert!(beat(&mut core, 12, &server).is_ok_and(|response| response.stop));
 }

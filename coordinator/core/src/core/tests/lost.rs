@@ -9,7 +9,7 @@ fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
     let joined: Vec<_> = (0..workers).map(|index| core.join(at(0), &reachable(index, 1)).unwrap()).collect();
     let group = core.group(at(0), &ask_after(&joined[0], 0)).unwrap();
     assert_eq!((group.generation, group.world), (1, workers));
-    core.take_notices();
+    core.take_events();
     (core, joined)
 }
 
@@ -38,24 +38,24 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
     let (mut core, workers) = met(3, 2);
     let [first, second, _] = &workers[..] else { unreachable!() };
     hear(&mut core, 2..=40, &[first, second]);
-    let told = core.group(at(40), &ask_after(first, 1)).unwrap().waiting_for;
-    assert_eq!(told, "dense worker 2 is lost: silent for longer than its lease");
+    let answer = core.group(at(40), &ask_after(first, 1)).unwrap().waiting_for;
+    assert_eq!(answer, "dense worker 2 is lost: silent for longer than its lease");
     hear(&mut core, 42..=42, &[first, second]);
     let group = core.group(at(42), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, group.rank, group.world, &group.workers[..]), (2, 0, 2, &[0, 1][..]));
     assert_eq!(core.status(at(42)).members[3].state, "given up");
-    let given_up = Notice::GivenUp { slot: MemberSlot::worker(2), timeout: TIMEOUT, left: 2 };
-    assert_eq!(core.take_notices().last(), Some(&given_up));
+    let given_up = RunEvent::WorkerGivenUp { slot: MemberSlot::worker(2), timeout: TIMEOUT, left: 2 };
+    assert_eq!(core.take_events().last(), Some(&given_up));
 
     // One less would be too few.
     hear(&mut core, 44..=82, &[first]);
-    let told = beat(&mut core, 84, first).unwrap();
-    assert!(told.reason.contains("dense worker 1 is lost: silent for"), "{}", told.reason);
-    assert!(told.reason.ends_with("; 1 workers are left, and `cluster.min_workers` is 2"), "{}", told.reason);
+    let answer = beat(&mut core, 84, first).unwrap();
+    assert!(answer.reason.contains("dense worker 1 is lost: silent for"), "{}", answer.reason);
+    assert!(answer.reason.ends_with("; 1 workers are left, and `cluster.min_workers` is 2"), "{}", answer.reason);
 }
 
 #[test]
-fn a_worker_that_was_given_up_comes_back_and_the_others_are_told() {
+fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
     let (mut core, workers) = met(3, 1);
     let [first, _, third] = &workers[..] else { unreachable!() };
     hear(&mut core, 2..=42, &[first, third]);
@@ -86,11 +86,14 @@ fn whoever_has_seen_the_end_of_a_worker_gets_its_slot_at_once() {
     // What does not fit takes nobody's slot.
     let other = JoinRequest { files: Vec::new(), ..successor.clone() };
     assert_eq!(core.join(at(2), &other).unwrap_err().kind, RefusalKind::Invalid);
-    assert!(core.take_notices().is_empty() && beat(&mut core, 2, &workers[1]).is_ok());
+    assert!(core.take_events().is_empty() && beat(&mut core, 2, &workers[1]).is_ok());
 
     let joined = core.join(at(2), &successor).unwrap();
     assert_eq!(joined.incarnation, 2);
-    assert!(matches!(core.take_notices()[..], [Notice::Lost { splits: 1, .. }, Notice::Joined { incarnation: 2, .. }]));
+    assert!(matches!(
+        core.take_events()[..],
+        [RunEvent::MemberLost { splits: 1, .. }, RunEvent::MemberJoined { incarnation: 2, .. }]
+    ));
     assert_eq!(beat(&mut core, 3, &workers[1]).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(assign(&mut core, 3, &joined, 0).unwrap(), Work::Split(first));
     let server = JoinRequest { supersede: true, ..request(MemberSlot::server(0), 2) };
@@ -156,9 +159,9 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
         beat(&mut core, second, &server).unwrap();
     }
     assert_eq!(assign(&mut core, 36, &worker, 0).unwrap_err().kind, RefusalKind::Unavailable);
-    core.take_notices();
+    core.take_events();
     beat(&mut core, 37, &worker).unwrap();
-    assert_eq!(core.take_notices(), [Notice::Back { slot: MemberSlot::worker(0) }]);
+    assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::worker(0) }]);
     let complete = CompleteRequest {
         member: worker.member,
         incarnation: worker.incarnation,

@@ -1,0 +1,64 @@
+//! Barriers of asynchronous workers, between two steps of each: one worker requests a barrier, and every worker learns its
+//! time from its next heartbeat.
+
+use std::time::Duration;
+
+/// The longest time from the request of a barrier to the barrier.
+const LONGEST_NOTICE: Duration = Duration::from_secs(2);
+
+/// The newest barrier; number 0 before the first. A barrier is requested by its number, one more than that of the newest,
+/// so any number of workers may request the same barrier, and more than once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BarrierSchedule {
+    number: u64,
+    at: Duration,
+}
+
+impl BarrierSchedule {
+    /// A worker requests a barrier. A lease has three heartbeats. The barrier is two of them away, so every worker hears of
+    /// the barrier before it happens.
+    pub(crate) fn request(&mut self, now: Duration, number: u64, lease: Duration) {
+        if number > self.number {
+            *self = Self { number, at: now + (lease * 2 / 3).min(LONGEST_NOTICE) };
+        }
+    }
+
+    /// The number of the newest barrier, and in how many milliseconds it is.
+    pub(crate) fn newest(self, now: Duration) -> (u64, u32) {
+        let left = self.at.saturating_sub(now).as_millis();
+        (self.number, u32::try_from(left).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_millis(900);
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_barrier_is_two_heartbeats_away_and_a_second_request_does_not_put_it_off() {
+        let mut barriers = BarrierSchedule::default();
+        barriers.request(at(5), 0, LEASE);
+        assert_eq!(barriers.newest(at(5)), (0, 0));
+        barriers.request(at(100), 1, LEASE);
+        barriers.request(at(400), 1, LEASE);
+        assert_eq!([100, 400, 700, 900].map(|now| barriers.newest(at(now))), [(1, 600), (1, 300), (1, 0), (1, 0)]);
+        barriers.request(at(1000), 2, LEASE);
+        assert_eq!(barriers.newest(at(1000)), (2, 600));
+        // A worker that has not heard of the next barrier requests one that is over.
+        barriers.request(at(1100), 1, LEASE);
+        assert_eq!(barriers.newest(at(1100)), (2, 500));
+    }
+
+    #[test]
+    fn a_long_lease_puts_no_barrier_off() {
+        let mut barriers = BarrierSchedule::default();
+        barriers.request(at(0), 1, Duration::from_secs(3600));
+        assert_eq!(barriers.newest(at(0)), (1, 2000));
+    }
+}

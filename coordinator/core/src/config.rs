@@ -1,0 +1,52 @@
+//! What a run is made of.
+
+use std::time::Duration;
+
+use zagros_protocol::RunId;
+
+use crate::{Role, SplitOrder};
+
+/// What the coordinator knows of a run before anyone joins.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    /// Tells this run from every other.
+    pub run: RunId,
+    /// Name of the job, for the status page.
+    pub job: String,
+    /// Embedding servers.
+    pub servers: u32,
+    /// Dense workers.
+    pub workers: u32,
+    /// The run goes on without a lost worker while at least this many workers are left.
+    pub min_workers: u32,
+    /// Buckets that rows are placed by; at least one per server.
+    pub buckets: u32,
+    /// Epochs of the job.
+    pub epochs: u32,
+    /// Whether a split belongs to one worker for good, so that every run deals out the data alike.
+    pub fixed_splits: bool,
+    /// In which order the splits of an epoch are dealt out.
+    pub order: SplitOrder,
+    /// Whether the workers are asynchronous: each makes its own steps, and steps and samples add up.
+    pub asynchronous: bool,
+    /// The largest staleness that the job allows, batches.
+    pub staleness: u32,
+    /// The interval of checkpoints, where the job asks for them by time.
+    pub checkpoint_every: Option<Duration>,
+    /// How long a member may be silent.
+    pub lease: Duration,
+    /// How long the run waits for another process in the slot of a lost worker.
+    pub timeout: Duration,
+    /// Fingerprint of what every role must agree on.
+    pub fingerprint: u64,
+}
+
+impl CoreConfig {
+    /// Member slots of a role.
+    pub(crate) fn slots(&self, role: Role) -> u32 {
+        match role {
+            Role::EmbeddingServer => self.servers,
+            Role::DenseWorker => self.workers,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The training data of a run: its files, and who reads which split.
+
+use zagros_protocol::control::{AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position};
+use zagros_protocol::{Refusal, RefusalKind};
+
+use crate::MemberSlot;
+use crate::config::CoreConfig;
+use crate::ledger::{SplitLedger, SplitShares};
+use crate::splits::{plan_splits, uneven_shares};
+
+/// Training files of a run.
+const MOST_FILES: usize = 1 << 18;
+
+/// The training data. It is known once the first worker has joined: that worker's list of files is the run's list.
+#[derive(Debug, Default)]
+pub(crate) struct TrainingData {
+    files: Vec<DataFile>,
+    ledger: Option<SplitLedger>,
+    /// Which workers have little or no data to read, in words.
+    uneven: Option<String>,
+    /// Malformed rows of the complete splits, over all epochs and workers.
+    bad_rows: u64,
+}
+
+/// Where the run goes on that another run has left.
+#[derive(Debug)]
+pub(crate) struct ResumedData {
+    ledger: SplitLedger,
+    bad_rows: u64,
+}
+
+impl TrainingData {
+    /// Whether a worker has brought the files.
+    pub(crate) fn is_known(&self) -> bool {
+        self.ledger.is_some()
+    }
+
+    /// The ledger, once the files are known.
+    pub(crate) fn ledger(&self) -> Option<&SplitLedger> {
+        self.ledger.as_ref()
+    }
+
+    /// Which workers have little or no data to read, in words.
+    pub(crate) fn uneven(&self) -> Option<&str> {
+        self.uneven.as_deref()
+    }
+
+    /// The first worker's files become the run's; the others must have the same.
+    pub(crate) fn check_files(&self, slot: MemberSlot, files: &[DataFile]) -> Result<(), Refusal> {
+        if files.len() > MOST_FILES {
+            let message = format!("{slot} brought {} training files, and a run has at most {MOST_FILES}", files.len());
+            return Err(Refusal::invalid(message));
+        }
+        if files.iter().all(|file| file.bytes == 0) {
+            return Err(Refusal::invalid(format!("{slot} brought no training data: {} files, 0 bytes", files.len())));
+        }
+        if self.is_known() && self.files != files {
+            return Err(self.other_files(slot, files));
+        }
+        Ok(())
+    }
+
+    fn other_files(&self, slot: MemberSlot, files: &[DataFile]) -> Refusal {
+        let differs = (0..files.len().max(self.files.len())).find(|index| self.files.get(*index) != files.get(*index));
+        let describe = |files: &[DataFile]| match differs.and_then(|index| files.get(index)) {
+            Some(file) => format!("{} ({} bytes, content {:016x})", file.path, file.bytes, file.fingerprint),
+            None => "nothing".to_owned(),
+        };
+        let message = format!(
+            "{slot} reads other training files than the worker that joined first: {} where that worker has {}",
+            describe(files),
+            describe(&self.files)
+        );
+        Refusal::new(RefusalKind::Mismatch, message)
+    }
+
+    /// Where a run goes on that another run has left. A worker that trains alone sets its own run back. The first of
+    /// several workers sets the run back only before a split was dealt out: later it goes on where the others are.
+    pub(crate) fn resume(
+        &self,
+        config: &CoreConfig,
+        slot: MemberSlot,
+        request: &JoinRequest,
+    ) -> Result<Option<ResumedData>, Refusal> {
+        let Some(position) = request.position.as_ref().filter(|_| slot == MemberSlot::worker(0)) else {
+            return Ok(None);
+        };
+        if config.workers > 1 && self.ledger.as_ref().is_some_and(|ledger| !ledger.is_untouched()) {
+            return Ok(None);
+        }
+        let ledger = SplitLedger::resume(position, config.epochs, shares(config), request.files.len())?;
+        Ok(Some(ResumedData { ledger, bad_rows: position.bad_rows }))
+    }
+
+    /// Plans the splits of a worker's files, unless the files are known. Answers which workers have little to read,
+    /// where the plan is new.
+    pub(crate) fn plan(&mut self, config: &CoreConfig, files: &[DataFile]) -> Option<String> {
+        if self.is_known() {
+            return None;
+        }
+        self.files = files.to_vec();
+        let plan = plan_splits(files, config.workers, config.order);
+        self.uneven = uneven_shares(&plan, files, config.workers);
+        self.ledger = Some(SplitLedger::new(plan, config.epochs, shares(config)));
+        self.uneven.clone()
+    }
+
+    /// Goes on from where another run was left.
+    pub(crate) fn go_on_from(&mut self, resumed: ResumedData) {
+        (self.ledger, self.bad_rows) = (Some(resumed.ledger), resumed.bad_rows);
+    }
+
+    /// Books splits as complete. Answers whether the epoch became complete.
+    pub(crate) fn complete(&mut self, slot: MemberSlot, request: &CompleteRequest) -> Result<bool, Refusal> {
+        let CompleteRequest { epoch, splits, bad_rows, .. } = request;
+        if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
+            return Err(Refusal::invalid(format!("{} counts of bad rows for {} splits", bad_rows.len(), splits.len())));
+        }
+        let ledger = self.ledger.as_mut().ok_or_else(unknown)?;
+        // A repeated call names splits that were counted before.
+        let is_new = |split: u64| !ledger.is_done(*epoch, split);
+        let new = std::iter::zip(splits, bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
+        let new = new.fold(0, u64::saturating_add);
+        let is_complete = ledger.complete(*epoch, splits, slot)?;
+        self.bad_rows = self.bad_rows.saturating_add(new);
+        Ok(is_complete)
+    }
+
+    /// Malformed rows of the complete splits, over all epochs and workers.
+    pub(crate) fn bad_rows(&self) -> u64 {
+        self.bad_rows
+    }
+
+    /// What a worker reads next.
+    pub(crate) fn assign(&mut self, slot: MemberSlot, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
+        self.ledger.as_mut().ok_or_else(unknown)?.assign(request, slot)
+    }
+
+    /// Where an epoch is, without the workers' resume cursors; and the ids of its splits that a worker holds.
+    pub(crate) fn position(&self, slot: MemberSlot, epoch: u32) -> Result<(Position, Vec<u64>), Refusal> {
+        let ledger = self.ledger.as_ref().ok_or_else(unknown)?;
+        let position = Position { bad_rows: self.bad_rows, ..ledger.position(epoch)? };
+        Ok((position, ledger.held_in(epoch, slot)))
+    }
+
+    /// Frees the splits that a member holds. Answers how many.
+    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+        self.ledger.as_mut().map_or(0, |ledger| ledger.release(slot))
+    }
+
+    /// The lease of a member has expired. Answers how many splits it holds.
+    pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
+        self.ledger.as_mut().map_or(0, |ledger| ledger.suspend(slot))
+    }
+
+    /// A suspended member is heard again. Answers whether its splits are still its own.
+    pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
+        self.ledger.as_mut().is_some_and(|ledger| ledger.reclaim(slot))
+    }
+
+    /// Splits that a member holds.
+    pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
+        self.ledger.as_ref().map_or(0, |ledger| ledger.held_by(slot))
+    }
+}
+
+fn unknown() -> Refusal {
+    Refusal::invalid("no worker has brought the training files yet")
+}
+
+fn shares(config: &CoreConfig) -> SplitShares {
+    SplitShares { workers: config.workers, fixed: config.fixed_splits, order: config.order }
+}

@@ -1,0 +1,119 @@
+//! Events: what happened besides the answer to a call. The process around the core logs and counts them.
+
+use std::fmt;
+use std::time::Duration;
+
+use zagros_protocol::Generation;
+
+use crate::{MemberSlot, RunOutcome};
+
+/// An event of a run. `Display` is the log message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunEvent {
+    /// A process took a slot.
+    MemberJoined {
+        /// Which slot.
+        slot: MemberSlot,
+        /// How many have taken it so far.
+        incarnation: u32,
+        /// Where it listens; empty for workers.
+        address: String,
+    },
+    /// A member left.
+    MemberLeft {
+        /// Which slot is free.
+        slot: MemberSlot,
+        /// The outcome that the member reported: `finished`, `interrupted: …`, `failed: …`.
+        outcome: String,
+    },
+    /// A member was silent for longer than its lease.
+    MemberLost {
+        /// Which slot is free.
+        slot: MemberSlot,
+        /// Since its last heartbeat.
+        silence: Duration,
+        /// Splits that it held, which others will read.
+        splits: usize,
+    },
+    /// A worker was lost, and the run goes on without it.
+    WorkerGivenUp {
+        /// Its slot, in which no other process is expected any more.
+        slot: MemberSlot,
+        /// How long the run waited for another process.
+        timeout: Duration,
+        /// How many workers go on.
+        left: u32,
+    },
+    /// A lost member was heard again before another process took its slot.
+    MemberReturned {
+        /// Which slot.
+        slot: MemberSlot,
+    },
+    /// The bucket map or an address in it changed.
+    PlacementChanged {
+        /// The new generation.
+        generation: Generation,
+    },
+    /// There is a placement and a worker.
+    TrainingStarted,
+    /// Some workers have little or no data to read.
+    UnevenShares {
+        /// Which, why, and what to do about it.
+        why: String,
+    },
+    /// Every split of an epoch is complete.
+    EpochCompleted {
+        /// 0, 1, ….
+        epoch: u32,
+    },
+    /// The coordinator itself did not run. No member could be heard, so all leases are extended.
+    CoordinatorStalled {
+        /// For how long.
+        gap: Duration,
+    },
+    /// A process was asked to end: workers save and leave first.
+    DrainStarted {
+        /// Which process, in words.
+        reason: String,
+        /// The workers, in words; empty when there is none.
+        waiting_for: String,
+    },
+    /// The run is over.
+    RunEnded(RunOutcome),
+}
+
+impl fmt::Display for RunEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MemberJoined { slot, incarnation, address } if address.is_empty() => {
+                write!(f, "{slot} joined (incarnation {incarnation})")
+            }
+            Self::MemberJoined { slot, incarnation, address } => {
+                write!(f, "{slot} joined at {address} (incarnation {incarnation})")
+            }
+            Self::MemberLeft { slot, outcome } => write!(f, "{slot} left: {outcome}"),
+            Self::MemberLost { slot, silence, splits: 0 } => write!(f, "{slot} is lost: silent for {silence:.1?}"),
+            Self::MemberLost { slot, silence, splits } => {
+                write!(f, "{slot} is lost: silent for {silence:.1?}; its {splits} splits will be read again")
+            }
+            Self::WorkerGivenUp { slot, timeout, left } => write!(
+                f,
+                "no other process has taken the slot of {slot} within {timeout:.1?}: the run goes on with {left} of its \
+                 workers"
+            ),
+            Self::MemberReturned { slot } => write!(f, "{slot} is back"),
+            Self::PlacementChanged { generation } => write!(f, "placement of generation {generation}"),
+            Self::TrainingStarted => write!(f, "training starts"),
+            Self::UnevenShares { why } => f.write_str(why),
+            Self::EpochCompleted { epoch } => write!(f, "epoch {epoch} is complete"),
+            Self::CoordinatorStalled { gap } => write!(f, "coordinator did not run for {gap:.1?}; leases are extended"),
+            Self::DrainStarted { reason, waiting_for } if waiting_for.is_empty() => {
+                write!(f, "{reason}; no worker trains")
+            }
+            Self::DrainStarted { reason, waiting_for } => {
+                write!(f, "{reason}; waiting until {waiting_for} saved and left")
+            }
+            Self::RunEnded(outcome) => outcome.fmt(f),
+        }
+    }
+}

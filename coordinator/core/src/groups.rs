@@ -1,0 +1,152 @@
+//! Which processes make up the process group: the dense workers that make steps together.
+
+use zagros_protocol::Refusal;
+use zagros_protocol::control::GroupResponse;
+
+use crate::members::MemberState;
+use crate::roster::Roster;
+use crate::{MemberSlot, Role};
+
+/// The process groups of a run. A worker that is replaced makes another group. So does a group that all its workers have
+/// given up.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessGroups {
+    generation: u64,
+    /// The newest group, by rank.
+    members: Vec<GroupMember>,
+    /// By rank: the newest group that the worker can no longer use.
+    given_up: Vec<u64>,
+    /// The newest group of which a worker was lost.
+    broken: u64,
+}
+
+/// A process in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GroupMember {
+    index: u32,
+    incarnation: u32,
+}
+
+impl ProcessGroups {
+    /// Generation of the newest group; 0 before the first.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The newest group of which a worker was lost: its other workers would wait for that one. 0 before the first.
+    pub(crate) fn broken(&self) -> u64 {
+        self.broken
+    }
+
+    /// A member was lost, perhaps a worker of the newest group.
+    pub(crate) fn note_loss(&mut self, slot: MemberSlot) {
+        let is_in_group = self.members.iter().any(|member| member.index == slot.index);
+        if slot.role == Role::DenseWorker && is_in_group {
+            self.broken = self.generation;
+        }
+    }
+
+    /// The group of a worker that asks for one newer than `after`, once all workers are in.
+    pub(crate) fn form(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
+        check_nobody_finished(roster)?;
+        if let Some(waiting_for) = roster.missing_workers() {
+            return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
+        }
+        let store = roster.alive_workers().next().map(|(_, first)| first.address.clone()).unwrap_or_default();
+        if store.is_empty() && roster.config.workers > 1 {
+            return Err(Refusal::invalid(format!("{} does not say where it listens", MemberSlot::worker(0))));
+        }
+        let members: Vec<GroupMember> = roster
+            .alive_workers()
+            .map(|(slot, member)| GroupMember { index: slot.index, incarnation: member.incarnation })
+            .collect();
+        let workers: Vec<u32> = members.iter().map(|member| member.index).collect();
+        // The asker is alive, or it would have been refused.
+        let rank = workers.iter().position(|index| *index == slot.index).unwrap_or_default();
+        let generation = self.generation_of(members, rank, after);
+        if generation <= after {
+            return Ok(GroupResponse { waiting_for: self.waiting_for(), ..GroupResponse::default() });
+        }
+        let (rank, world) = (rank as u32, workers.len() as u32);
+        Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
+    }
+
+    /// The generation of the group of these workers, by rank. It is a new one unless they are those of the newest group
+    /// and one of them may still be in it.
+    fn generation_of(&mut self, members: Vec<GroupMember>, rank: usize, after: u64) -> u64 {
+        if self.generation == 0 || self.members != members {
+            self.generation += 1;
+            self.given_up = vec![0; members.len()];
+            self.members = members;
+        }
+        self.given_up[rank] = self.given_up[rank].max(after);
+        if self.remaining().next().is_none() {
+            self.generation += 1;
+        }
+        self.generation
+    }
+
+    /// Indices of the workers that have not given the group up.
+    fn remaining(&self) -> impl Iterator<Item = u32> {
+        let remains = |(member, after): (&GroupMember, &u64)| (*after < self.generation).then_some(member.index);
+        self.members.iter().zip(&self.given_up).filter_map(remains)
+    }
+
+    /// Why there is no newer group yet, in words.
+    fn waiting_for(&self) -> String {
+        let remaining: Vec<String> = self.remaining().map(|index| MemberSlot::worker(index).to_string()).collect();
+        format!(
+            "{} must give up the group of generation {}, or be replaced by another process",
+            remaining.join(" and "),
+            self.generation
+        )
+    }
+}
+
+/// A worker that has finished joins no group any more.
+fn check_nobody_finished(roster: Roster<'_>) -> Result<(), Refusal> {
+    let finished = MemberState::Left { finished: true };
+    let gone = roster.members.iter().find(|(slot, member)| slot.role == Role::DenseWorker && member.state == finished);
+    match gone {
+        Some((slot, _)) => Err(Refusal::invalid(format!(
+            "{slot} has finished its part of the run and joins no process group any more; start the run again, and it \
+             goes on from its newest checkpoint"
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(workers: &[(u32, u32)]) -> Vec<GroupMember> {
+        workers.iter().map(|(index, incarnation)| GroupMember { index: *index, incarnation: *incarnation }).collect()
+    }
+
+    #[test]
+    fn a_generation_is_one_set_of_processes() {
+        let mut groups = ProcessGroups::default();
+        let mut ask = |workers: &[(u32, u32)], rank, after| groups.generation_of(members(workers), rank, after);
+        assert_eq!([ask(&[(0, 1), (1, 1)], 0, 0), ask(&[(0, 1), (1, 1)], 1, 0)], [1, 1]);
+        assert_eq!([ask(&[(0, 1), (1, 2)], 0, 1), ask(&[(0, 1), (1, 2)], 1, 0)], [2, 2]);
+        // Without the second, and with it again.
+        assert_eq!([ask(&[(0, 1)], 0, 2), ask(&[(0, 1), (1, 3)], 1, 0), ask(&[(0, 1), (1, 3)], 0, 3)], [3, 4, 4]);
+    }
+
+    #[test]
+    fn the_same_processes_get_another_group_once_all_have_given_theirs_up() {
+        let mut groups = ProcessGroups::default();
+        // The second of four workers is not in it.
+        let workers = members(&[(0, 1), (2, 1), (3, 1)]);
+        let mut ask =
+            |rank, after| (groups.generation_of(workers.clone(), rank, after), groups.remaining().collect::<Vec<_>>());
+        assert_eq!(ask(0, 0), (1, vec![0, 2, 3]));
+        assert_eq!(ask(0, 1), (1, vec![2, 3]));
+        assert_eq!(ask(2, 1), (1, vec![2]));
+        // Asked again while it waits.
+        assert_eq!(ask(0, 1), (1, vec![2]));
+        assert_eq!(ask(1, 1), (2, vec![0, 2, 3]));
+        assert_eq!([ask(0, 1), ask(2, 1)], [(2, vec![0, 2, 3]), (2, vec![0, 2, 3])]);
+    }
+}

@@ -1,0 +1,184 @@
+//! The split ledger: which worker reads which split of which epoch.
+//!
+//! A split goes free → held → done, and back to free when its holder is gone. A run that goes on from where another run
+//! was left has resume cursors besides. The splits of a resume cursor are kept for the worker that takes it, and are held
+//! from then on.
+
+mod epoch;
+mod ids;
+mod shares;
+
+use std::collections::BTreeSet;
+
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{AssignRequest, AssignResponse, EpochDone, Position, Wait, assign_response::Work};
+
+use crate::MemberSlot;
+use crate::splits::SplitRange;
+use epoch::{EpochLedger, OpenEpoch, SplitDeal};
+use ids::{plan_of, refused_split, split_id};
+pub(crate) use shares::SplitShares;
+
+/// How long a worker waits before it asks again.
+const RETRY_MS: u32 = 200;
+
+/// The ledger over all epochs of the run.
+#[derive(Debug)]
+pub(crate) struct SplitLedger {
+    plan: Vec<SplitRange>,
+    epochs: Vec<EpochLedger>,
+    shares: SplitShares,
+    /// Holders whose lease has expired. Their splits stay theirs until another worker has nothing else to read.
+    suspended: BTreeSet<MemberSlot>,
+}
+
+impl SplitLedger {
+    /// The ledger of a run that starts from the beginning.
+    pub(crate) fn new(plan: Vec<SplitRange>, epochs: u32, shares: SplitShares) -> Self {
+        let epochs = (0..epochs).map(|_| EpochLedger::Untouched).collect();
+        Self { epochs, plan, shares, suspended: BTreeSet::new() }
+    }
+
+    /// The ledger of a run that goes on from where another run was left. The plan is that run's, for all epochs.
+    ///
+    /// # Errors
+    /// `Invalid` when the position is none of a run over `files` files.
+    pub(crate) fn resume(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
+        let plan = plan_of(position, files)?;
+        let mut ledger = Self::new(plan, epochs, shares);
+        ledger.check_epoch(position.epoch)?;
+        ledger.epochs[..position.epoch as usize].fill_with(|| EpochLedger::Complete);
+        if let Some(epoch) = ledger.open(position.epoch) {
+            epoch.go_on(position)?;
+        }
+        Ok(ledger)
+    }
+
+    /// What a worker reads next. The first of these that there is:
+    /// 1. a resume cursor, unless the worker is in the middle of a stream;
+    /// 2. the first free split of the worker's share;
+    /// 3. the first free split, unless shares are fixed;
+    /// 4. [`Wait`] while other workers hold splits, which come back when a holder is lost;
+    /// 5. [`EpochDone`]: the splits that are not done are held by the worker itself, or are never its to read.
+    pub(crate) fn assign(&mut self, request: &AssignRequest, slot: MemberSlot) -> Result<AssignResponse, Refusal> {
+        let AssignRequest { epoch, continuing, .. } = *request;
+        self.check_epoch(epoch)?;
+        self.free_splits_of_suspended_holders(epoch, slot);
+        let shares = self.shares;
+        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal(shares, slot, continuing));
+        let work = match deal {
+            SplitDeal::Cursor(cursor) => Work::ResumeCursor(cursor),
+            SplitDeal::Split(index) => Work::Split(self.plan[index as usize].on_wire(split_id(epoch, index))),
+            SplitDeal::Wait { splits, holder } => {
+                let reason = format!("{splits} splits of epoch {epoch} are held by others, one by {holder}");
+                Work::Wait(Wait { retry_ms: RETRY_MS, reason })
+            }
+            SplitDeal::Nothing => Work::EpochDone(EpochDone {}),
+        };
+        Ok(AssignResponse { work: Some(work) })
+    }
+
+    /// Books splits as complete; all of them or none. A repeated call changes nothing. Answers whether the epoch became
+    /// complete.
+    pub(crate) fn complete(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
+        self.check_epoch(epoch)?;
+        let splits = self.plan.len() as u32;
+        let Some(open) = self.open(epoch) else {
+            // Every split that there is was completed before.
+            let unknown = ids.iter().find(|id| **id != split_id(epoch, **id as u32) || **id as u32 >= splits);
+            return unknown.map_or(Ok(false), |id| Err(refused_split(epoch, *id, "does not exist")));
+        };
+        let indices = ids.iter().map(|id| open.completable(epoch, *id, slot)).collect::<Result<Vec<_>, _>>()?;
+        open.complete(&indices);
+        let is_complete = open.is_complete();
+        if is_complete {
+            self.epochs[epoch as usize] = EpochLedger::Complete;
+        }
+        Ok(is_complete)
+    }
+
+    /// Whether a split of an epoch is complete.
+    pub(crate) fn is_done(&self, epoch: u32, id: u64) -> bool {
+        let index = id as u32;
+        let is_planned = id == split_id(epoch, index) && (index as usize) < self.plan.len();
+        is_planned && self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.is_done(index))
+    }
+
+    /// The lease of a holder has expired. Answers how many splits it holds.
+    pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
+        self.suspended.insert(slot);
+        self.held_by(slot)
+    }
+
+    /// A suspended holder is heard again. Answers whether its splits are still its own.
+    pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
+        self.suspended.remove(&slot)
+    }
+
+    /// Where nothing else is left for the asker, the splits of a suspended holder are (invariant SP-2), unless shares are
+    /// fixed.
+    fn free_splits_of_suspended_holders(&mut self, epoch: u32, asker: MemberSlot) {
+        let Some(open) = self.epochs[epoch as usize].under_way() else { return };
+        if let Some(holder) = open.silent_holder(self.shares, asker, &self.suspended) {
+            self.release(holder);
+        }
+    }
+
+    /// Frees what a member holds, for others to read (invariant SP-2). Answers how many splits that were.
+    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+        self.suspended.remove(&slot);
+        self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release(slot)).sum()
+    }
+
+    /// How many splits a member holds.
+    pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
+        self.epochs.iter().map(|epoch| epoch.held_by(slot).count()).sum()
+    }
+
+    /// Ids of the splits of an epoch that a member holds.
+    pub(crate) fn held_in(&self, epoch: u32, slot: MemberSlot) -> Vec<u64> {
+        let held = self.epochs.get(epoch as usize).into_iter().flat_map(|ledger| ledger.held_by(slot));
+        held.map(|index| split_id(epoch, index)).collect()
+    }
+
+    /// Splits per epoch.
+    pub(crate) fn splits(&self) -> u32 {
+        self.plan.len() as u32
+    }
+
+    /// The first epoch that is not complete (the last one when all are), and how many of its splits are complete.
+    pub(crate) fn current(&self) -> (u32, u32) {
+        let splits = self.plan.len();
+        let open = self.epochs.iter().position(|epoch| !epoch.is_complete(splits));
+        let index = open.unwrap_or(self.epochs.len().saturating_sub(1));
+        (index as u32, self.epochs.get(index).map_or(0, |epoch| epoch.done(splits).count() as u32))
+    }
+
+    /// Where an epoch is, without the workers' resume cursors and the bad rows.
+    pub(crate) fn position(&self, epoch: u32) -> Result<Position, Refusal> {
+        self.check_epoch(epoch)?;
+        let plan = (0..).zip(&self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
+        let done = self.epochs[epoch as usize].done(self.plan.len()).map(|index| split_id(epoch, index));
+        Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
+    }
+
+    /// Whether nobody was given anything to read yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.epochs.iter().all(EpochLedger::is_untouched)
+    }
+
+    /// An epoch that the job has, opened; `None` once it is complete.
+    fn open(&mut self, epoch: u32) -> Option<&mut OpenEpoch> {
+        self.epochs[epoch as usize].open(epoch, self.plan.len(), self.shares.order)
+    }
+
+    fn check_epoch(&self, epoch: u32) -> Result<(), Refusal> {
+        if epoch as usize >= self.epochs.len() {
+            return Err(Refusal::invalid(format!("epoch {epoch}: the job has {} (counted from 0)", self.epochs.len())));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The splits of one epoch: free → held → done, and back to free when the holder is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{Position, ResumeCursor};
+
+use super::ids::{planned, refused_split, split_id};
+use super::shares::SplitShares;
+use crate::MemberSlot;
+use crate::splits::{DealPosition, SplitOrder};
+
+/// The ledger of an epoch. It takes memory only while the epoch is under way.
+#[derive(Debug)]
+pub(crate) enum EpochLedger {
+    /// Every split is free.
+    Untouched,
+    /// Somebody has asked for a split, and not every split is done.
+    Open(OpenEpoch),
+    /// Every split is done.
+    Complete,
+}
+
+/// One epoch over the plan. Every split is in exactly one of free, held, done and a resume cursor that nobody has taken,
+/// and has at most one holder (invariant SP-1).
+#[derive(Debug)]
+pub(crate) struct OpenEpoch {
+    /// Number of the epoch.
+    number: u32,
+    /// In which order its splits are dealt out.
+    order: SplitOrder,
+    free: BTreeSet<DealPosition>,
+    held: BTreeMap<u32, MemberSlot>,
+    done: BTreeSet<u32>,
+    /// Resume cursors that nobody has taken. Some of their splits may be done: they are read once more, so that the other
+    /// rows come in the same order as before.
+    resume_cursors: Vec<ResumeCursor>,
+}
+
+/// What a worker is given to read.
+#[derive(Debug)]
+pub(crate) enum SplitDeal {
+    /// Where the stream of an earlier run goes on.
+    Cursor(ResumeCursor),
+    /// A split, by index.
+    Split(u32),
+    /// Nothing now. Other workers hold splits, which come back when a holder is lost.
+    Wait {
+        /// How many splits.
+        splits: usize,
+        /// One of the holders.
+        holder: MemberSlot,
+    },
+    /// Nothing more in this epoch.
+    Nothing,
+}
+
+impl EpochLedger {
+    /// The open epoch; `None` once it is complete. One that is untouched is opened.
+    pub(crate) fn open(&mut self, number: u32, splits: usize, order: SplitOrder) -> Option<&mut OpenEpoch> {
+        if matches!(self, Self::Untouched) {
+            *self = Self::Open(OpenEpoch::fresh(number, splits as u32, order));
+        }
+        self.under_way()
+    }
+
+    /// The open epoch, if it is open.
+    pub(crate) fn under_way(&mut self) -> Option<&mut OpenEpoch> {
+        match self {
+            Self::Open(epoch) => Some(epoch),
+            Self::Untouched | Self::Complete => None,
+        }
+    }
+
+    /// Indices of the splits that a worker holds.
+    pub(crate) fn held_by(&self, slot: MemberSlot) -> impl Iterator<Item = u32> {
+        let held = match self {
+            Self::Open(epoch) => Some(&epoch.held),
+            Self::Untouched | Self::Complete => None,
+        };
+        held.into_iter().flatten().filter(move |(_, holder)| **holder == slot).map(|(index, _)| *index)
+    }
+
+    /// Whether a split of the plan is done.
+    pub(crate) fn is_done(&self, index: u32) -> bool {
+        match self {
+            Self::Complete => true,
+            Self::Open(epoch) => epoch.done.contains(&index),
+            Self::Untouched => false,
+        }
+    }
+
+    /// Indices of the splits that are done.
+    pub(crate) fn done(&self, splits: usize) -> impl Iterator<Item = u32> {
+        let (some, all) = match self {
+            Self::Open(epoch) => (Some(&epoch.done), 0),
+            Self::Untouched => (None, 0),
+            Self::Complete => (None, splits as u32),
+        };
+        some.into_iter().flatten().copied().chain(0..all)
+    }
+
+    /// Whether every split is done.
+    pub(crate) fn is_complete(&self, splits: usize) -> bool {
+        match self {
+            Self::Open(epoch) => epoch.is_complete(),
+            Self::Untouched => splits == 0,
+            Self::Complete => true,
+        }
+    }
+
+    /// Whether nothing was dealt out, or taken over from another run.
+    pub(crate) fn is_untouched(&self) -> bool {
+        match self {
+            Self::Open(epoch) => epoch.held.is_empty() && epoch.done.is_empty() && epoch.resume_cursors.is_empty(),
+            Self::Untouched => true,
+            Self::Complete => false,
+        }
+    }
+}
+
+impl OpenEpoch {
+    fn fresh(number: u32, splits: u32, order: SplitOrder) -> Self {
+        let (held, done, resume_cursors) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        Self {
+            free: (0..splits).map(|split| order.position(number, split)).collect(),
+            number,
+            order,
+            held,
+            done,
+            resume_cursors,
+        }
+    }
+
+    fn position_of(&self, split: u32) -> DealPosition {
+        self.order.position(self.number, split)
+    }
+
+    /// Takes over what another run has read.
+    pub(crate) fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
+        for id in &position.done {
+            let index = planned(position, *id)?;
+            self.free.remove(&self.position_of(index));
+            self.done.insert(index);
+        }
+        for cursor in &position.resume_cursors {
+            let mut is_needed = false;
+            for split in &cursor.splits {
+                let index = planned(position, split.id)?;
+                let is_done = self.done.contains(&index);
+                if !self.free.remove(&self.position_of(index)) && !is_done {
+                    return Err(Refusal::invalid(format!("the position has split {} in two resume cursors", split.id)));
+                }
+                is_needed |= !is_done;
+            }
+            if is_needed {
+                self.resume_cursors.push(cursor.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals out what a worker reads next: a resume cursor, unless the worker is in the middle of a stream; else a free
+    /// split.
+    pub(crate) fn deal(&mut self, shares: SplitShares, slot: MemberSlot, continuing: bool) -> SplitDeal {
+        match (shares.cursor(&self.resume_cursors, slot), shares.next(&self.free, slot)) {
+            (Some(cursor), _) if !continuing => SplitDeal::Cursor(self.take_cursor(cursor, slot)),
+            (_, Some(next)) => {
+                self.free.remove(&next);
+                self.held.insert(next.split, slot);
+                SplitDeal::Split(next.split)
+            }
+            // The worker comes back for the resume cursor once its stream has ended.
+            (Some(_), None) => SplitDeal::Nothing,
+            (None, None) if shares.fixed => SplitDeal::Nothing,
+            (None, None) => self.wait_for_others(slot),
+        }
+    }
+
+    fn take_cursor(&mut self, index: usize, slot: MemberSlot) -> ResumeCursor {
+        let cursor = self.resume_cursors.remove(index);
+        let open = cursor.splits.iter().map(|split| split.id as u32).filter(|index| !self.done.contains(index));
+        self.held.extend(open.map(|index| (index, slot)));
+        cursor
+    }
+
+    fn wait_for_others(&self, slot: MemberSlot) -> SplitDeal {
+        let mut others = self.held.values().filter(|holder| **holder != slot);
+        match others.next() {
+            Some(holder) => SplitDeal::Wait { splits: 1 + others.count(), holder: *holder },
+            None => SplitDeal::Nothing,
+        }
+    }
+
+    /// A silent holder other than the asker, where nothing else is left for the asker.
+    pub(crate) fn silent_holder(
+        &self,
+        shares: SplitShares,
+        asker: MemberSlot,
+        silent: &BTreeSet<MemberSlot>,
+    ) -> Option<MemberSlot> {
+        if shares.fixed || shares.next(&self.free, asker).is_some() {
+            return None;
+        }
+        self.held.values().find(|holder| **holder != asker && silent.contains(holder)).copied()
+    }
+
+    /// Books splits as done.
+    pub(crate) fn complete(&mut self, indices: &[u32]) {
+        for index in indices {
+            self.held.remove(index);
+            self.done.insert(*index);
+        }
+    }
+
+    /// The index of a split that `slot` may complete.
+    pub(crate) fn completable(&self, epoch: u32, id: u64, slot: MemberSlot) -> Result<u32, Refusal> {
+        let index = id as u32;
+        if id != split_id(epoch, index) {
+            return Err(refused_split(epoch, id, "does not exist"));
+        }
+        match self.held.get(&index) {
+            _ if self.done.contains(&index) => Ok(index),
+            Some(holder) if *holder == slot => Ok(index),
+            Some(holder) => Err(refused_split(epoch, id, &format!("is held by {holder}, not by {slot}"))),
+            None => Err(refused_split(epoch, id, &format!("is not held by {slot}"))),
+        }
+    }
+
+    /// Frees the splits that a worker holds. Answers how many.
+    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+        let before = self.held.len();
+        let (free, order, number) = (&mut self.free, self.order, self.number);
+        self.held.retain(|index, holder| {
+            let stays = *holder != slot;
+            if !stays {
+                free.insert(order.position(number, *index));
+            }
+            stays
+        });
+        before - self.held.len()
+    }
+
+    /// Whether every split is done.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.free.is_empty() && self.held.is_empty() && self.resume_cursors.is_empty()
+    }
+}

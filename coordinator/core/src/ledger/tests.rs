@@ -1,0 +1,241 @@
+//! The split ledger of a run, by value.
+
+use zagros_protocol::control::{ResumeCursor, Split};
+
+use super::*;
+use crate::SplitOrder;
+
+const ADA: MemberSlot = MemberSlot::worker(0);
+const BOB: MemberSlot = MemberSlot::worker(1);
+
+fn shares(workers: u32, fixed: bool) -> SplitShares {
+    SplitShares { workers, fixed, order: SplitOrder::AsInFiles }
+}
+
+fn epochs(splits: u64, epochs: u32) -> SplitLedger {
+    let plan = (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
+    SplitLedger::new(plan.collect(), epochs, shares(1, false))
+}
+
+/// Start of the split that is handed out, or what is said instead.
+fn ask(ledger: &mut SplitLedger, epoch: u32, slot: MemberSlot) -> Result<u64, &'static str> {
+    let request = AssignRequest { epoch, ..AssignRequest::default() };
+    match ledger.assign(&request, slot).unwrap().work.unwrap() {
+        Work::Split(split) => Ok(split.start),
+        Work::ResumeCursor(_) => Err("resume cursor"),
+        Work::Wait(_) => Err("wait"),
+        Work::EpochDone(_) => Err("done"),
+    }
+}
+
+#[test]
+fn one_worker_reads_in_order_and_never_waits_for_itself() {
+    let mut ledger = epochs(3, 1);
+    assert_eq!([0, 1, 2].map(|_| ask(&mut ledger, 0, ADA).unwrap()), [0, 10, 20]);
+    // Its last batch is not trained yet, and it will not be while the reader waits: so it must go on.
+    assert_eq!(ask(&mut ledger, 0, ADA), Err("done"));
+    assert_eq!(ledger.current(), (0, 0));
+    assert_eq!(ledger.complete(0, &[0, 1], ADA), Ok(false));
+    assert_eq!(ledger.complete(0, &[2], ADA), Ok(true));
+    assert_eq!(ledger.complete(0, &[2], ADA), Ok(false), "a repeated call completes the epoch again");
+}
+
+#[test]
+fn a_split_of_a_lost_worker_is_read_by_another() {
+    let mut ledger = epochs(2, 1);
+    ask(&mut ledger, 0, ADA).unwrap();
+    ask(&mut ledger, 0, BOB).unwrap();
+    assert_eq!(ask(&mut ledger, 0, BOB), Err("wait"));
+    assert_eq!(ledger.release(ADA), 1);
+    assert_eq!(ask(&mut ledger, 0, BOB), Ok(0));
+    assert_eq!(held(&ledger), (0, 2));
+}
+
+/// An epoch that nobody reads takes no memory, however many there are and however many splits each has.
+#[test]
+fn books_are_kept_of_epochs_under_way_alone() {
+    let mut ledger = epochs(2, 1000);
+    for epoch in 0..999 {
+        assert_eq!([ask(&mut ledger, epoch, ADA), ask(&mut ledger, epoch, ADA)], [Ok(0), Ok(10)]);
+        assert_eq!(ledger.complete(epoch, &[split_id(epoch, 0), split_id(epoch, 1)], ADA), Ok(true));
+        let open = ledger.epochs.iter().filter(|epoch| matches!(epoch, EpochLedger::Open(_))).count();
+        assert_eq!((open, ledger.current()), (0, (epoch + 1, 0)));
+    }
+    assert_eq!(ask(&mut ledger, 4, BOB), Err("done"));
+    assert!(ledger.complete(4, &[split_id(4, 2)], ADA).unwrap_err().message.contains("does not exist"));
+    assert_eq!(ledger.position(4).unwrap().done, [split_id(4, 0), split_id(4, 1)]);
+}
+
+#[test]
+fn a_silent_holder_keeps_its_splits_until_another_worker_has_nothing_else_to_read() {
+    let mut ledger = epochs(3, 1);
+    ask(&mut ledger, 0, ADA).unwrap();
+    assert_eq!(ledger.suspend(ADA), 1);
+    assert_eq!(ask(&mut ledger, 0, BOB), Ok(10));
+    assert!(ledger.reclaim(ADA), "the split was given away though another one was free");
+    ledger.suspend(ADA);
+    assert_eq!([ask(&mut ledger, 0, BOB), ask(&mut ledger, 0, BOB)], [Ok(20), Ok(0)]);
+    assert!(!ledger.reclaim(ADA), "two workers read one split");
+    assert_eq!(held(&ledger), (0, 3));
+}
+
+#[test]
+fn a_completion_counts_only_for_the_holder_and_all_of_it_or_nothing() {
+    let mut ledger = epochs(3, 2);
+    ask(&mut ledger, 0, ADA).unwrap();
+    ask(&mut ledger, 0, BOB).unwrap();
+    let refused = ledger.complete(0, &[0, 1], ADA).unwrap_err();
+    assert_eq!(refused.message, "split 1 of epoch 0 is held by dense worker 1, not by dense worker 0");
+    assert_eq!(ledger.current(), (0, 0));
+    assert!(ledger.complete(0, &[2], ADA).unwrap_err().message.contains("is not held by"));
+    assert!(ledger.complete(0, &[split_id(1, 0)], ADA).unwrap_err().message.contains("does not exist"));
+    assert!(ledger.complete(2, &[], ADA).unwrap_err().message.contains("the job has 2"));
+    assert!(ledger.assign(&AssignRequest { epoch: 2, ..AssignRequest::default() }, ADA).is_err());
+}
+
+#[test]
+fn workers_read_their_own_share_first_and_then_what_is_left_unless_shares_are_fixed() {
+    let plan = |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
+    let ledger = |fixed| SplitLedger::new(plan(3).collect(), 1, shares(2, fixed));
+    let mut shared = ledger(false);
+    assert_eq!([BOB, BOB, ADA].map(|slot| ask(&mut shared, 0, slot)), [Ok(10), Ok(0), Ok(20)]);
+    assert_eq!([ask(&mut shared, 0, ADA), ask(&mut shared, 0, BOB)], [Err("wait"); 2]);
+    let mut fixed = ledger(true);
+    assert_eq!(
+        [BOB, BOB, ADA, ADA, ADA].map(|slot| ask(&mut fixed, 0, slot)),
+        [Ok(10), Err("done"), Ok(0), Ok(20), Err("done")]
+    );
+    assert_eq!(fixed.release(ADA), 2);
+    assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
+}
+
+/// Label-sorted files were read in the same order in each epoch.
+#[test]
+fn each_epoch_deals_out_its_splits_in_an_order_of_its_own_that_a_resumed_run_goes_on_with() {
+    let plan = || (0..20).map(|split| SplitRange { file: 0, start: split, end: split + 1 }).collect::<Vec<_>>();
+    let shares = SplitShares { order: SplitOrder::Shuffled { seed: 5, window_rows: 1 }, ..shares(1, false) };
+    let all = |ledger: &mut SplitLedger, epoch| std::iter::from_fn(|| ask(ledger, epoch, ADA).ok()).collect::<Vec<_>>();
+    let mut ledger = SplitLedger::new(plan(), 2, shares);
+    let (first, second) = (all(&mut ledger, 0), all(&mut ledger, 1));
+    assert_ne!(first, (0..20).collect::<Vec<_>>());
+    assert_ne!(first, second);
+
+    let mut ledger = SplitLedger::new(plan(), 2, shares);
+    let dealt: Vec<u64> = (0..7).map(|_| ask(&mut ledger, 1, ADA).unwrap()).collect();
+    let done: Vec<u64> = dealt.iter().map(|start| split_id(1, *start as u32)).collect();
+    ledger.complete(1, &done, ADA).unwrap();
+    let mut resumed = SplitLedger::resume(&ledger.position(1).unwrap(), 2, shares, 1).unwrap();
+    assert_eq!([dealt, all(&mut resumed, 1)].concat(), second);
+    // What a lost worker held has its position back.
+    assert_eq!(resumed.release(ADA), 13);
+    assert_eq!(all(&mut resumed, 1), second[7..]);
+}
+
+#[test]
+fn epochs_are_booked_separately() {
+    let mut ledger = epochs(1, 2);
+    ask(&mut ledger, 0, ADA).unwrap();
+    ask(&mut ledger, 1, ADA).unwrap();
+    assert_eq!(ledger.complete(1, &[split_id(1, 0)], ADA), Ok(true));
+    assert_eq!(ledger.current(), (0, 0));
+    assert_eq!(ledger.complete(0, &[split_id(0, 0)], ADA), Ok(true));
+    assert_eq!(ledger.current(), (1, 1));
+}
+
+fn held(ledger: &SplitLedger) -> (usize, usize) {
+    (ledger.held_by(ADA), ledger.held_by(BOB))
+}
+
+fn split(id: u64) -> Split {
+    Split { id: split_id(1, id as u32), file: 0, start: id * 10, end: id * 10 + 10 }
+}
+
+/// The second epoch of five splits: split 0 is done, two workers were in the middle of streams.
+fn position() -> Position {
+    let cursor = |reader, splits: &[u64]| ResumeCursor {
+        reader,
+        splits: splits.iter().copied().map(split).collect(),
+        skip: 3,
+        ..ResumeCursor::default()
+    };
+    let done = vec![split(0).id];
+    Position {
+        epoch: 1,
+        plan: (0..5).map(split).collect(),
+        done,
+        resume_cursors: vec![cursor(0, &[0, 2]), cursor(1, &[1])],
+        bad_rows: 0,
+    }
+}
+
+fn resumed(workers: u32, fixed: bool) -> SplitLedger {
+    SplitLedger::resume(&position(), 3, shares(workers, fixed), 1).unwrap()
+}
+
+fn reader(ledger: &mut SplitLedger, slot: MemberSlot) -> Option<(u32, u64)> {
+    let request = AssignRequest { epoch: 1, ..AssignRequest::default() };
+    match ledger.assign(&request, slot).unwrap().work.unwrap() {
+        Work::ResumeCursor(cursor) => Some((cursor.reader, cursor.skip)),
+        _ => None,
+    }
+}
+
+#[test]
+fn each_worker_goes_on_with_its_own_rest_and_then_with_its_share() {
+    let mut ledger = resumed(2, true);
+    assert_eq!(ledger.current(), (1, 1));
+    assert_eq!((reader(&mut ledger, BOB), reader(&mut ledger, ADA)), (Some((1, 3)), Some((0, 3))));
+    // Held besides the split that is done and only read again.
+    assert_eq!(held(&ledger), (1, 1));
+    assert_eq!([ask(&mut ledger, 1, ADA), ask(&mut ledger, 1, BOB)], [Ok(40), Ok(30)]);
+    assert_eq!([ask(&mut ledger, 1, ADA), ask(&mut ledger, 1, BOB)], [Err("done"); 2]);
+    let ids = |splits: &[u64]| splits.iter().map(|id| split(*id).id).collect::<Vec<_>>();
+    assert_eq!(ledger.complete(1, &ids(&[0, 2, 4]), ADA), Ok(false));
+    assert_eq!(ledger.complete(1, &ids(&[1, 3]), BOB), Ok(true));
+    assert_eq!(ask(&mut ledger, 2, ADA), Ok(0));
+}
+
+#[test]
+fn fewer_workers_take_all_rests_each_as_a_stream_of_its_own() {
+    let mut ledger = resumed(1, false);
+    assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
+    let continuing = AssignRequest { epoch: 1, continuing: true, ..AssignRequest::default() };
+    let go_on = |ledger: &mut SplitLedger| match ledger.assign(&continuing, ADA).unwrap().work.unwrap() {
+        Work::Split(split) => Some(split.start),
+        _ => None,
+    };
+    assert_eq!([go_on(&mut ledger), go_on(&mut ledger), go_on(&mut ledger)], [Some(30), Some(40), None]);
+    assert_eq!(reader(&mut ledger, ADA), Some((1, 3)));
+    assert_eq!(ask(&mut ledger, 1, ADA), Err("done"));
+}
+
+#[test]
+fn the_splits_of_a_lost_workers_rest_are_read_from_their_start() {
+    let mut ledger = resumed(2, false);
+    assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
+    assert_eq!(ledger.release(ADA), 1);
+    assert_eq!(reader(&mut ledger, BOB), Some((1, 3)));
+    assert_eq!([ask(&mut ledger, 1, BOB), ask(&mut ledger, 1, BOB)], [Ok(30), Ok(20)]);
+}
+
+#[test]
+fn a_position_leads_back_to_itself() {
+    let ledger = resumed(2, false);
+    assert!(!ledger.is_untouched() && epochs(3, 1).is_untouched());
+    assert_eq!(ledger.position(1).unwrap(), Position { resume_cursors: Vec::new(), ..position() });
+    assert!(ledger.position(3).is_err());
+}
+
+#[test]
+fn a_position_that_cannot_be_is_refused() {
+    let shares = shares(1, false);
+    let refused = |change: fn(&mut Position)| {
+        let mut position = position();
+        change(&mut position);
+        SplitLedger::resume(&position, 3, shares, 1).unwrap_err().message
+    };
+    assert!(refused(|position| position.epoch = 3).contains("no split 0"));
+    assert!(refused(|position| position.plan[2].file = 1).contains("no split 2"));
+    assert!(refused(|position| position.done.push(77)).contains("no split 77"));
+    assert!(refused(|position| position.resume_cursors[1].splits = vec![split(2)]).contains("in two resume cursors"));
+}

@@ -1,0 +1,109 @@
+//! Who is in the run and who is missing: questions about all members at once.
+
+use std::time::Duration;
+
+use crate::config::CoreConfig;
+use crate::members::{ExpiredLease, MemberRecord, MemberState, Members};
+use crate::{MemberSlot, Role};
+
+/// The members of a run, held against the slots that the job has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Roster<'a> {
+    pub(crate) config: &'a CoreConfig,
+    pub(crate) members: &'a Members,
+}
+
+impl<'a> Roster<'a> {
+    /// The workers that are missing, in words: `dense worker 2 has not joined`; `None` when everyone is there.
+    pub(crate) fn missing_workers(self) -> Option<String> {
+        self.missing((0..self.config.workers).map(MemberSlot::worker))
+    }
+
+    /// The servers that are missing, in words.
+    pub(crate) fn missing_servers(self) -> Option<String> {
+        self.missing((0..self.config.servers).map(MemberSlot::server))
+    }
+
+    fn missing(self, slots: impl Iterator<Item = MemberSlot>) -> Option<String> {
+        let all: Vec<String> = slots.filter_map(|slot| self.absence(slot)).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    fn absence(self, slot: MemberSlot) -> Option<String> {
+        match self.members.state(slot) {
+            None => Some(format!("{slot} has not joined")),
+            Some(MemberState::Silent | MemberState::Lost) => {
+                Some(format!("{slot} is lost: silent for longer than its lease"))
+            }
+            Some(MemberState::Left { finished: false }) => Some(format!("{slot} has left")),
+            Some(MemberState::Alive | MemberState::Left { finished: true } | MemberState::GivenUp) => None,
+        }
+    }
+
+    /// The workers that hold their slot, by index.
+    pub(crate) fn alive_workers(self) -> impl Iterator<Item = (MemberSlot, &'a MemberRecord)> {
+        self.members
+            .iter()
+            .filter(|(slot, member)| slot.role == Role::DenseWorker && member.state == MemberState::Alive)
+    }
+
+    /// How many workers hold their slot.
+    pub(crate) fn alive_worker_count(self) -> u32 {
+        self.alive_workers().count() as u32
+    }
+
+    /// A server that has joined and is gone.
+    pub(crate) fn lost_server(self) -> Option<MemberSlot> {
+        let is_gone = |(slot, member): &(MemberSlot, &MemberRecord)| {
+            slot.role == Role::EmbeddingServer && member.state != MemberState::Alive
+        };
+        self.members.iter().find(is_gone).map(|(slot, _)| slot)
+    }
+
+    /// Whether no member is left that hears the coordinator.
+    pub(crate) fn is_deserted(self) -> bool {
+        self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
+    }
+
+    /// Whether the first worker, which reports and saves, has made its last step together with the others.
+    pub(crate) fn is_trained(self) -> bool {
+        let first = self.members.iter().find(|(slot, _)| *slot == MemberSlot::worker(0));
+        first.and_then(|(_, first)| first.progress).is_some_and(|progress| progress.trained)
+    }
+
+    /// Whether the work of all workers is done: the first worker has finished, which saves what all have trained, and
+    /// none of the others still works.
+    pub(crate) fn is_finished(self) -> bool {
+        let has_finished = self.members.state(MemberSlot::worker(0)) == Some(MemberState::Left { finished: true });
+        // A process that took the slot of a lost worker too late to train waits for a group that never forms.
+        let works = |(_, worker): (MemberSlot, &MemberRecord)| worker.incarnation == 1 || worker.progress.is_some();
+        has_finished && !self.alive_workers().filter(|(slot, _)| slot.index > 0).any(works)
+    }
+
+    /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1).
+    pub(crate) fn overdue_worker(self, now: Duration) -> Option<ExpiredLease> {
+        self.members.overdue(now, self.config.timeout)
+    }
+
+    /// Whether the run goes on without a lost worker.
+    pub(crate) fn can_do_without(self, slot: MemberSlot, has_group: bool) -> bool {
+        let are_enough = has_group && self.alive_worker_count() >= self.config.min_workers;
+        slot != MemberSlot::worker(0) && (are_enough || self.is_trained())
+    }
+
+    /// Why the run fails without a lost worker, in words.
+    pub(crate) fn why_not_without(self, expired: ExpiredLease) -> String {
+        let ExpiredLease { slot, silence } = expired;
+        let CoreConfig { workers, min_workers, timeout, .. } = self.config;
+        let few = if min_workers < workers && slot != MemberSlot::worker(0) {
+            let left = self.alive_worker_count();
+            format!("; {left} workers are left, and `cluster.min_workers` is {min_workers}")
+        } else {
+            String::new()
+        };
+        format!(
+            "{slot} is lost: silent for {silence:.1?}, and no other process has taken its slot within {timeout:.1?} \
+             (a longer `cluster.timeout_seconds` waits longer){few}"
+        )
+    }
+}

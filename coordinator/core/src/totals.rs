@@ -1,0 +1,102 @@
+//! The totals of training: what all workers report, as one picture.
+
+use std::time::Duration;
+
+use zagros_protocol::control::Progress;
+
+use crate::Role;
+use crate::history::TrainingMoment;
+use crate::members::{MemberRecord, Members};
+
+/// A worker that has made no step for so long makes none: the speed that it reported last is of the past.
+const STILL: Duration = Duration::from_secs(10);
+
+/// The training of all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TrainingTotals {
+    pub(crate) samples: u64,
+    pub(crate) moment: TrainingMoment,
+}
+
+impl TrainingTotals {
+    /// Workers of a process group make the same steps and report the samples of all. Asynchronous workers report steps and
+    /// samples of their own, which add up. The speed that a worker reports is its own in both cases.
+    pub(crate) fn of(members: &Members, asynchronous: bool, now: Duration) -> Self {
+        let workers: Vec<(&MemberRecord, Progress)> = members
+            .iter()
+            .filter(|(slot, _)| slot.role == Role::DenseWorker)
+            .filter_map(|(_, member)| member.progress.map(|progress| (member, progress)))
+            .collect();
+        let foremost = workers.iter().map(|(_, progress)| progress).max_by_key(|progress| progress.step);
+        let total = |of: fn(&Progress) -> u64| match asynchronous {
+            true => workers.iter().map(|(_, progress)| of(progress)).sum(),
+            false => foremost.map_or(0, of),
+        };
+        let losses: Vec<f64> = workers.iter().map(|(_, progress)| progress.loss).collect();
+        let moment = TrainingMoment {
+            step: total(|progress| progress.step),
+            samples_per_second: workers.iter().map(|(member, progress)| speed(now, member, progress)).sum(),
+            loss: (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64),
+            staleness: workers.iter().map(|(_, progress)| progress.staleness).max().unwrap_or(0),
+            auc: foremost.and_then(|progress| progress.auc),
+        };
+        Self { samples: total(|progress| progress.samples), moment }
+    }
+}
+
+/// Samples per second of a worker: 0 where it stands still.
+fn speed(now: Duration, member: &MemberRecord, progress: &Progress) -> f64 {
+    let is_still = member.stepped.is_none_or(|stepped| now.saturating_sub(stepped) > STILL);
+    if is_still || !progress.samples_per_second.is_finite() { 0.0 } else { progress.samples_per_second }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use zagros_protocol::control::{HeartbeatRequest, JoinRequest};
+
+    use super::*;
+    use crate::MemberSlot;
+
+    pub(crate) fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Two workers at a step each, which were heard at `seconds`.
+    pub(crate) fn workers(seconds: u64, steps: [u64; 2]) -> Members {
+        let mut members = Members::new(at(10));
+        for (index, step) in (0..).zip(steps) {
+            members.admit(at(0), MemberSlot::worker(index), &JoinRequest::default());
+            let progress = Progress {
+                step,
+                samples: step * 10,
+                samples_per_second: 100.0,
+                loss: 0.5,
+                staleness: index,
+                ..Progress::default()
+            };
+            let report = HeartbeatRequest { progress: Some(progress), ..HeartbeatRequest::default() };
+            members.report(at(seconds), MemberSlot::worker(index), &report);
+        }
+        members
+    }
+
+    #[test]
+    fn a_process_group_reports_the_same_steps_and_the_speeds_of_all_add_up() {
+        let members = workers(1, [3, 4]);
+        let group = TrainingTotals::of(&members, false, at(2));
+        assert_eq!((group.samples, group.moment.step, group.moment.samples_per_second), (40, 4, 200.0));
+        assert_eq!((group.moment.loss, group.moment.staleness), (Some(0.5), 1));
+        let asynchronous = TrainingTotals::of(&members, true, at(2));
+        assert_eq!(
+            (asynchronous.samples, asynchronous.moment.step, asynchronous.moment.samples_per_second),
+            (70, 7, 200.0)
+        );
+    }
+
+    #[test]
+    fn a_worker_that_stands_still_has_no_speed_whatever_it_reported_last() {
+        let members = workers(1, [3, 3]);
+        let rate = |seconds| TrainingTotals::of(&members, false, at(seconds)).moment.samples_per_second;
+        assert_eq!((rate(11), rate(12)), (200.0, 0.0));
+    }
+}

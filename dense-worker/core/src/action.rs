@@ -1,0 +1,178 @@
+//! What a driver does for the loop.
+
+use std::time::Duration;
+
+use crate::agreement::{StepVote, VoteRule};
+use crate::barrier::BarrierReason;
+use crate::progress::RankProgress;
+
+/// What to do. Those after `Form` have a reply; those before it have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Report that a worker is lost and that the others wait for its replacement.
+    ReportLost,
+    /// Report that another worker joins, in place of a step.
+    ReportJoin,
+    /// Warn that this mode does not continue without a lost worker.
+    WarnNoRegroup,
+    /// Measure an epoch anew.
+    StartEpoch(u32),
+    /// Start to read, or only to step with others, and let the clock of training run.
+    StartRound {
+        /// There is a stream; else this worker only steps with others.
+        stream: bool,
+        /// At most so many batches.
+        limit: u64,
+    },
+    /// Ask the coordinator for the barrier with this number.
+    AskForBarrier(u64),
+    /// Let the clock of training run.
+    ResumeClock,
+    /// Let the window admit another batch.
+    ReleasePermit,
+    /// Drop the measures of the epoch that just ended: it is evaluated again.
+    ForgetEpoch,
+
+    /// Wait for the first group later than this generation, and join it with this progress.
+    Form {
+        /// The generation of the last group.
+        after: u64,
+        /// How far this worker is.
+        progress: RankProgress,
+    },
+    /// Load the checkpoint that rank 0 has, where there is one.
+    Resume,
+    /// Take the state of the most advanced rank.
+    Follow {
+        /// The most advanced rank.
+        source: usize,
+        /// What becomes of the batch of the step in which the last group failed.
+        in_flight: InFlight,
+        /// The source is further than this worker: its counts are taken too.
+        adopt: bool,
+        /// Both are in the same epoch: the stream goes on at the resume cursor.
+        same_epoch: bool,
+    },
+    /// Let go of a group that has failed. Nothing of its last step stays in flight.
+    LeaveGroup,
+    /// Ask the coordinator for splits of the epoch. The rest of this worker's own stream comes first.
+    FindStream(u32),
+    /// Wait until it is worth asking for splits again.
+    WaitForSplits {
+        /// For so long.
+        pause: Duration,
+        /// Listen for barriers later than this one.
+        barriers_after: Option<u64>,
+    },
+    /// Wait for the next batch that has samples.
+    NextBatch {
+        /// Listen for a request to stop.
+        stop: bool,
+        /// Wait no longer than the job's timeout.
+        deadline: bool,
+        /// Listen for barriers later than this one.
+        barriers_after: Option<u64>,
+    },
+    /// Tell all ranks what this one brings to the next step, and hear what they bring.
+    Agree {
+        /// What this rank wants.
+        vote: StepVote,
+        /// It has a batch.
+        batch: bool,
+    },
+    /// Make one step.
+    Step {
+        /// With this worker's batch; else only with those of others.
+        batch: bool,
+        /// How to vote on the step after this one, should its batch be there before this step ends.
+        ahead: Option<VoteRule>,
+        /// No step follows: the loss is not judged.
+        last: bool,
+    },
+    /// Wait until every gradient is acknowledged and every complete split is reported.
+    Drain,
+    /// Score the held-out part and take the measures into account.
+    Evaluate,
+    /// Write a checkpoint of this moment, all workers together.
+    Checkpoint,
+    /// Stop reading and wait until nothing is in flight.
+    CloseRound {
+        /// The limit of bad rows was checked after the last step already.
+        checked: bool,
+    },
+    /// Report splits that ended in no batch.
+    CompleteStream,
+    /// Vote at a barrier.
+    Vote(BarrierReason),
+    /// Wait for all ranks.
+    WaitForAll,
+    /// Check that every row was trained on, where the data has ended, and add up the measures of the epoch.
+    CloseEpoch {
+        /// The epoch.
+        epoch: u32,
+        /// The data has ended.
+        check_books: bool,
+    },
+    /// Write the last checkpoint and wait for it.
+    FinalCheckpoint,
+    /// Choose the model; score it where training has finished.
+    Conclude {
+        /// Training has finished.
+        finished: bool,
+    },
+    /// Training has ended. There is no reply.
+    End(Ending),
+}
+
+impl Action {
+    /// Whether the driver reports a reply to it.
+    #[must_use]
+    pub fn has_reply(&self) -> bool {
+        !matches!(
+            self,
+            Self::ReportLost
+                | Self::ReportJoin
+                | Self::WarnNoRegroup
+                | Self::StartEpoch(_)
+                | Self::StartRound { .. }
+                | Self::AskForBarrier(_)
+                | Self::ResumeClock
+                | Self::ReleasePermit
+                | Self::ForgetEpoch
+                | Self::End(_)
+        )
+    }
+}
+
+/// What becomes of a batch in flight after its group failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFlight {
+    /// Other ranks have made the step with this worker's gradients: its row gradients are pushed.
+    Push,
+    /// No rank has made the step: the batch is read again.
+    ReadAgain,
+}
+
+/// How training has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// As the job wanted.
+    Finished,
+    /// This process was asked to end, or the run is drained.
+    Interrupted,
+    /// It failed.
+    Failed(Cause),
+}
+
+/// Why training has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The last event says so.
+    LastEvent,
+    /// No worker that has trained is left.
+    NobodyLeft,
+    /// Workers joined again and again, and no step was made.
+    OnlyJoins,
+    /// The last event is no reply to the last action. The driver is wrong.
+    Unexpected,
+}

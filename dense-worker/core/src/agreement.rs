@@ -1,0 +1,52 @@
+//! What the ranks of a synchronous group agree on before a step.
+
+/// What one rank wants of the next step, besides its batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepVote {
+    /// It was asked to stop.
+    pub stop: bool,
+    /// A checkpoint is due after the step. Rank 0 says so.
+    pub checkpoint: bool,
+    /// Another worker waits to join. Rank 0 says so.
+    pub regroup: bool,
+}
+
+/// What all ranks bring to a step: the same on all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepAgreement {
+    /// Samples of all ranks; 0 when no rank has a batch.
+    pub samples: u64,
+    /// Any rank was asked to stop.
+    pub stop: bool,
+    /// A checkpoint is due after the step.
+    pub checkpoint: bool,
+    /// All leave the group, for one with more workers, in place of the step.
+    pub regroup: bool,
+}
+
+/// What a vote depends on besides the loop's own state. The driver looks it up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepFacts {
+    /// So much time has passed since the last checkpoint that another is due.
+    pub checkpoint_by_time: bool,
+    /// The generation of the newest group that the coordinator has formed.
+    pub newest_group: u64,
+}
+
+/// How a rank votes on one step. The driver asks it early when the next batch is there before a step ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoteRule {
+    pub(crate) leads: bool,
+    pub(crate) is_due_by_step: bool,
+    pub(crate) generation: u64,
+}
+
+impl VoteRule {
+    /// The vote under these facts.
+    #[must_use]
+    pub fn vote(self, facts: StepFacts) -> StepVote {
+        let checkpoint = self.leads && (self.is_due_by_step || facts.checkpoint_by_time);
+        let regroup = self.leads && facts.newest_group > self.generation;
+        StepVote { stop: false, checkpoint, regroup }
+    }
+}

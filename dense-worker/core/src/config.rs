@@ -1,0 +1,46 @@
+//! What the loop knows of the job.
+
+use crate::policy::Policy;
+
+/// The settings that decisions depend on. They do not change during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopConfig {
+    /// How this worker trains beside others.
+    pub policy: Policy,
+    /// The batches come from memory: there are no splits, no checkpoint to resume from and no second group.
+    pub from_memory: bool,
+    /// Epochs of the run.
+    pub epochs: u32,
+    /// Steps after which training ends.
+    pub max_steps: Option<u64>,
+    /// Steps between two evaluations.
+    pub evaluate_every: Option<u64>,
+    /// There is a held-out part to score while training.
+    pub has_held_out: bool,
+    /// The job keeps checkpoints.
+    pub keeps_checkpoints: bool,
+    /// Steps between two checkpoints, where this worker writes them.
+    pub checkpoint_every: Option<u64>,
+    /// This process has taken the member slot of an earlier one.
+    pub is_replacement: bool,
+}
+
+impl LoopConfig {
+    /// Steps that may still be made after `steps`.
+    #[must_use]
+    pub fn steps_left(&self, steps: u64) -> u64 {
+        self.max_steps.map_or(u64::MAX, |most| most.saturating_sub(steps))
+    }
+
+    /// Whether an evaluation comes after step number `step`.
+    #[must_use]
+    pub fn is_evaluation_due(&self, step: u64) -> bool {
+        self.evaluate_every.is_some_and(|every| step.is_multiple_of(every))
+    }
+
+    /// Whether a checkpoint comes after step number `step`: by its number, or because the time for one has come.
+    #[must_use]
+    pub fn is_checkpoint_due(&self, step: u64, by_time: bool) -> bool {
+        by_time || self.checkpoint_every.is_some_and(|every| step.is_multiple_of(every))
+    }
+}

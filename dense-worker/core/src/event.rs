@@ -1,0 +1,118 @@
+//! What happens to a worker, as its driver reports it.
+
+use std::time::Duration;
+
+use crate::agreement::{StepAgreement, StepFacts};
+use crate::barrier::BarrierVote;
+use crate::progress::RankProgress;
+
+/// What happened. Each but the last three is the reply to one action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Reply to `Form`: the group has formed. A job of one worker has none.
+    Formed {
+        /// This worker in its group.
+        group: Option<GroupMember>,
+        /// How far each rank is.
+        progress: Vec<RankProgress>,
+    },
+    /// Reply to `Resume` and `Follow`: the state to train on from is there.
+    Ready(LoopCounts),
+    /// Reply to `LeaveGroup`.
+    Left,
+    /// Reply to `FindStream`: there are splits to read.
+    StreamFound,
+    /// Reply to `FindStream`: other workers hold what is left.
+    SplitsHeld {
+        /// When it is worth asking again.
+        pause: Duration,
+        /// So much time has passed since the last checkpoint that another is due.
+        checkpoint_by_time: bool,
+    },
+    /// Reply to `FindStream`: every split of the epoch is complete.
+    NoSplits,
+    /// Reply to `WaitForSplits`: it is time to ask again.
+    WaitOver,
+    /// Reply to `NextBatch`: a batch with samples and its rows are there.
+    BatchReady(StepFacts),
+    /// Reply to `NextBatch`: the stream has no more batches, or there is no stream.
+    StreamDry(StepFacts),
+    /// Reply to `NextBatch`: this process was asked to end, or the run is drained.
+    StopRequested,
+    /// Reply to `NextBatch` with a deadline: the batch did not come in time.
+    BatchLate,
+    /// Reply to `NextBatch` and `WaitForSplits`: it is time for a barrier.
+    BarrierDue,
+    /// Reply to `Agree`.
+    Agreed(StepAgreement),
+    /// Reply to `Step`: the step was made, or skipped because its gradient is not finite.
+    Stepped {
+        /// What all ranks bring to the next step, where all knew it in time.
+        ahead: Option<StepAgreement>,
+    },
+    /// Reply to `Drain`: every gradient is acknowledged and every complete split is reported.
+    Drained,
+    /// Reply to `Evaluate`.
+    Evaluated {
+        /// No better state is to be expected.
+        settled: bool,
+    },
+    /// Reply to `Checkpoint` and `FinalCheckpoint`. A checkpoint that could not be written is no failure of training.
+    CheckpointDone,
+    /// Reply to `Vote`: what all workers bring to a barrier.
+    Votes {
+        /// By rank.
+        votes: Vec<BarrierVote>,
+        /// Steps that the other workers have made.
+        others_steps: u64,
+    },
+    /// Reply to `WaitForAll`: every rank has reached the end of the epoch.
+    AllHere,
+    /// Reply to `CloseEpoch`: the books are right and the measures are added up.
+    EpochClosed,
+    /// Reply to `Conclude`: the model is chosen and scored.
+    Concluded,
+    /// The action was given up: this process was asked to end, or the run is drained.
+    Interrupted,
+    /// A call of the group failed.
+    Lost(Loss),
+    /// The action failed. Training cannot go on. A fenced worker reports this too.
+    Failed,
+}
+
+/// This worker in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its number in the group.
+    pub rank: u32,
+    /// Counts the groups of the run.
+    pub generation: u64,
+}
+
+/// A call of the group that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The generation of the group that failed.
+    pub generation: u64,
+    /// It is about another worker, not about this worker's own address.
+    pub about_others: bool,
+    /// This worker must stop anyway.
+    pub stop_requested: bool,
+}
+
+/// What the loop counts, when training starts from a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopCounts {
+    /// The epoch that training is in, from 0.
+    pub epoch: u32,
+    /// Steps made: the run's own in a group, else this worker's.
+    pub steps: u64,
+    /// Steps of the other asynchronous workers.
+    pub others_steps: u64,
+    /// Steps made before the last evaluation.
+    pub evaluated: Option<u64>,
+    /// Early stopping has ended the search for a better state.
+    pub settled: bool,
+    /// Nothing was trained on in this epoch, here or before.
+    pub untouched: bool,
+}

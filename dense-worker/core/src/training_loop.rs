@@ -1,0 +1,212 @@
+//! The machine: which actions follow from an event in a state.
+
+mod batch;
+mod epoch;
+mod group;
+
+use crate::action::{Action, Cause, Ending};
+use crate::barrier::BarrierLog;
+use crate::config::LoopConfig;
+use crate::event::{Event, GroupMember, LoopCounts};
+use crate::progress::RankProgress;
+use crate::state::{Drain, EvaluationPoint, Finish, Regroup, RoundEnd, State, StepPhase};
+
+/// The training loop of one worker, from its first group to its end.
+#[derive(Clone, Debug)]
+pub struct TrainingLoop {
+    config: LoopConfig,
+    state: State,
+    counts: LoopCounts,
+    /// It has trained in this run.
+    has_trained: bool,
+    member: GroupMember,
+    barriers: BarrierLog,
+    round: Round,
+    group: GroupTrial,
+}
+
+/// A stream of batches that is trained on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    stream: bool,
+    /// Steps made before it.
+    steps_before: u64,
+}
+
+/// Whether groups bear fruit.
+#[derive(Clone, Copy, Debug, Default)]
+struct GroupTrial {
+    /// Steps made before the last group.
+    steps_before: u64,
+    /// Groups in a row in which no step was made.
+    fruitless: u32,
+}
+
+impl TrainingLoop {
+    /// A worker that has joined the run.
+    #[must_use]
+    pub fn new(config: LoopConfig) -> Self {
+        Self {
+            config,
+            state: State::Joining,
+            counts: LoopCounts::default(),
+            has_trained: false,
+            member: GroupMember { rank: 0, generation: 0 },
+            barriers: BarrierLog::default(),
+            round: Round::default(),
+            group: GroupTrial::default(),
+        }
+    }
+
+    /// The first actions.
+    pub fn start(&mut self) -> Vec<Action> {
+        self.form(0)
+    }
+
+    /// What follows from an event. The last action has a reply, or ends training.
+    pub fn on(&mut self, event: Event) -> Vec<Action> {
+        match (self.state, event) {
+            (State::Ended(ending), _) => vec![Action::End(ending)],
+            (State::Joining, _) => self.end(Ending::Failed(Cause::Unexpected)),
+            (_, Event::Failed) => self.end(Ending::Failed(Cause::LastEvent)),
+            (_, Event::Lost(loss)) => self.on_loss(loss),
+            (State::Regrouping(_) | State::Resuming, event) => self.on_group_event(event),
+            (State::Training(phase), event) => self.on_training_event(phase, event),
+            (State::Waiting, event) => self.on_wait_event(event),
+            (State::AtBarrier(point), event) => self.on_barrier_event(point, event),
+            (State::Draining(drain), event) => self.on_drained(drain, event),
+            (State::Evaluating(point), event) => self.on_evaluation_event(point, event),
+            (State::Checkpointing(point), event) => self.on_checkpoint_event(point, event),
+            (State::Finishing(finish), event) => self.on_finish_event(finish, event),
+        }
+    }
+
+    /// Where the worker is.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// How far the worker is, as other ranks are told when a group forms.
+    #[must_use]
+    pub fn progress(&self) -> RankProgress {
+        let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
+        RankProgress { has_trained: self.has_trained, epoch, steps, evaluated: evaluated.unwrap_or(0) }
+    }
+
+    /// The epoch that the worker is in.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.counts.epoch
+    }
+
+    fn on_training_event(&mut self, phase: StepPhase, event: Event) -> Vec<Action> {
+        match phase {
+            StepPhase::AwaitingStream => self.on_stream_event(event),
+            StepPhase::AwaitingBatch { ahead, stopping } => self.on_batch_event(ahead, stopping, event),
+            StepPhase::Agreeing { batch } => self.on_agreed(batch, event),
+            StepPhase::Stepping { checkpoint, last } => self.on_stepped(checkpoint, last, event),
+        }
+    }
+
+    fn on_drained(&mut self, drain: Drain, event: Event) -> Vec<Action> {
+        match (drain, event) {
+            (Drain::BeforeEvaluation { checkpoint, ahead }, Event::Drained) => {
+                self.evaluate(EvaluationPoint::BetweenSteps { checkpoint, ahead })
+            }
+            (Drain::Round(end), Event::Drained) => self.round_over(end),
+            (Drain::Stream(end), Event::Drained) => self.stream_over(end),
+            (_, event) => self.given_up(&event),
+        }
+    }
+
+    /// Scores the held-out part, unless that was done after this very step.
+    fn evaluate(&mut self, point: EvaluationPoint) -> Vec<Action> {
+        let is_done = self.counts.evaluated == Some(self.all_steps());
+        if self.config.has_held_out && !is_done {
+            return self.go(State::Evaluating(point), Action::Evaluate);
+        }
+        self.evaluated(point)
+    }
+
+    fn on_evaluation_event(&mut self, point: EvaluationPoint, event: Event) -> Vec<Action> {
+        match (event, point) {
+            (Event::Evaluated { settled }, _) => {
+                (self.counts.evaluated, self.counts.settled) = (Some(self.all_steps()), settled);
+                self.evaluated(point)
+            }
+            (Event::Interrupted, EvaluationPoint::Owed) => self.conclude(false),
+            (Event::Interrupted, EvaluationPoint::BetweenSteps { .. }) => self.close_round(RoundEnd::Interrupted),
+            (Event::Interrupted, EvaluationPoint::EpochEnd(_)) => {
+                after(Action::ForgetEpoch, self.stop_all(RoundEnd::Interrupted))
+            }
+            (event, _) => self.given_up(&event),
+        }
+    }
+
+    fn evaluated(&mut self, point: EvaluationPoint) -> Vec<Action> {
+        match point {
+            EvaluationPoint::Owed => self.begin_epoch(self.counts.epoch, self.counts.untouched),
+            EvaluationPoint::BetweenSteps { .. } if self.counts.settled => self.close_round(RoundEnd::Steps),
+            EvaluationPoint::BetweenSteps { checkpoint, ahead } => {
+                after(Action::ResumeClock, self.checkpoint_between(checkpoint, ahead))
+            }
+            EvaluationPoint::EpochEnd(end) => self.next_epoch(end),
+        }
+    }
+
+    fn on_finish_event(&mut self, finish: Finish, event: Event) -> Vec<Action> {
+        match (finish, event) {
+            (Finish::EpochBarrier(end), Event::AllHere) => self.close_epoch(end),
+            (Finish::ClosingEpoch(end), Event::EpochClosed) => self.evaluate_epoch(end),
+            (Finish::Concluding { finished: true }, Event::Concluded) => self.end(Ending::Finished),
+            (Finish::Concluding { finished: false }, Event::Concluded) => self.end(Ending::Interrupted),
+            (Finish::Concluding { .. }, Event::Interrupted) => self.end(Ending::Interrupted),
+            (_, event) => self.given_up(&event),
+        }
+    }
+
+    fn conclude(&mut self, finished: bool) -> Vec<Action> {
+        if self.config.from_memory {
+            return self.end(if finished { Ending::Finished } else { Ending::Interrupted });
+        }
+        self.go(State::Finishing(Finish::Concluding { finished }), Action::Conclude { finished })
+    }
+
+    /// An action that was given up where nothing tidy can follow, or an event that is no reply to the last action.
+    fn given_up(&mut self, event: &Event) -> Vec<Action> {
+        let cause = if *event == Event::Interrupted { Cause::LastEvent } else { Cause::Unexpected };
+        self.end(Ending::Failed(cause))
+    }
+
+    fn end(&mut self, ending: Ending) -> Vec<Action> {
+        self.go(State::Ended(ending), Action::End(ending))
+    }
+
+    fn go(&mut self, state: State, action: Action) -> Vec<Action> {
+        self.state = state;
+        vec![action]
+    }
+
+    fn form(&mut self, attempts: u32) -> Vec<Action> {
+        let (after, progress) = (self.member.generation, self.progress());
+        self.go(State::Regrouping(Regroup::Forming { attempts }), Action::Form { after, progress })
+    }
+
+    /// Steps of all workers: in a group each step is one of all.
+    fn all_steps(&self) -> u64 {
+        self.counts.steps + self.counts.others_steps
+    }
+
+    /// Barriers that are listened for: those after the last one.
+    fn barriers_after(&self) -> Option<u64> {
+        let may_be_called = self.config.policy.is_asynchronous() && !self.config.from_memory;
+        may_be_called.then(|| self.barriers.attended())
+    }
+}
+
+/// An action without a reply, and then others.
+fn after(first: Action, mut then: Vec<Action>) -> Vec<Action> {
+    then.insert(0, first);
+    then
+}

@@ -1,0 +1,173 @@
+//! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
+
+use super::{Round, TrainingLoop, after};
+use crate::action::Action;
+use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
+use crate::barrier::BarrierReason;
+use crate::event::Event;
+use crate::state::{BarrierPoint, CheckpointPoint, Drain, RoundEnd, State, StepPhase};
+
+/// What a worker has for the next step.
+#[derive(Clone, Copy)]
+enum Supply {
+    Batch(StepFacts),
+    Dry(StepFacts),
+    Interrupted,
+}
+
+impl TrainingLoop {
+    /// A stream to its end. In a group, until the last stream of any rank ends: without one of its own, this worker steps
+    /// with the others.
+    pub(super) fn start_round(&mut self, stream: bool) -> Vec<Action> {
+        self.round = Round { stream, steps_before: self.counts.steps };
+        let limit = self.config.steps_left(self.counts.steps);
+        after(Action::StartRound { stream, limit }, self.next_batch(None))
+    }
+
+    pub(super) fn next_batch(&mut self, ahead: Option<StepAgreement>) -> Vec<Action> {
+        // Settled already where an evaluation was the last thing that a group did.
+        if self.config.steps_left(self.counts.steps) == 0 || self.counts.settled {
+            return self.close_round(RoundEnd::Steps);
+        }
+        // Of a batch that the others count on, this worker makes the step first.
+        self.wait_for_batch(ahead, false, ahead.is_none())
+    }
+
+    fn wait_for_batch(&mut self, ahead: Option<StepAgreement>, stopping: bool, stop: bool) -> Vec<Action> {
+        let action = Action::NextBatch { stop, deadline: stopping, barriers_after: self.barriers_after() };
+        self.go(State::Training(StepPhase::AwaitingBatch { ahead, stopping }), action)
+    }
+
+    pub(super) fn on_batch_event(&mut self, ahead: Option<StepAgreement>, stopping: bool, event: Event) -> Vec<Action> {
+        match event {
+            Event::BatchReady(facts) => self.on_supply(Supply::Batch(facts), ahead, stopping),
+            Event::StreamDry(facts) => self.on_supply(Supply::Dry(facts), ahead, stopping),
+            // The batch whose lookup was counted is waited for no longer than a server.
+            Event::StopRequested if self.config.policy.is_in_turns() => self.wait_for_batch(ahead, true, false),
+            Event::StopRequested | Event::BatchLate | Event::Interrupted => {
+                self.on_supply(Supply::Interrupted, ahead, stopping)
+            }
+            Event::BarrierDue => self.vote(BarrierPoint::BetweenSteps),
+            event => self.given_up(&event),
+        }
+    }
+
+    fn on_supply(&mut self, supply: Supply, ahead: Option<StepAgreement>, stopping: bool) -> Vec<Action> {
+        let batch = matches!(supply, Supply::Batch(_));
+        if self.config.policy.is_group() {
+            return match ahead {
+                Some(agreed) => self.on_agreed(batch, Event::Agreed(agreed)),
+                None => self.agree(supply, batch, stopping),
+            };
+        }
+        match supply {
+            Supply::Batch(facts) => self.step_alone(facts, stopping),
+            Supply::Dry(_) if !stopping => self.close_round(RoundEnd::Data),
+            Supply::Dry(_) | Supply::Interrupted => self.close_round(RoundEnd::Interrupted),
+        }
+    }
+
+    fn agree(&mut self, supply: Supply, batch: bool, stopping: bool) -> Vec<Action> {
+        let vote = match supply {
+            Supply::Batch(facts) | Supply::Dry(facts) => {
+                StepVote { stop: stopping, ..self.vote_rule(self.counts.steps + 1).vote(facts) }
+            }
+            Supply::Interrupted => StepVote { stop: true, ..StepVote::default() },
+        };
+        self.go(State::Training(StepPhase::Agreeing { batch }), Action::Agree { vote, batch })
+    }
+
+    /// How this rank votes on step number `step`.
+    fn vote_rule(&self, step: u64) -> VoteRule {
+        VoteRule {
+            leads: self.member.rank == 0,
+            is_due_by_step: self.config.is_checkpoint_due(step, false),
+            generation: self.member.generation,
+        }
+    }
+
+    /// A worker without a batch steps with those that have one (RK-2).
+    pub(super) fn on_agreed(&mut self, batch: bool, event: Event) -> Vec<Action> {
+        let Event::Agreed(agreed) = event else { return self.given_up(&event) };
+        let StepAgreement { samples, stop, checkpoint, regroup } = agreed;
+        let in_turns = self.config.policy.is_in_turns();
+        if regroup && !in_turns && !stop {
+            return self.on_join();
+        }
+        // In turns, a batch that was looked up is trained on: lookups are counted.
+        if stop && (!in_turns || samples == 0) {
+            return self.close_round(RoundEnd::Interrupted);
+        }
+        if samples == 0 {
+            return self.close_round(RoundEnd::Data);
+        }
+        // All agree when the next step comes where a checkpoint comes between, and in turns, where the next batch is
+        // looked up after this step.
+        let may_vote_ahead = batch && !in_turns && !checkpoint;
+        let ahead = may_vote_ahead.then(|| self.vote_rule(self.counts.steps + 2));
+        self.step(Action::Step { batch, ahead, last: stop }, checkpoint, stop)
+    }
+
+    fn step_alone(&mut self, facts: StepFacts, last: bool) -> Vec<Action> {
+        let is_due = self.config.is_checkpoint_due(self.counts.steps + 1, facts.checkpoint_by_time);
+        let is_asynchronous = self.config.policy.is_asynchronous();
+        let then = self.step(Action::Step { batch: true, ahead: None, last }, is_due && !is_asynchronous, last);
+        if is_due { self.asking_for_barrier(then) } else { then }
+    }
+
+    /// Asynchronous workers are asked to come to a checkpoint.
+    pub(super) fn asking_for_barrier(&self, then: Vec<Action>) -> Vec<Action> {
+        match self.barriers_after() {
+            Some(_) => after(Action::AskForBarrier(self.barriers.next()), then),
+            None => then,
+        }
+    }
+
+    fn step(&mut self, action: Action, checkpoint: bool, last: bool) -> Vec<Action> {
+        self.go(State::Training(StepPhase::Stepping { checkpoint, last }), action)
+    }
+
+    pub(super) fn on_stepped(&mut self, checkpoint: bool, last: bool, event: Event) -> Vec<Action> {
+        let Event::Stepped { ahead } = event else { return self.given_up(&event) };
+        self.counts.steps += 1;
+        if last {
+            return self.close_round(RoundEnd::Interrupted);
+        }
+        if self.config.is_evaluation_due(self.counts.steps) {
+            return self.go(State::Draining(Drain::BeforeEvaluation { checkpoint, ahead }), Action::Drain);
+        }
+        self.checkpoint_between(checkpoint, ahead)
+    }
+
+    pub(super) fn checkpoint_between(&mut self, checkpoint: bool, ahead: Option<StepAgreement>) -> Vec<Action> {
+        if checkpoint && self.config.keeps_checkpoints {
+            return self.go(State::Checkpointing(CheckpointPoint::BetweenSteps { ahead }), Action::Checkpoint);
+        }
+        after(Action::ReleasePermit, self.next_batch(ahead))
+    }
+
+    pub(super) fn on_checkpoint_event(&mut self, point: CheckpointPoint, event: Event) -> Vec<Action> {
+        if event != Event::CheckpointDone {
+            return self.given_up(&event);
+        }
+        match point {
+            CheckpointPoint::BetweenSteps { ahead } => after(Action::ReleasePermit, self.next_batch(ahead)),
+            CheckpointPoint::AtBarrier(point) => self.after_checkpoint_barrier(point),
+            CheckpointPoint::Last => after(Action::ReleasePermit, self.conclude(false)),
+        }
+    }
+
+    pub(super) fn close_round(&mut self, end: RoundEnd) -> Vec<Action> {
+        let checked = end == RoundEnd::Steps;
+        self.go(State::Draining(Drain::Round(end)), Action::CloseRound { checked })
+    }
+
+    pub(super) fn vote(&mut self, point: BarrierPoint) -> Vec<Action> {
+        let reason = match point {
+            BarrierPoint::BetweenSteps | BarrierPoint::WhileWaiting => BarrierReason::Checkpoint,
+            BarrierPoint::EpochEnd(_) => BarrierReason::EpochEnd,
+            BarrierPoint::Stop => BarrierReason::Stop,
+        };
+        self.go(State::AtBarrier(point), Action::Vote(reason))
+    }
+}

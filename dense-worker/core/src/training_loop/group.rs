@@ -1,0 +1,94 @@
+//! Groups: how one forms, what training starts from in it, and what a lost worker does.
+
+use super::TrainingLoop;
+use crate::action::{Action, Cause, Ending, InFlight};
+use crate::event::{Event, GroupMember, LoopCounts, Loss};
+use crate::progress::{RankProgress, most_advanced};
+use crate::state::{EvaluationPoint, Regroup, State};
+
+/// Groups in a row that may fail: with one more, something else is wrong than a lost worker.
+const FRUITLESS: u32 = 3;
+
+impl TrainingLoop {
+    pub(super) fn on_group_event(&mut self, event: Event) -> Vec<Action> {
+        match (self.state, event) {
+            (State::Regrouping(Regroup::Forming { .. }), Event::Formed { group, progress }) => {
+                self.on_formed(group, &progress)
+            }
+            (State::Regrouping(Regroup::Leaving), Event::Left) => self.form(0),
+            (State::Resuming, Event::Ready(counts)) => self.on_ready(counts),
+            (_, event) => self.given_up(&event),
+        }
+    }
+
+    fn on_formed(&mut self, group: Option<GroupMember>, progress: &[RankProgress]) -> Vec<Action> {
+        self.member = group.unwrap_or(self.member);
+        if self.config.from_memory {
+            return self.begin_epoch(0, true);
+        }
+        let (rank, epoch) = (self.member.rank as usize, self.counts.epoch);
+        let action = match most_advanced(progress) {
+            None if self.member.generation > 1 => return self.end(Ending::Failed(Cause::NobodyLeft)),
+            None => Action::Resume,
+            Some(source) => {
+                let (mine, most) = (progress[rank], progress[source]);
+                let made = mine.was_step_made_by(most);
+                let in_flight = if made { InFlight::Push } else { InFlight::ReadAgain };
+                Action::Follow { source, in_flight, adopt: mine != most, same_epoch: epoch == most.epoch }
+            }
+        };
+        self.go(State::Resuming, action)
+    }
+
+    /// Training starts, after the evaluation that an earlier process was to make.
+    fn on_ready(&mut self, counts: LoopCounts) -> Vec<Action> {
+        (self.counts, self.has_trained) = (counts, true);
+        if counts.steps > 0 && self.config.is_evaluation_due(counts.steps) {
+            return self.evaluate(EvaluationPoint::Owed);
+        }
+        self.begin_epoch(counts.epoch, counts.untouched)
+    }
+
+    /// A call of the group has failed: in mode `hybrid` those that are left form the next one.
+    pub(super) fn on_loss(&mut self, loss: Loss) -> Vec<Action> {
+        self.member.generation = loss.generation;
+        let is_known = self.has_trained || self.config.is_replacement;
+        if !(loss.about_others && is_known) || self.config.from_memory {
+            return self.end(Ending::Failed(Cause::LastEvent));
+        }
+        if !self.config.policy.regroups() {
+            return after_warning(self.end(Ending::Failed(Cause::LastEvent)));
+        }
+        if loss.stop_requested {
+            return self.end(Ending::Failed(Cause::LastEvent));
+        }
+        if let State::Regrouping(Regroup::Forming { attempts }) = self.state
+            && attempts < FRUITLESS
+        {
+            return super::after(Action::ReportLost, self.form(attempts + 1));
+        }
+        super::after(Action::ReportLost, self.leave_group(Cause::LastEvent))
+    }
+
+    /// Another worker waits to join: all leave the group for one with it.
+    pub(super) fn on_join(&mut self) -> Vec<Action> {
+        if self.config.from_memory {
+            return self.end(Ending::Failed(Cause::OnlyJoins));
+        }
+        super::after(Action::ReportJoin, self.leave_group(Cause::OnlyJoins))
+    }
+
+    fn leave_group(&mut self, cause: Cause) -> Vec<Action> {
+        let bore_fruit = self.counts.steps > self.group.steps_before;
+        self.group.fruitless = if bore_fruit { 0 } else { self.group.fruitless + 1 };
+        self.group.steps_before = self.counts.steps;
+        if self.group.fruitless > FRUITLESS {
+            return self.end(Ending::Failed(cause));
+        }
+        self.go(State::Regrouping(Regroup::Leaving), Action::LeaveGroup)
+    }
+}
+
+fn after_warning(then: Vec<Action>) -> Vec<Action> {
+    super::after(Action::WarnNoRegroup, then)
+}

@@ -1,0 +1,276 @@
+//! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
+
+use zagros_worker_core::{
+    Action, BarrierReason, BarrierVote, Cause, Ending, Event, GroupMember, InFlight, LoopConfig, LoopCounts, Loss,
+    Policy, RankProgress, State, StepAgreement, StepFacts, StepVote, TrainingLoop,
+};
+
+const HYBRID: Policy = Policy::SynchronousGroup { in_turns: false };
+const IN_TURNS: Policy = Policy::SynchronousGroup { in_turns: true };
+const FACTS: StepFacts = StepFacts { checkpoint_by_time: false, newest_group: 1 };
+
+fn config(policy: Policy) -> LoopConfig {
+    LoopConfig {
+        policy,
+        from_memory: false,
+        epochs: 2,
+        max_steps: None,
+        evaluate_every: None,
+        has_held_out: true,
+        keeps_checkpoints: true,
+        checkpoint_every: None,
+        is_replacement: false,
+    }
+}
+
+fn progress(steps: u64) -> RankProgress {
+    RankProgress { has_trained: true, epoch: 0, steps, evaluated: 0 }
+}
+
+fn agreed(samples: u64) -> Event {
+    Event::Agreed(StepAgreement { samples, ..StepAgreement::default() })
+}
+
+fn lost(generation: u64) -> Event {
+    Event::Lost(Loss { generation, about_others: true, stop_requested: false })
+}
+
+/// Replies with these events, one after another. Returns the actions that follow the last.
+fn after(training: &mut TrainingLoop, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
+    events.into_iter().fold(Vec::new(), |_, event| training.on(event))
+}
+
+/// Rank 0 of a group, or a lone worker, with its first batch.
+fn training(config: LoopConfig) -> TrainingLoop {
+    let mut training = TrainingLoop::new(config);
+    training.start();
+    let group = match config.policy {
+        Policy::OneWorker { .. } => None,
+        _ => Some(GroupMember { rank: 0, generation: 1 }),
+    };
+    let counts = LoopCounts { untouched: true, ..LoopCounts::default() };
+    let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
+    after(&mut training, [formed, Event::Ready(counts), Event::StreamFound]);
+    training
+}
+
+fn last(actions: &[Action]) -> Action {
+    *actions.last().expect("actions")
+}
+
+#[test]
+fn coordinator_down_a_worker_whose_coordinator_stays_away_ends_with_the_error() {
+    let mut worker = TrainingLoop::new(config(HYBRID));
+    worker.start();
+    assert_eq!(worker.on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+}
+
+#[test]
+fn embedding_server_down_a_lookup_that_fails_ends_the_run() {
+    let mut worker = training(config(HYBRID));
+    assert_eq!(worker.on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+}
+
+#[test]
+fn worker_down_the_others_wait_for_its_replacement_and_push_what_others_have_made() {
+    let mut worker = training(config(HYBRID));
+    after(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
+    assert_eq!(worker.on(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
+    assert_eq!(worker.on(Event::Left), [Action::Form { after: 1, progress: progress(0) }]);
+    // The other rank has all sums of the step; the replacement has nothing.
+    let ranks = vec![progress(0), progress(1), RankProgress::default()];
+    let formed = Event::Formed { group: Some(GroupMember { rank: 0, generation: 2 }), progress: ranks };
+    let follow = Action::Follow { source: 1, in_flight: InFlight::Push, adopt: true, same_epoch: true };
+    assert_eq!(worker.on(formed), [follow]);
+    assert_eq!(worker.on(Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() })), [Action::FindStream(0)]);
+}
+
+#[test]
+fn worker_down_a_step_that_nobody_made_is_read_again() {
+    let mut worker = training(config(HYBRID));
+    after(&mut worker, [Event::BatchReady(FACTS), agreed(128), lost(1), Event::Left]);
+    let formed = Event::Formed { group: Some(GroupMember { rank: 0, generation: 2 }), progress: vec![progress(0); 2] };
+    let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
+    assert_eq!(worker.on(formed), [follow]);
+}
+
+#[test]
+fn worker_down_in_other_modes_than_hybrid_the_run_ends() {
+    for policy in [IN_TURNS, Policy::AsynchronousWorkers] {
+        let mut worker = training(config(policy));
+        let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
+        assert_eq!(worker.on(lost(1)), ends, "{policy:?}");
+    }
+}
+
+#[test]
+fn worker_down_before_any_step_the_first_group_is_not_formed_again() {
+    let mut worker = TrainingLoop::new(config(HYBRID));
+    worker.start();
+    assert_eq!(worker.on(lost(1)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+}
+
+#[test]
+fn worker_down_four_groups_in_a_row_without_a_step_end_the_run() {
+    let mut worker = training(config(HYBRID));
+    for generation in 1..=4 {
+        let actions = worker.on(lost(generation));
+        if generation == 4 {
+            assert_eq!(last(&actions), Action::End(Ending::Failed(Cause::LastEvent)));
+            return;
+        }
+        assert_eq!(last(&actions), Action::LeaveGroup);
+        let group = Some(GroupMember { rank: 0, generation: generation + 1 });
+        after(&mut worker, [Event::Left, Event::Formed { group, progress: vec![progress(0); 2] }]);
+    }
+}
+
+#[test]
+fn worker_down_a_group_that_fails_while_it_forms_is_formed_again_three_times() {
+    let mut worker = training(config(HYBRID));
+    after(&mut worker, [lost(1), Event::Left]);
+    for generation in 2..=4 {
+        let form = Action::Form { after: generation, progress: progress(0) };
+        assert_eq!(worker.on(lost(generation)), [Action::ReportLost, form]);
+    }
+    assert_eq!(worker.on(lost(5)), [Action::ReportLost, Action::LeaveGroup]);
+}
+
+#[test]
+fn all_workers_down_replacements_alone_have_nothing_to_continue_from() {
+    let mut worker = TrainingLoop::new(LoopConfig { is_replacement: true, ..config(HYBRID) });
+    worker.start();
+    let group = Some(GroupMember { rank: 0, generation: 3 });
+    let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
+    assert_eq!(worker.on(formed), [Action::End(Ending::Failed(Cause::NobodyLeft))]);
+}
+
+#[test]
+fn members_missing_a_late_worker_joins_between_two_steps() {
+    let mut worker = training(config(HYBRID));
+    let vote = StepVote { regroup: true, ..StepVote::default() };
+    let facts = StepFacts { newest_group: 2, ..FACTS };
+    assert_eq!(worker.on(Event::BatchReady(facts)), [Action::Agree { vote, batch: true }]);
+    let joins = StepAgreement { samples: 64, regroup: true, ..StepAgreement::default() };
+    assert_eq!(worker.on(Event::Agreed(joins)), [Action::ReportJoin, Action::LeaveGroup]);
+}
+
+#[test]
+fn training_stalled_a_worker_without_splits_waits_or_steps_with_the_others() {
+    let held = || Event::SplitsHeld { pause: std::time::Duration::from_secs(1), checkpoint_by_time: false };
+    let found = |policy| {
+        let mut worker = training(config(policy));
+        let dry = [Event::StreamDry(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS)];
+        let alone = [Event::StreamDry(FACTS), Event::Drained, Event::Drained, held()];
+        match policy {
+            Policy::SynchronousGroup { .. } => {
+                let end = [agreed(0), Event::Drained, Event::Drained, held()];
+                last(&after(&mut worker, dry.into_iter().chain(end)))
+            }
+            _ => last(&after(&mut worker, alone)),
+        }
+    };
+    assert!(matches!(found(Policy::OneWorker { in_turns: false }), Action::WaitForSplits { .. }));
+    assert!(matches!(found(Policy::AsynchronousWorkers), Action::WaitForSplits { barriers_after: Some(0), .. }));
+    assert!(matches!(found(HYBRID), Action::NextBatch { .. }));
+}
+
+#[test]
+fn not_finite_a_skipped_step_counts_and_a_loss_without_sense_ends_the_run() {
+    let mut worker = training(LoopConfig { max_steps: Some(1), ..config(HYBRID) });
+    after(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
+    assert_eq!(last(&worker.on(Event::Stepped { ahead: None })), Action::CloseRound { checked: true });
+    let mut worker = training(config(HYBRID));
+    after(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
+    assert_eq!(worker.on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+}
+
+#[test]
+fn checkpoint_failed_training_goes_on() {
+    let mut worker =
+        training(LoopConfig { checkpoint_every: Some(1), ..config(Policy::OneWorker { in_turns: false }) });
+    after(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }]);
+    let next = Action::NextBatch { stop: true, deadline: false, barriers_after: None };
+    assert_eq!(worker.on(Event::CheckpointDone), [Action::ReleasePermit, next]);
+}
+
+#[test]
+fn exit_code_7_a_fenced_worker_ends_in_every_state() {
+    let mut worker = training(config(HYBRID));
+    let path =
+        [Event::BatchReady(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS), agreed(0)];
+    for event in path {
+        assert_eq!(worker.clone().on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+        worker.on(event);
+    }
+}
+
+/// SIGTERM or Ctrl-C of this process or of another of the run.
+#[test]
+fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
+    let mut worker = training(config(HYBRID));
+    let vote = StepVote { stop: true, ..StepVote::default() };
+    assert_eq!(worker.on(Event::StopRequested), [Action::Agree { vote, batch: false }]);
+    let stops = StepAgreement { samples: 64, stop: true, ..StepAgreement::default() };
+    assert_eq!(worker.on(Event::Agreed(stops)), [Action::CloseRound { checked: false }]);
+    assert_eq!(worker.on(Event::Drained), [Action::FinalCheckpoint]);
+    let concludes = [Action::ReleasePermit, Action::Conclude { finished: false }];
+    assert_eq!(worker.on(Event::CheckpointDone), concludes);
+    assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Interrupted)]);
+}
+
+#[test]
+fn exit_code_143_in_turns_a_batch_whose_lookup_was_counted_is_trained_on() {
+    let mut worker = training(config(IN_TURNS));
+    let waits = Action::NextBatch { stop: false, deadline: true, barriers_after: None };
+    assert_eq!(worker.on(Event::StopRequested), [waits]);
+    let vote = StepVote { stop: true, ..StepVote::default() };
+    assert_eq!(worker.on(Event::BatchReady(FACTS)), [Action::Agree { vote, batch: true }]);
+    let stops = StepAgreement { samples: 64, stop: true, ..StepAgreement::default() };
+    assert_eq!(worker.on(Event::Agreed(stops)), [Action::Step { batch: true, ahead: None, last: true }]);
+    assert_eq!(worker.on(Event::Stepped { ahead: None }), [Action::CloseRound { checked: false }]);
+}
+
+#[test]
+fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
+    let mut worker = training(config(Policy::AsynchronousWorkers));
+    assert_eq!(worker.on(Event::StopRequested), [Action::CloseRound { checked: false }]);
+    assert_eq!(worker.on(Event::Drained), [Action::AskForBarrier(1), Action::Vote(BarrierReason::Stop)]);
+    // Another one was called in the midst of training.
+    let mut other = training(config(Policy::AsynchronousWorkers));
+    assert_eq!(other.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    let vote = |reason| BarrierVote { reason, called: 1 };
+    let votes = || vec![vote(BarrierReason::Stop), vote(BarrierReason::Checkpoint)];
+    assert_eq!(worker.on(Event::Votes { votes: votes(), others_steps: 3 }), [Action::FinalCheckpoint]);
+    let close = [Action::CloseRound { checked: false }];
+    assert_eq!(other.on(Event::Votes { votes: votes(), others_steps: 3 }), close);
+    assert_eq!(other.on(Event::Drained), [Action::FinalCheckpoint], "it has voted already");
+}
+
+#[test]
+fn exit_code_143_a_worker_that_stops_anyway_does_not_wait_for_a_lost_one() {
+    let mut worker = training(config(HYBRID));
+    let loss = Loss { generation: 1, about_others: true, stop_requested: true };
+    assert_eq!(worker.on(Event::Lost(loss)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+}
+
+#[test]
+fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process() {
+    let mut worker =
+        TrainingLoop::new(LoopConfig { evaluate_every: Some(4), ..config(Policy::OneWorker { in_turns: false }) });
+    worker.start();
+    worker.on(Event::Formed { group: None, progress: Vec::new() });
+    assert_eq!(worker.on(Event::Ready(LoopCounts { steps: 8, ..LoopCounts::default() })), [Action::Evaluate]);
+    assert_eq!(worker.on(Event::Interrupted), [Action::Conclude { finished: false }]);
+}
+
+#[test]
+fn early_stopping_ends_the_round_and_the_run() {
+    let mut worker = training(LoopConfig { evaluate_every: Some(1), ..config(Policy::OneWorker { in_turns: false }) });
+    after(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained]);
+    assert_eq!(worker.on(Event::Evaluated { settled: true }), [Action::CloseRound { checked: true }]);
+    assert_eq!(worker.on(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
+    assert_eq!(last(&worker.on(Event::EpochClosed)), Action::Conclude { finished: true });
+    assert_eq!(worker.on(Event::Concluded), [Action::End(Ending::Finished)]);
+    assert_eq!(worker.state(), State::Ended(Ending::Finished));
+}

@@ -1,0 +1,91 @@
+//! Runs of one to four workers against a model of coordinator, data and collective: the machines decide, the model performs
+//! in a random order, loses workers, starts late ones, asks some to stop.
+//!
+//! Every decision comes from one seed, which a failing case prints.
+
+#[path = "simulation/world.rs"]
+mod world;
+
+use proptest::prelude::*;
+use world::{Plan, World};
+use zagros_worker_core::{Ending, Policy};
+
+fn plans(policy: Policy) -> impl Strategy<Value = Plan> {
+    let workers = if matches!(policy, Policy::OneWorker { .. }) { 1..=1_usize } else { 2..=4 };
+    let data = (1_u32..4, 0_u32..12);
+    let rules = (proptest::option::of(1_u64..15), proptest::option::of(1_u64..5), proptest::option::of(1_u64..5));
+    let faults = (0_u32..4, any::<bool>(), any::<bool>());
+    (any::<u64>(), workers, data, rules, faults).prop_map(move |(seed, workers, data, rules, faults)| Plan {
+        seed,
+        policy,
+        workers,
+        epochs: data.0,
+        splits: data.1,
+        max_steps: rules.0,
+        evaluate_every: rules.1,
+        checkpoint_every: rules.2,
+        losses: faults.0,
+        late_joiner: faults.1,
+        stops: faults.2,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nothing is lost and nothing is pushed twice over any number of groups.
+    #[test]
+    fn a_hybrid_group_trains_every_batch_once_whoever_is_lost(plan in plans(Policy::SynchronousGroup { in_turns: false })) {
+        // With four groups in a row that make no step, a run ends.
+        let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
+        let whole = Plan { stops: false, max_steps: None, losses, ..plan };
+        let world = World::run(whole);
+        // A worker that joins when the others have nothing left to do may come too late for a group with it.
+        let finished = world.endings().iter().filter(|ending| **ending == Ending::Finished).count();
+        prop_assert!(finished + usize::from(whole.late_joiner) >= whole.workers, "{:?}", world.endings());
+        prop_assert_eq!(world.pushed(), whole.batches());
+    }
+
+    /// With stops, limits and losses all workers end alike, or the run ends with an error that all have.
+    #[test]
+    fn a_group_ends_alike_on_all_ranks(in_turns in any::<bool>(), plan in plans(Policy::SynchronousGroup { in_turns: false })) {
+        let losses = if in_turns { 0 } else { plan.losses };
+        let late_joiner = plan.late_joiner && !in_turns;
+        let plan = Plan { policy: Policy::SynchronousGroup { in_turns }, losses, late_joiner, ..plan };
+        let world = World::run(plan);
+        let endings = world.endings();
+        prop_assert!(endings.iter().all(|ending| *ending == endings[0]) || world.has_failed(), "{:?}", endings);
+        let most = plan.max_steps.unwrap_or(u64::MAX);
+        prop_assert!(world.steps() <= most, "{} of {most} steps", world.steps());
+    }
+
+    /// Epochs end for all, and all make the same checkpoints.
+    #[test]
+    fn asynchronous_workers_end_epochs_and_make_checkpoints_together(plan in plans(Policy::AsynchronousWorkers)) {
+        let plan = Plan { losses: 0, late_joiner: false, evaluate_every: None, max_steps: None, ..plan };
+        let world = World::run(plan);
+        let endings = world.endings();
+        prop_assert!(endings.iter().all(|ending| *ending == endings[0]), "{:?}", endings);
+        if !plan.stops {
+            prop_assert_eq!(endings[0], Ending::Finished);
+            prop_assert_eq!(world.pushed(), plan.batches());
+        }
+    }
+
+    #[test]
+    fn a_lost_asynchronous_worker_ends_the_run_for_all(plan in plans(Policy::AsynchronousWorkers)) {
+        let plan = Plan { late_joiner: false, evaluate_every: None, splits: plan.splits + 20, losses: 1, stops: false, ..plan };
+        let world = World::run(plan);
+        prop_assert!(world.losses_made() == 0 || world.has_failed());
+    }
+
+    #[test]
+    fn one_worker_trains_every_batch_once(in_turns in any::<bool>(), plan in plans(Policy::OneWorker { in_turns: false })) {
+        let plan = Plan { policy: Policy::OneWorker { in_turns }, losses: 0, late_joiner: false, ..plan };
+        let world = World::run(plan);
+        if !plan.stops && plan.max_steps.is_none() {
+            prop_assert_eq!(world.endings(), [Ending::Finished]);
+            prop_assert_eq!(world.pushed(), plan.batches());
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The model's calls: what drivers, coordinator and collective reply to the actions of the machines.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use zagros_worker_core::{
+    Action, BarrierVote, Event, GroupMember, InFlight, LoopCounts, Policy, RankProgress, StepAgreement, StepFacts,
+};
+
+use super::{BatchId, Split, World};
+
+impl World {
+    pub(super) fn is_collective(&self, action: &Action) -> bool {
+        let several = !matches!(self.plan.policy, Policy::OneWorker { .. });
+        match action {
+            Action::Step { .. } => self.plan.policy.is_group(),
+            Action::Form { .. } => true,
+            Action::Resume
+            | Action::Follow { .. }
+            | Action::Agree { .. }
+            | Action::Evaluate
+            | Action::Checkpoint
+            | Action::Vote(_)
+            | Action::WaitForAll
+            | Action::CloseEpoch { .. }
+            | Action::FinalCheckpoint
+            | Action::Conclude { finished: true } => several,
+            _ => false,
+        }
+    }
+
+    /// All are in the same call, of the same step.
+    pub(super) fn perform_together(&mut self, live: &[usize]) {
+        let late = |world: &Self, index: &usize| {
+            let worker = world.workers[*index].as_ref().expect("live");
+            matches!(worker.at, Action::Form { .. }) && worker.generation == 0
+        };
+        let all_form =
+            live.iter().all(|index| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. }));
+        let ranks: Vec<usize> =
+            if all_form { live.to_vec() } else { live.iter().copied().filter(|index| !late(self, index)).collect() };
+        let calls: BTreeSet<String> = ranks.iter().map(|index| self.call_of(*index)).collect();
+        assert_eq!(calls.len(), 1, "workers are in different calls: {:?}", self.states());
+        let events = self.events_of_all(&ranks);
+        for (index, event) in ranks.into_iter().zip(events) {
+            self.report(index, event);
+        }
+    }
+
+    /// What must be equal on all who take part in a call.
+    fn call_of(&self, index: usize) -> String {
+        let worker = self.workers[index].as_ref().expect("live");
+        let step = if self.plan.policy.is_group() { worker.steps } else { 0 };
+        match worker.at {
+            Action::Form { .. } => "form".to_owned(),
+            Action::Follow { source, .. } => format!("follow {source}"),
+            Action::Agree { .. } => format!("agree on {step}"),
+            Action::Step { last, .. } => format!("step {step}, last: {last}"),
+            Action::Vote(_) => "vote".to_owned(),
+            action => format!("{action:?} of epoch {} after {step}", worker.training.epoch()),
+        }
+    }
+
+    fn events_of_all(&mut self, ranks: &[usize]) -> Vec<Event> {
+        let action = self.worker(ranks[0]).at;
+        match action {
+            Action::Form { .. } => self.form(ranks),
+            Action::Agree { .. } => vec![Event::Agreed(self.agreement(ranks)); ranks.len()],
+            Action::Step { .. } => {
+                let ahead = self.ahead(ranks);
+                ranks.iter().map(|index| self.step(*index, ahead)).collect()
+            }
+            Action::Evaluate => {
+                let stop = ranks.iter().any(|index| self.worker(*index).stop) && self.draw(2) == 0;
+                let settled = self.draw(20) == 0 && self.plan.max_steps.is_some();
+                ranks.iter().map(|index| self.evaluate(*index, stop, settled)).collect()
+            }
+            Action::Vote(_) => self.votes(ranks),
+            Action::Follow { source, .. } => self.follow(ranks, source),
+            Action::Checkpoint | Action::FinalCheckpoint => {
+                // Nothing is in flight on any worker, and none is in a step.
+                ranks.iter().for_each(|index| self.acknowledge(*index));
+                assert!(ranks.iter().all(|index| self.worker(*index).in_flight.is_none()));
+                vec![Event::CheckpointDone; ranks.len()]
+            }
+            _ => ranks.iter().map(|index| self.perform(*index, action)).collect(),
+        }
+    }
+
+    fn form(&mut self, ranks: &[usize]) -> Vec<Event> {
+        self.generation += 1;
+        let progress: Vec<RankProgress> = ranks
+            .iter()
+            .map(|index| match self.worker(*index).at {
+                Action::Form { progress, .. } => progress,
+                _ => RankProgress::default(),
+            })
+            .collect();
+        let generation = self.generation;
+        (0..)
+            .zip(ranks)
+            .map(|(rank, index)| {
+                let worker = self.worker(*index);
+                (worker.rank, worker.generation) = (rank, generation);
+                let several = !matches!(self.plan.policy, Policy::OneWorker { .. });
+                let group = several.then_some(GroupMember { rank, generation });
+                Event::Formed { group, progress: if several { progress.clone() } else { Vec::new() } }
+            })
+            .collect()
+    }
+
+    fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
+        let (steps, evaluated, epoch) = {
+            let lead = self.worker(ranks[source]);
+            (lead.steps, lead.evaluated, lead.training.epoch())
+        };
+        ranks
+            .iter()
+            .map(|index| {
+                let Action::Follow { in_flight, adopt, same_epoch, .. } = self.worker(*index).at else {
+                    unreachable!()
+                };
+                if let Some(batch) = self.worker(*index).in_flight.take() {
+                    match in_flight {
+                        InFlight::Push => self.push(*index, batch),
+                        InFlight::ReadAgain => self.worker(*index).stream.push_front(batch),
+                    }
+                }
+                let worker = self.worker(*index);
+                assert!(same_epoch || worker.stream.is_empty(), "a stream of another epoch is left");
+                if adopt {
+                    (worker.steps, worker.evaluated, worker.epoch) = (steps, evaluated, epoch);
+                }
+                assert_eq!(worker.steps, steps);
+                let epoch = if adopt { epoch } else { worker.training.epoch() };
+                Event::Ready(LoopCounts { epoch, steps, evaluated, ..LoopCounts::default() })
+            })
+            .collect()
+    }
+
+    fn agreement(&mut self, ranks: &[usize]) -> StepAgreement {
+        let mut all = StepAgreement::default();
+        for index in ranks {
+            let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
+            all.samples += u64::from(batch);
+            all.stop |= vote.stop;
+            all.checkpoint |= vote.checkpoint;
+            all.regroup |= vote.regroup;
+        }
+        all
+    }
+
+    /// All know their next batch in time, sometimes.
+    fn ahead(&mut self, ranks: &[usize]) -> Option<StepAgreement> {
+        let mut all = StepAgreement::default();
+        for index in ranks {
+            let facts = self.facts(*index);
+            let worker = self.worker(*index);
+            let Action::Step { ahead: Some(rule), .. } = worker.at else { return None };
+            if worker.stream.is_empty() || worker.stop {
+                return None;
+            }
+            let vote = rule.vote(facts);
+            all.samples += 1;
+            all.checkpoint |= vote.checkpoint;
+            all.regroup |= vote.regroup;
+        }
+        (self.draw(3) > 0).then_some(all)
+    }
+
+    fn facts(&mut self, _index: usize) -> StepFacts {
+        let joins = self.workers.iter().flatten().any(|worker| worker.generation == 0 && worker.ending.is_none());
+        let checkpoint_by_time = self.plan.checkpoint_every.is_some() && self.draw(15) == 0;
+        StepFacts { checkpoint_by_time, newest_group: self.generation + u64::from(joins) }
+    }
+
+    fn votes(&mut self, ranks: &[usize]) -> Vec<Event> {
+        let votes: Vec<BarrierVote> = ranks
+            .iter()
+            .map(|index| {
+                let worker = self.worker(*index);
+                let Action::Vote(reason) = worker.at else { unreachable!() };
+                BarrierVote { reason, called: worker.heard }
+            })
+            .collect();
+        let all: u64 = ranks.iter().map(|index| self.worker(*index).steps).sum();
+        ranks
+            .iter()
+            .map(|index| {
+                let others_steps = all - self.worker(*index).steps;
+                Event::Votes { votes: votes.clone(), others_steps }
+            })
+            .collect()
+    }
+
+    fn evaluate(&mut self, index: usize, stop: bool, settled: bool) -> Event {
+        assert!(self.worker(index).in_flight.is_none());
+        if stop {
+            return Event::Interrupted;
+        }
+        let worker = self.worker(index);
+        worker.evaluated = Some(worker.steps);
+        Event::Evaluated { settled }
+    }
+
+    pub(super) fn step(&mut self, index: usize, ahead: Option<StepAgreement>) -> Event {
+        let Action::Step { batch, .. } = self.worker(index).at else { unreachable!() };
+        self.worker(index).steps += 1;
+        if let Some(trained) = self.worker(index).batch.take().filter(|_| batch) {
+            self.push(index, trained);
+        }
+        Event::Stepped { ahead }
+    }
+
+    fn push(&mut self, index: usize, batch: BatchId) {
+        assert!(self.pushed.insert(batch), "{batch:?} is pushed twice");
+        self.worker(index).unacknowledged.push(batch);
+        // What is pushed is complete for the coordinator even where its worker is lost before it hears so.
+        self.splits.get_mut(&batch.0).expect("dealt")[batch.1 as usize] = Split::Done;
+    }
+
+    fn acknowledge(&mut self, index: usize) {
+        self.worker(index).unacknowledged.clear();
+    }
+
+    pub(super) fn perform(&mut self, index: usize, action: Action) -> Event {
+        match action {
+            Action::Resume => Event::Ready(LoopCounts { untouched: true, ..LoopCounts::default() }),
+            Action::LeaveGroup => {
+                let worker = self.worker(index);
+                if let Some(batch) = worker.batch.take() {
+                    worker.stream.push_front(batch);
+                }
+                self.acknowledge(index);
+                Event::Left
+            }
+            Action::FindStream(epoch) => self.find_stream(index, epoch),
+            Action::WaitForSplits { barriers_after, .. } => {
+                self.barrier_due(index, barriers_after).unwrap_or(Event::WaitOver)
+            }
+            Action::NextBatch { stop, barriers_after, .. } => self.next_batch(index, stop, barriers_after),
+            Action::Step { .. } => self.step(index, None),
+            Action::Drain => {
+                self.acknowledge(index);
+                Event::Drained
+            }
+            Action::CloseRound { .. } => {
+                let worker = self.worker(index);
+                if let Some(batch) = worker.batch.take() {
+                    worker.stream.push_front(batch);
+                }
+                self.acknowledge(index);
+                Event::Drained
+            }
+            Action::CompleteStream => {
+                assert!(self.worker(index).stream.is_empty(), "a stream is complete with batches left");
+                Event::Drained
+            }
+            Action::Evaluate => {
+                let (stop, settled) = (self.worker(index).stop && self.draw(2) == 0, false);
+                self.evaluate(index, stop, settled)
+            }
+            Action::Checkpoint | Action::FinalCheckpoint => Event::CheckpointDone,
+            Action::WaitForAll => Event::AllHere,
+            Action::CloseEpoch { epoch, check_books } => {
+                let all_done =
+                    self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == Split::Done));
+                assert!(!check_books || all_done, "epoch {epoch} ends with splits that nobody read");
+                Event::EpochClosed
+            }
+            Action::Conclude { .. } => Event::Concluded,
+            action => unreachable!("{action:?}"),
+        }
+    }
+
+    fn find_stream(&mut self, index: usize, epoch: u32) -> Event {
+        if self.worker(index).stop {
+            return Event::Interrupted;
+        }
+        if !self.worker(index).stream.is_empty() {
+            return Event::StreamFound;
+        }
+        let count = self.plan.splits as usize;
+        let most = 1 + self.draw(3) as usize;
+        let splits = self.splits.entry(epoch).or_insert_with(|| vec![Split::Free; count]);
+        let free: Vec<usize> = (0..count).filter(|split| splits[*split] == Split::Free).take(most).collect();
+        if free.is_empty() {
+            let is_done = splits.iter().all(|split| *split == Split::Done);
+            let held = Event::SplitsHeld { pause: Duration::from_millis(1), checkpoint_by_time: false };
+            return if is_done { Event::NoSplits } else { held };
+        }
+        free.iter().for_each(|split| splits[*split] = Split::Held(index));
+        self.worker(index).stream = free.into_iter().map(|split| (epoch, split as u32)).collect();
+        Event::StreamFound
+    }
+
+    fn next_batch(&mut self, index: usize, stop: bool, barriers_after: Option<u64>) -> Event {
+        if stop && self.worker(index).stop {
+            return Event::StopRequested;
+        }
+        if let Some(due) = self.barrier_due(index, barriers_after) {
+            return due;
+        }
+        let facts = self.facts(index);
+        let worker = self.worker(index);
+        worker.batch = worker.stream.pop_front();
+        if worker.batch.is_some() { Event::BatchReady(facts) } else { Event::StreamDry(facts) }
+    }
+
+    fn barrier_due(&mut self, index: usize, barriers_after: Option<u64>) -> Option<Event> {
+        if self.draw(2) == 0 {
+            self.worker(index).heard = self.barrier;
+        }
+        let heard = self.worker(index).heard;
+        barriers_after.filter(|after| heard > *after).map(|_| Event::BarrierDue)
+    }
+}

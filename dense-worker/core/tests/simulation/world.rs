@@ -1,0 +1,328 @@
+//! The model: what drivers, coordinator and collective do for the machines of a run.
+
+#[path = "calls.rs"]
+mod calls;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use zagros_worker_core::{Action, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+
+/// More events than any run of these sizes takes.
+const MOST_EVENTS: u32 = 40_000;
+
+/// What a run is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) policy: Policy,
+    pub(crate) workers: usize,
+    pub(crate) epochs: u32,
+    /// Splits of an epoch. A split is one batch.
+    pub(crate) splits: u32,
+    pub(crate) max_steps: Option<u64>,
+    pub(crate) evaluate_every: Option<u64>,
+    pub(crate) checkpoint_every: Option<u64>,
+    pub(crate) losses: u32,
+    pub(crate) late_joiner: bool,
+    pub(crate) stops: bool,
+}
+
+/// A batch, by epoch and split.
+type BatchId = (u32, u32);
+
+impl Plan {
+    pub(crate) fn batches(&self) -> BTreeSet<BatchId> {
+        (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split))).collect()
+    }
+}
+
+/// What the coordinator knows of a split.
+#[derive(Clone, Copy, PartialEq)]
+enum Split {
+    Free,
+    Held(usize),
+    Done,
+}
+
+/// One worker, its driver and its machine.
+struct Worker {
+    training: TrainingLoop,
+    /// What its driver is at.
+    at: Action,
+    epoch: u32,
+    steps: u64,
+    evaluated: Option<u64>,
+    /// Read and not trained on.
+    stream: VecDeque<BatchId>,
+    batch: Option<BatchId>,
+    in_flight: Option<BatchId>,
+    /// Trained on, and its push is not acknowledged.
+    unacknowledged: Vec<BatchId>,
+    stop: bool,
+    heard: u64,
+    rank: u32,
+    generation: u64,
+    ending: Option<Ending>,
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    random: u64,
+    /// By index; `None` is not started.
+    workers: Vec<Option<Worker>>,
+    splits: BTreeMap<u32, Vec<Split>>,
+    pushed: BTreeSet<BatchId>,
+    generation: u64,
+    /// The newest group in which a worker was lost.
+    broken: u64,
+    barrier: u64,
+    /// Workers that were ever started.
+    expected: usize,
+    losses_left: u32,
+    losses_made: u32,
+    events: u32,
+}
+
+impl World {
+    pub(crate) fn run(plan: Plan) -> Self {
+        let (random, losses_left) = (plan.seed | 1, plan.losses);
+        let mut world = Self {
+            plan,
+            random,
+            workers: (0..plan.workers).map(|_| None).collect(),
+            splits: BTreeMap::new(),
+            pushed: BTreeSet::new(),
+            generation: 0,
+            broken: 0,
+            barrier: 0,
+            expected: 0,
+            losses_left,
+            losses_made: 0,
+            events: 0,
+        };
+        let late = usize::from(plan.late_joiner);
+        (0..plan.workers - late).for_each(|index| world.start(index, false));
+        while !world.is_over() {
+            world.events += 1;
+            assert!(world.events < MOST_EVENTS, "stuck: {:?}", world.states());
+            world.go_on();
+        }
+        world
+    }
+
+    pub(crate) fn endings(&self) -> Vec<Ending> {
+        self.workers.iter().flatten().filter_map(|worker| worker.ending).collect()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.endings().iter().any(|ending| matches!(ending, Ending::Failed(_)))
+    }
+
+    pub(crate) fn pushed(&self) -> BTreeSet<BatchId> {
+        self.pushed.clone()
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0)
+    }
+
+    pub(crate) fn losses_made(&self) -> u32 {
+        self.losses_made
+    }
+
+    fn states(&self) -> Vec<String> {
+        self.workers
+            .iter()
+            .flatten()
+            .map(|worker| format!("{:?} at {:?}", worker.training.state(), worker.at))
+            .collect()
+    }
+
+    /// Xorshift64.
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % below
+    }
+
+    fn is_over(&self) -> bool {
+        self.workers.iter().flatten().all(|worker| worker.ending.is_some())
+            && (self.workers.iter().all(Option::is_some) || self.workers.iter().flatten().count() > 0)
+    }
+
+    fn start(&mut self, index: usize, is_replacement: bool) {
+        let plan = self.plan;
+        let config = LoopConfig {
+            policy: plan.policy,
+            from_memory: false,
+            epochs: plan.epochs,
+            max_steps: plan.max_steps,
+            evaluate_every: plan.evaluate_every,
+            has_held_out: true,
+            keeps_checkpoints: true,
+            checkpoint_every: plan.checkpoint_every.filter(|_| index == 0),
+            is_replacement,
+        };
+        self.expected = self.expected.max(self.workers.iter().flatten().count() + 1);
+        let mut training = TrainingLoop::new(config);
+        let actions = training.start();
+        let at = *actions.last().expect("a first action");
+        self.workers[index] = Some(Worker {
+            training,
+            at,
+            epoch: 0,
+            steps: 0,
+            evaluated: None,
+            stream: VecDeque::new(),
+            batch: None,
+            in_flight: None,
+            unacknowledged: Vec::new(),
+            stop: false,
+            heard: self.barrier,
+            rank: 0,
+            generation: 0,
+            ending: None,
+        });
+    }
+
+    fn live(&self) -> Vec<usize> {
+        let is_live = |worker: &Option<Worker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
+        (0..self.workers.len()).filter(|index| is_live(&self.workers[*index])).collect()
+    }
+
+    fn worker(&mut self, index: usize) -> &mut Worker {
+        self.workers[index].as_mut().expect("started")
+    }
+
+    fn go_on(&mut self) {
+        self.inject_faults();
+        let live = self.live();
+        let Some(index) = live.get(self.draw(live.len().max(1) as u64) as usize).copied() else { return };
+        let action = self.worker(index).at;
+        let has_anyone_ended = !self.endings().is_empty();
+        if matches!(action, Action::Form { .. }) && has_anyone_ended || self.has_failed() && self.draw(4) == 0 {
+            // The coordinator has ended the run.
+            return self.report(index, Event::Failed);
+        }
+        if !self.is_collective(&action) {
+            let event = self.perform(index, action);
+            return self.report(index, event);
+        }
+        if !matches!(action, Action::Form { .. }) && self.is_broken(index) {
+            return self.lose_call(index);
+        }
+        let waiting = live.iter().filter(|other| {
+            let at = self.workers[**other].as_ref().expect("live").at;
+            self.is_collective(&at)
+        });
+        if waiting.count() == live.len() && self.is_complete(&live) {
+            self.perform_together(&live);
+        }
+    }
+
+    /// Whether all whom a call waits for take part in it.
+    fn is_complete(&self, live: &[usize]) -> bool {
+        let forming = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
+        let forms = live.iter().filter(|index| forming(index)).count();
+        if forms > 0 && forms < live.len() {
+            // The others hear that their group is no more once they call it.
+            return live.iter().any(|index| !forming(index) && !self.is_broken(*index)) && self.newest_is_of(live);
+        }
+        forms == 0 || live.len() == self.expected
+    }
+
+    /// A late worker waits in `Form`; those of the group go on without it until they have agreed to regroup.
+    fn newest_is_of(&self, live: &[usize]) -> bool {
+        let at = |index: &usize| self.workers[*index].as_ref().expect("live").at;
+        live.iter()
+            .filter(|index| matches!(at(index), Action::Form { .. }))
+            .all(|index| self.workers[*index].as_ref().expect("live").generation == 0)
+    }
+
+    fn inject_faults(&mut self) {
+        if let Some(index) = self.workers.iter().position(Option::is_none)
+            && self.draw(20) == 0
+            && self.live().len() + 1 == self.workers.len()
+        {
+            self.start(index, self.generation > 0 && self.losses_made > 0);
+        }
+        let live = self.live();
+        if live.is_empty() {
+            return;
+        }
+        let index = live[self.draw(live.len() as u64) as usize];
+        if self.plan.stops && self.draw(60) == 0 {
+            self.worker(index).stop = true;
+        }
+        let may_lose =
+            self.losses_left > 0 && live.len() == self.plan.workers && self.workers.iter().all(Option::is_some);
+        let others_have_trained = live
+            .iter()
+            .filter(|other| **other != index)
+            .all(|other| self.workers[*other].as_ref().expect("live").training.progress().has_trained);
+        if may_lose && others_have_trained && self.draw(12) == 0 {
+            self.lose(index);
+        }
+    }
+
+    /// A worker is gone. Where it was in a step, some of the others may have made that.
+    fn lose(&mut self, index: usize) {
+        (self.losses_left, self.losses_made) = (self.losses_left - 1, self.losses_made + 1);
+        let live = self.live();
+        let is_step = |world: &Self, other: &usize| {
+            matches!(world.workers[*other].as_ref().expect("live").at, Action::Step { .. })
+        };
+        if self.plan.policy.is_group() && !self.is_broken(index) && live.iter().all(|other| is_step(self, other)) {
+            for other in live.into_iter().filter(|other| *other != index) {
+                if self.draw(2) == 0 {
+                    let event = self.step(other, None);
+                    self.report(other, event);
+                }
+            }
+        }
+        self.broken = self.generation;
+        for splits in self.splits.values_mut() {
+            splits.iter_mut().filter(|split| **split == Split::Held(index)).for_each(|split| *split = Split::Free);
+        }
+        self.workers[index] = None;
+    }
+
+    fn is_broken(&self, index: usize) -> bool {
+        self.workers[index].as_ref().is_some_and(|worker| worker.generation > 0 && worker.generation <= self.broken)
+    }
+
+    /// A call of a group that is no more.
+    fn lose_call(&mut self, index: usize) {
+        let worker = self.worker(index);
+        if let Action::Step { batch: true, .. } = worker.at {
+            worker.in_flight = worker.batch.take();
+        }
+        let loss = Loss { generation: worker.generation, about_others: true, stop_requested: worker.stop };
+        self.report(index, Event::Lost(loss));
+    }
+
+    fn report(&mut self, index: usize, event: Event) {
+        let actions = self.worker(index).training.on(event);
+        let (last, before) = actions.split_last().expect("actions follow");
+        assert!(before.iter().all(|action| !action.has_reply()), "{actions:?}");
+        for action in before {
+            match action {
+                Action::AskForBarrier(number) => self.barrier = self.barrier.max(*number),
+                // A worker of a group without splits of its own has no stream.
+                Action::StartRound { stream: false, .. } => {
+                    assert!(self.worker(index).stream.is_empty() || self.worker(index).stop)
+                }
+                _ => {}
+            }
+        }
+        self.worker(index).at = *last;
+        if let Action::End(ending) = last {
+            self.worker(index).ending = Some(*ending);
+            if matches!(ending, Ending::Failed(_)) {
+                // The coordinator counts it as lost.
+                self.broken = self.generation;
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Making a checkpoint: training stands still until its content is fixed, and goes on while the files are written.
+//!
+//! What fails here fails the checkpoint, never training: the last good one stays, and everyone hears of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use futures::future::try_join_all;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{Position, PositionRequest, SaveStage};
+
+use super::blocking::blocking;
+use super::group_session::GroupRank;
+use super::resume::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
+use super::saved_model;
+use super::splits::control_error;
+use super::trainer::Trainer;
+use crate::datapath::dense::Dense;
+use crate::error::WorkerError;
+use crate::event::Event;
+use crate::progress::Overall;
+
+impl Trainer {
+    /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that
+    /// in mode `sync` no batch is looked up meanwhile.
+    ///
+    /// # Errors
+    /// When training itself cannot go on: a push fails, or another worker is lost.
+    pub(super) async fn checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        if self.run.job.checkpoint.keep == 0 {
+            return Ok(());
+        }
+        self.drain(epoch).await?;
+        let mine = (self.resume_cursor(), self.tracker.overall().clone());
+        let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
+        if self.group.rank.is_none_or(GroupRank::leads)
+            && let Err(error) = self.lead_checkpoint(epoch, workers).await
+        {
+            self.run.metrics.checkpoint_failures.inc();
+            let step = self.tracker.steps_of_all();
+            warn!(%error, step, newest = self.checkpoints.newest(), "no checkpoint was made; training goes on");
+        }
+        // Only now may anyone push again.
+        if self.group.rank.is_some() {
+            self.run.dense.call(Dense::barrier).await??;
+        }
+        Ok(())
+    }
+
+    /// After the last step: makes one more where training is to continue later, and waits for what is being written.
+    ///
+    /// # Errors
+    /// As [`Self::checkpoint`].
+    pub(super) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        self.checkpoints.finish_writing().await;
+        self.checkpoint(epoch).await?;
+        self.checkpoints.finish_writing().await;
+        Ok(())
+    }
+
+    /// A run whose model and summary are written needs no checkpoint any more, and where it saves no model no kept
+    /// state either.
+    pub(crate) async fn delete_checkpoints(&mut self) {
+        self.checkpoints.finish_writing().await;
+        if let Err(error) = self.try_delete_checkpoints().await {
+            warn!(%error, "old checkpoints are still there");
+        }
+    }
+
+    async fn try_delete_checkpoints(&mut self) -> Result<(), WorkerError> {
+        if let Some(folder) = self.checkpoints.folder.clone() {
+            blocking("checkpoints", move || delete_all(&folder)).await??;
+        }
+        if self.run.job.output.save_model { Ok(()) } else { self.scoring.model.delete_states().await }
+    }
+
+    /// Where this worker is in its stream.
+    fn resume_cursor(&self) -> ResumeCursor {
+        let (order, next_seq) = (self.stream.position.order, self.stream.next_seq);
+        ResumeCursor { rest: self.stream.position.rest(), order, next_seq }
+    }
+
+    async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, Overall)>) -> Result<(), WorkerError> {
+        self.checkpoints.last = Instant::now();
+        let Some(checkpoints) = self.checkpoints.folder.clone() else { return Ok(()) };
+        if !self.checkpoints.is_free().await {
+            let newest = self.checkpoints.newest();
+            warn!(newest, "the checkpoint before is still being written; this one is skipped");
+            return Ok(());
+        }
+        let started = Instant::now();
+        let step = self.tracker.steps_of_all();
+        let folder = self.checkpoints.prepare(folder_of(&checkpoints, step), step).await?;
+        let training = self.training(epoch, workers).await?;
+        // All gradients are in the rows now.
+        self.pull_weights().await?;
+        let parts = self
+            .run
+            .dense
+            .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
+        let (weights, optimizer) = parts.await??;
+        let servers = self.run.client.servers();
+        let captured = servers.iter().map(|server| saved_model::save_rows(server, &folder, SaveStage::Capture));
+        try_join_all(captured).await?;
+        let pause = started.elapsed();
+        self.run.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());
+        let writing = CapturedCheckpoint {
+            job: Arc::clone(&self.run.job),
+            step,
+            samples: self.tracker.samples_of_all(),
+            checkpoints,
+            folder,
+            weights,
+            optimizer,
+            training,
+            servers,
+            keep: self.checkpoints.keep,
+        };
+        let (observer, metrics) = (Arc::clone(&self.run.observer), self.run.metrics.clone());
+        let (complete, membership) = (Arc::clone(&self.checkpoints.complete), Arc::clone(&self.run.membership));
+        let written = tokio::spawn(async move {
+            match writing.write().await {
+                Ok(rows) => {
+                    metrics.checkpoint_written(step);
+                    complete.store(step, Ordering::Release);
+                    membership.update_progress(|progress| progress.checkpoint_step = step);
+                    let seconds = started.elapsed().as_secs_f64();
+                    observer.on(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
+                    Ok(())
+                }
+                Err(error) => {
+                    metrics.checkpoint_failures.inc();
+                    Err(error)
+                }
+            }
+        });
+        self.checkpoints.under_way = Some(AbortOnDropHandle::new(written));
+        Ok(())
+    }
+
+    async fn training(
+        &self,
+        epoch: u32,
+        workers: Vec<(ResumeCursor, Overall)>,
+    ) -> Result<TrainingPosition, WorkerError> {
+        let (readers, measures) = workers.into_iter().unzip();
+        let known = TrainingPosition { readers, measures, ..self.training_position(epoch) };
+        Ok(known.placed_at(&self.position(epoch).await?))
+    }
+
+    /// What this worker knows of training, without where the data is.
+    pub(super) fn training_position(&self, epoch: u32) -> TrainingPosition {
+        TrainingPosition {
+            format: FORMAT,
+            tracker: self.tracker.state(),
+            epoch,
+            files: self.checkpoints.files.clone(),
+            plan: Vec::new(),
+            done: Vec::new(),
+            bad_rows: self.run.completer.bad_rows(),
+            readers: Vec::new(),
+            measures: Vec::new(),
+            evaluated: self.scoring.evaluated,
+            of_epochs: self.scoring.of_epochs.clone(),
+            choice: self.scoring.model.state(),
+        }
+    }
+
+    /// Which splits are complete, by the coordinator.
+    async fn position(&self, epoch: u32) -> Result<Position, WorkerError> {
+        let request =
+            PositionRequest { member: self.run.splits.member, incarnation: self.run.splits.incarnation, epoch };
+        let deadline = Deadline::after(self.run.job.cluster.timeout);
+        let answer = tokio::time::timeout(deadline.left(), self.run.splits.control.position(request)).await;
+        let refusal = match answer {
+            Ok(Ok(answer)) => return Ok(answer.position.unwrap_or_default()),
+            Ok(Err(refusal)) => refusal,
+            Err(_) => zagros_protocol::Refusal::no_answer(deadline.waited()),
+        };
+        Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal))
+    }
+}

@@ -1,0 +1,37 @@
+//! What a worker works with during the whole run.
+
+use std::sync::Arc;
+
+use zagros_coordinator_client::Membership;
+use zagros_embedding_client::EmbeddingClient;
+use zagros_job::{Job, Wire};
+use zagros_protocol::datapath::Encoding;
+
+use super::completer::Completer;
+use super::splits::Splits;
+use super::stop::Stop;
+use crate::datapath::dense::DenseThread;
+use crate::event::Observer;
+use crate::metrics::Metrics;
+
+/// The job, the processes that the worker talks to, and who hears of its progress.
+pub(crate) struct RunContext {
+    pub(crate) job: Arc<Job>,
+    pub(crate) client: Arc<EmbeddingClient>,
+    pub(crate) dense: DenseThread,
+    pub(crate) metrics: Metrics,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) stop: Stop,
+    pub(crate) splits: Splits,
+    pub(crate) completer: Completer,
+}
+
+/// How the job writes values on the wire.
+pub(crate) fn wire(job: &Job) -> Encoding {
+    match job.cluster.wire {
+        Wire::F32 => Encoding::F32,
+        Wire::F16 => Encoding::F16,
+        Wire::Bf16 => Encoding::Bf16,
+    }
+}

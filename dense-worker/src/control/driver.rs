@@ -1,0 +1,183 @@
+//! The driver: performs the actions of the training loop ([`TrainingLoop`]) and reports their replies to it.
+//!
+//! The loop decides, the driver does. An action that fails is reported in place of its reply; the error itself stays here.
+
+use tracing::{info, warn};
+use zagros_collective::CollectiveError;
+use zagros_worker_core::{Action, Cause, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
+
+use super::interruption::is_interruption;
+use super::resume::ResumePoint;
+use super::trainer::Trainer;
+use crate::error::{WorkerError, names};
+use crate::event::Event as WorkerEvent;
+use crate::summary::Outcome;
+
+impl Trainer {
+    /// Trains to the end, in as many groups as it takes: from `point` if no other worker has trained in this run before.
+    ///
+    /// # Errors
+    /// The first cause of whatever went wrong. A lost worker is one where none takes its place in time, and in other modes
+    /// than `hybrid`.
+    pub(crate) async fn train(&mut self, point: Option<&ResumePoint>) -> Result<Outcome, WorkerError> {
+        let mut training = TrainingLoop::new(self.loop_config());
+        let (mut actions, mut failure) = (training.start(), None);
+        loop {
+            if let Some(Action::End(ending)) = actions.last().copied() {
+                self.perform_all(&training, &actions, point, failure.as_ref()).await?;
+                return outcome(ending, failure);
+            }
+            let event = match self.perform_all(&training, &actions, point, failure.as_ref()).await {
+                Ok(event) => event,
+                Err(error) => {
+                    let error = error.by_index(&self.group.indices);
+                    let event = self.failure(&error);
+                    failure = Some(error);
+                    Some(event)
+                }
+            };
+            // A loop that gets no reply is told so by an event that it does not expect.
+            actions = training.on(event.unwrap_or(Event::Left));
+        }
+    }
+
+    fn loop_config(&self) -> LoopConfig {
+        let job = &self.run.job;
+        let several = job.cluster.workers > 1;
+        LoopConfig {
+            policy: policy(job.train.mode, several),
+            from_memory: self.stream.preloaded.is_some(),
+            epochs: job.train.epochs,
+            max_steps: job.train.max_steps,
+            evaluate_every: job.train.evaluate_every,
+            has_held_out: self.scoring.held_out.during.is_some(),
+            keeps_checkpoints: job.checkpoint.keep > 0,
+            checkpoint_every: self.checkpoints.every_steps(),
+            is_replacement: self.run.membership.incarnation() > 1,
+        }
+    }
+
+    /// Performs actions in their order. Returns the reply to the last.
+    async fn perform_all(
+        &mut self,
+        training: &TrainingLoop,
+        actions: &[Action],
+        point: Option<&ResumePoint>,
+        failure: Option<&WorkerError>,
+    ) -> Result<Option<Event>, WorkerError> {
+        let mut reply = None;
+        for action in actions {
+            reply = if action.has_reply() {
+                Some(Box::pin(self.perform(training.epoch(), *action, point)).await?)
+            } else {
+                self.note(training.epoch(), *action, failure)?;
+                None
+            };
+        }
+        Ok(reply)
+    }
+
+    /// Performs an action that has no reply.
+    fn note(&mut self, epoch: u32, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
+        match action {
+            Action::ReportLost => self.report_lost(failure),
+            Action::ReportJoin => info!(step = self.tracker.steps, "{}", WorkerError::AnotherJoins),
+            Action::WarnNoRegroup => {
+                warn!("only in mode hybrid do the other workers wait for a lost one; the run ends");
+            }
+            Action::StartEpoch(epoch) => self.tracker.epoch_started(epoch),
+            Action::StartRound { stream, limit } => return self.start_round(stream, limit, epoch),
+            Action::AskForBarrier(number) => self.run.membership.ask_for_barrier(number),
+            Action::ResumeClock => self.tracker.resume(),
+            Action::ReleasePermit => self.stream.permit = None,
+            Action::ForgetEpoch => {
+                self.scoring.of_epochs.pop();
+            }
+            // An end needs nothing. The others have a reply.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Performs an action that has a reply.
+    async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
+        match action {
+            Action::Form { after, progress } => self.form(after, progress).await,
+            Action::Resume => self.resume(point).await,
+            Action::Follow { source, in_flight, adopt, same_epoch } => {
+                self.reconcile(epoch, in_flight).await?;
+                self.follow(epoch, source, adopt, same_epoch).await
+            }
+            Action::LeaveGroup => self.leave_group(epoch).await,
+            Action::FindStream(epoch) => self.find_stream(epoch).await,
+            Action::WaitForSplits { pause, barriers_after } => self.wait_for_splits(pause, barriers_after).await,
+            Action::NextBatch { stop, deadline, barriers_after } => {
+                self.next_batch(epoch, stop, deadline, barriers_after).await
+            }
+            Action::Agree { vote, batch } => self.agree(vote, batch).await,
+            Action::Step { batch, ahead, last } => self.step(epoch, batch, ahead, last).await,
+            Action::Drain => self.drain(epoch).await.map(|()| Event::Drained),
+            Action::Evaluate => self.evaluate(epoch).await,
+            Action::Checkpoint => self.checkpoint(epoch).await.map(|()| Event::CheckpointDone),
+            Action::CloseRound { checked } => self.close_round(epoch, checked).await,
+            Action::CompleteStream => self.complete_stream(epoch).await,
+            Action::Vote(reason) => self.vote(reason).await,
+            Action::WaitForAll => self.wait_for_all().await.map(|()| Event::AllHere),
+            Action::CloseEpoch { epoch, check_books } => self.close_epoch(epoch, check_books).await,
+            Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
+            Action::Conclude { finished } => {
+                self.conclude(if finished { Outcome::Finished } else { Outcome::Interrupted }).await
+            }
+            action => Err(out_of_order(&format!("{action:?} has no reply"))),
+        }
+    }
+
+    /// What an error is to the loop.
+    fn failure(&self, error: &WorkerError) -> Event {
+        match error {
+            WorkerError::Peers(error) => Event::Lost(Loss {
+                generation: self.group.generation(),
+                about_others: !matches!(error, CollectiveError::Address { .. }),
+                stop_requested: self.run.stop.is_requested(),
+            }),
+            error if is_interruption(error) => Event::Interrupted,
+            _ => Event::Failed,
+        }
+    }
+
+    /// Tells everyone whom this worker misses.
+    fn report_lost(&self, failure: Option<&WorkerError>) {
+        let Some(WorkerError::Peers(error)) = failure else { return };
+        let (step, workers) = (self.tracker.steps, names(error.missing()));
+        warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
+        let timeout = self.run.job.cluster.timeout;
+        self.run.observer.on(&WorkerEvent::WorkerLost { step, workers, cause: error.to_string(), timeout });
+    }
+}
+
+/// How a worker of a job trains beside others.
+fn policy(mode: zagros_job::Mode, several: bool) -> Policy {
+    use zagros_job::Mode;
+    match (mode, several) {
+        (mode, false) => Policy::OneWorker { in_turns: mode == Mode::Sync },
+        (Mode::Sync, true) => Policy::SynchronousGroup { in_turns: true },
+        (Mode::Hybrid, true) => Policy::SynchronousGroup { in_turns: false },
+        (Mode::Async, true) => Policy::AsynchronousWorkers,
+    }
+}
+
+/// What the loop's end is to the caller.
+fn outcome(ending: Ending, failure: Option<WorkerError>) -> Result<Outcome, WorkerError> {
+    match ending {
+        Ending::Finished => Ok(Outcome::Finished),
+        Ending::Interrupted => Ok(Outcome::Interrupted),
+        Ending::Failed(Cause::NobodyLeft) => Err(WorkerError::NobodyLeft),
+        Ending::Failed(Cause::OnlyJoins) => Err(WorkerError::AnotherJoins),
+        Ending::Failed(Cause::LastEvent) => Err(failure.unwrap_or(WorkerError::Interrupted)),
+        Ending::Failed(Cause::Unexpected) => Err(out_of_order("an event is no reply to the last action")),
+    }
+}
+
+fn out_of_order(what: &str) -> WorkerError {
+    WorkerError::Thread { thread: "training loop", reason: what.to_owned() }
+}

@@ -1,0 +1,74 @@
+//! The end of an epoch: the books are checked, the measures added up.
+
+use std::time::Duration;
+
+use zagros_coordinator_client::MemberError;
+use zagros_ingest::IngestError;
+use zagros_protocol::RefusalKind;
+use zagros_worker_core::Event;
+
+use super::trainer::Trainer;
+use crate::error::WorkerError;
+use crate::event::Event as WorkerEvent;
+use crate::progress::Overall;
+
+/// How long a lost worker's own account of its end may take to come by way of the coordinator: a heartbeat and a bit.
+const ACCOUNT: Duration = Duration::from_secs(2);
+
+/// Files that a message names.
+const NAMED: usize = 3;
+
+impl Trainer {
+    /// Checks that every row of the epoch was trained on, where its data has ended, and adds up its measures.
+    pub(super) async fn close_epoch(&mut self, epoch: u32, check_books: bool) -> Result<Event, WorkerError> {
+        if check_books {
+            self.check_books(epoch).await?;
+        }
+        self.rows_somewhere().await?;
+        self.add_up_measures(epoch).await?;
+        Ok(Event::EpochClosed)
+    }
+
+    /// Measures of the rows of all workers, each of which has seen its own alone.
+    async fn add_up_measures(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        let mut overall = self.tracker.overall().clone();
+        if self.group.rank.is_some() {
+            let all = self.run.dense.call(move |dense| dense.all_gather_values(&overall)).await??;
+            overall = Overall::sum(&all);
+        }
+        let (step, training) = (self.tracker.steps_of_all(), overall.report());
+        self.scoring.of_epochs.push(training);
+        self.run.observer.on(&WorkerEvent::EpochEnded { step, epoch, training });
+        Ok(())
+    }
+
+    /// Whether any worker had a row to train on: as one worker without one is refused, so are several.
+    ///
+    /// # Errors
+    /// [`IngestError::NoRows`], the same on all workers.
+    async fn rows_somewhere(&mut self) -> Result<(), WorkerError> {
+        if self.group.rank.is_none() || self.tracker.steps_of_all() > 0 {
+            return Ok(());
+        }
+        let mine: u64 = self.stream.untrained_rows;
+        let rows = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??.into_iter().sum();
+        let files = &self.run.splits.files;
+        let named = files.iter().take(NAMED).map(|path| path.display().to_string());
+        let more = (files.len() > NAMED).then(|| "…".to_owned());
+        let files = named.chain(more).collect::<Vec<_>>().join(", ");
+        Err(IngestError::NoRows { files, rows, part: "train" }.into())
+    }
+
+    /// Where another worker is lost, the cause is what that worker told the coordinator, if it still could, or what the
+    /// coordinator has made of it.
+    pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
+        let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
+        match &error {
+            // Whoever is fenced may be so because the run is over.
+            WorkerError::Peers(_) | WorkerError::Fenced { .. } => {}
+            WorkerError::Member(member) if is_over(member) => {}
+            _ => return error,
+        }
+        tokio::time::timeout(ACCOUNT, self.run.stop.over()).await.unwrap_or(error)
+    }
+}

@@ -1,0 +1,79 @@
+//! Evaluations while training, and the model's at the end.
+
+use std::sync::Arc;
+
+use zagros_plumbing::Deadline;
+use zagros_protocol::control::{self, ReportEvaluationRequest};
+use zagros_worker_core::Event;
+
+use super::evaluate::{HeldOut, Scorer};
+use super::group_session::GroupRank;
+use super::splits::control_error;
+use super::trainer::Trainer;
+use crate::error::WorkerError;
+use crate::event::{Evaluation, Event as WorkerEvent, HeldOutPart};
+
+impl Trainer {
+    /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
+    pub(super) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+        if let Some(held_out) = self.scoring.held_out.during.clone() {
+            let step = self.tracker.steps_of_all();
+            self.tracker.pause();
+            let evaluation = self.score(&held_out, epoch).await?;
+            self.scoring.evaluated = Some((step, evaluation));
+            self.consider(evaluation).await?;
+        }
+        Ok(Event::Evaluated { settled: self.scoring.model.is_settled() })
+    }
+
+    /// Scores a part with what the model is now, and tells everyone.
+    pub(crate) async fn score(&self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
+        // In the end that may be an earlier state than the last.
+        let (step, part) = (self.model_age().0, held_out.name);
+        if self.group.rank.is_some() {
+            // The others' gradients are acknowledged too.
+            self.wait_for_all().await?;
+        }
+        self.pull_weights().await?;
+        let scorer = Scorer {
+            group: self.group.rank,
+            job: Arc::clone(&self.run.job),
+            client: Arc::clone(&self.run.client),
+            dense: self.run.dense.clone(),
+            observer: Arc::clone(&self.run.observer),
+            stop: self.run.stop.clone(),
+        };
+        let evaluation = scorer.score(held_out, step).await?;
+        self.run.metrics.evaluated(part, &evaluation);
+        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation });
+        if self.group.rank.is_none_or(GroupRank::leads) {
+            self.report_evaluation(step, epoch, part, evaluation).await;
+        }
+        Ok(evaluation)
+    }
+
+    /// The coordinator only shows it: a silent one is told no more and stops nothing.
+    async fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
+        let part = match part {
+            HeldOutPart::Validation => control::HeldOutPart::Validation,
+            HeldOutPart::Test => control::HeldOutPart::Test,
+        };
+        let measures = control::Evaluation {
+            step,
+            epoch,
+            samples: evaluation.samples,
+            auc: evaluation.auc.unwrap_or(f64::NAN),
+            logloss: evaluation.logloss.unwrap_or(f64::NAN),
+            part: part.into(),
+        };
+        let splits = &self.run.splits;
+        let (member, incarnation) = (splits.member, splits.incarnation);
+        let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };
+        let deadline = Deadline::after(self.run.job.cluster.timeout);
+        let reported = tokio::time::timeout(deadline.left(), splits.control.report_evaluation(request)).await;
+        if let Ok(Err(refusal)) = reported {
+            let error = control_error(&*splits.control, "take an evaluation", deadline, refusal);
+            tracing::warn!(%error, "training goes on");
+        }
+    }
+}

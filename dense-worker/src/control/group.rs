@@ -1,0 +1,141 @@
+//! Groups of workers: how one forms, how a failed one is left, and what a worker takes from the most advanced rank.
+//!
+//! In mode `hybrid` a lost worker does not end the run (invariant RK-3). Those left give up the step in progress, wait at
+//! the coordinator for another process in the place of the lost one, form the next group with it, and all continue from
+//! the most advanced rank. No batch is lost: what was read and not trained on is read again from the resume cursor. The
+//! splits of the lost worker are dealt out again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zagros_collective::{ProcessGroupConfig, Rendezvous};
+use zagros_coordinator_client::wait_for_group;
+use zagros_job::Mode;
+use zagros_protocol::control::GroupResponse;
+use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
+
+use super::blocking::blocking;
+use super::group_session::{GroupRank, InFlightBatch};
+use super::group_watch::watch_group;
+use super::resume::TrainingPosition;
+use super::trainer::Trainer;
+use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::prepared::inconsistent;
+use crate::datapath::push::Gradients;
+use crate::error::WorkerError;
+use crate::event::Event as WorkerEvent;
+use crate::progress::Overall;
+
+impl Trainer {
+    /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
+    pub(super) async fn form(&mut self, after: u64, progress: RankProgress) -> Result<Event, WorkerError> {
+        let workers = self.run.job.cluster.workers;
+        if workers == 1 {
+            return Ok(Event::Formed { group: None, progress: Vec::new() });
+        }
+        let rendezvous = self.group.rendezvous.clone().ok_or(WorkerError::Unreachable { workers })?;
+        self.run.observer.on(&WorkerEvent::WaitingFor("the other dense workers".to_owned()));
+        let group = self.next_group(after).await?;
+        self.group.indices.clone_from(&group.workers);
+        let rank = GroupRank::of(&self.run.job, &group);
+        self.group.rank = Some(rank);
+        let progress = self.meet(&group, rendezvous, progress).await?;
+        let member = GroupMember { rank: rank.rank, generation: rank.generation };
+        Ok(Event::Formed { group: Some(member), progress })
+    }
+
+    /// Who is in it, by the coordinator. Another process in the place of a lost worker may come as late as `timeout`
+    /// after the lost one's lease has run out; the coordinator ends the run then.
+    async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
+        let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
+        let timeout = self.run.job.cluster.timeout + lease;
+        let (control, mut stop) = (Arc::clone(&self.run.splits.control), self.run.stop.clone());
+        let shutdown = self.run.stop.shutdown();
+        tokio::select! {
+            biased;
+            reason = stop.requested() => Err(reason),
+            group = wait_for_group(&*control, &self.run.membership, after, timeout, shutdown) => Ok(group?),
+        }
+    }
+
+    async fn meet(
+        &mut self,
+        group: &GroupResponse,
+        rendezvous: Arc<dyn Rendezvous>,
+        progress: RankProgress,
+    ) -> Result<Vec<RankProgress>, WorkerError> {
+        let (rank, world) = (group.rank as usize, group.world as usize);
+        let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
+        let place = ProcessGroupConfig { rank, world, generation, store, timeout };
+        let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
+        let generation = Some(generation).filter(|_| self.run.job.train.mode == Mode::Hybrid);
+        self.group.watch = Some(watch_group(met.interrupt(), self.run.membership.subscribe(), generation));
+        // Fitted transforms are part of what all must start from.
+        let (seed, like) = (self.run.job.train.seed, format!("{:?}", self.run.job.features));
+        self.run.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), progress)).await?
+    }
+
+    /// Lets go of a group that has failed. Nothing of its last step stays in flight: what was pushed is acknowledged and
+    /// reported, and it is known what was read.
+    pub(super) async fn leave_group(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+        self.stream.drop_batches();
+        self.stream.reader = None;
+        self.tracker.pause();
+        (self.stream.permit, self.group.agreed) = (None, None);
+        let stepped = self.run.dense.call(Dense::leave_group).await?;
+        if let Some(batch) = &mut self.group.in_flight {
+            batch.stepped = stepped;
+        }
+        self.drain(epoch).await?;
+        self.stream.position.closed(self.run.job.cluster.timeout).await?;
+        Ok(Event::Left)
+    }
+
+    /// Ends the batch of the step that failed: where other ranks made the step, this worker's gradients are in it, and so the
+    /// rows' must be; else it is read again.
+    pub(super) async fn reconcile(&mut self, epoch: u32, in_flight: InFlight) -> Result<(), WorkerError> {
+        let batch = self.group.in_flight.take();
+        let (Some(InFlightBatch { seq, mut prepared, permit, stepped: Some(stepped) }), InFlight::Push) =
+            (batch, in_flight)
+        else {
+            return Ok(());
+        };
+        let Stepped { gradients, share, .. } = stepped;
+        let ends = self.stream.position.advance(&mut prepared.batch);
+        let (step, permit) = (self.row_step(seq), Arc::new(permit));
+        let gradients = Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit };
+        self.stream.pushes.start(gradients);
+        self.drain(epoch).await
+    }
+
+    /// Continues from the state of the most advanced rank, `source`. Where that is further than this worker, its counts are
+    /// taken too (`adopt`).
+    pub(super) async fn follow(
+        &mut self,
+        mut epoch: u32,
+        source: usize,
+        adopt: bool,
+        same_epoch: bool,
+    ) -> Result<Event, WorkerError> {
+        let leads = self.group.order() as usize == source;
+        let mine = leads.then(|| serde_json::to_vec(&self.training_position(epoch)).unwrap_or_default());
+        let shared = self.run.dense.call(move |dense| dense.follow(source, mine.unwrap_or_default())).await??;
+        if adopt {
+            let mut training: TrainingPosition = serde_json::from_slice(&shared)
+                .map_err(|error| inconsistent(0, format!("what dense worker {source} sent of training ({error})")))?;
+            epoch = training.epoch;
+            // The rows that this worker has seen in the epoch are its own.
+            let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
+            training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
+            self.continue_from(training);
+            // Its batches are numbered as those of the others are, for whoever reads of them.
+            self.stream.next_seq = self.stream.next_seq.max(self.tracker.steps);
+        }
+        self.stream.remainder = self.stream.position.remainder().filter(|_| same_epoch);
+        self.stream.pushes.count_from(self.stream.next_seq);
+        let (generation, step) = (self.group.generation(), self.tracker.steps);
+        let workers = self.group.indices.clone();
+        self.run.observer.on(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
+        Ok(Event::Ready(self.loop_counts(epoch)))
+    }
+}

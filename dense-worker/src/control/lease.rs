@@ -1,0 +1,38 @@
+//! A worker stops by itself before its work is given to others.
+//!
+//! Its own clock says whether it can prove its lease ([`zagros_coordinator_client::LeaseProof`]). Without a proof it makes
+//! no step. It goes on once the coordinator answers again.
+
+use tracing::{info, warn};
+
+use super::trainer::Trainer;
+use crate::error::WorkerError;
+
+impl Trainer {
+    /// Before a step: waits until this worker can prove its lease, at most for the job's timeout (invariant MB-3).
+    ///
+    /// # Errors
+    /// Why training ends meanwhile, or [`WorkerError::LeaseUnproven`].
+    pub(super) async fn prove_lease(&mut self) -> Result<(), WorkerError> {
+        let mut proof = self.run.membership.proof();
+        if proof.is_valid() {
+            return Ok(());
+        }
+        let coordinator = self.run.splits.control.name().to_owned();
+        let silence = proof.age();
+        warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
+        self.tracker.pause();
+        let mut stop = self.run.stop.clone();
+        tokio::select! {
+            biased;
+            reason = stop.requested() => return Err(reason),
+            () = proof.valid_again() => {}
+            () = tokio::time::sleep(self.run.job.cluster.timeout) => {
+                return Err(WorkerError::LeaseUnproven { coordinator, silence: proof.age() });
+            }
+        }
+        info!(coordinator, "the lease is proven again; training goes on");
+        self.tracker.resume();
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! The next batch of this worker, its rows looked up.
+
+use std::time::{Duration, Instant};
+
+use zagros_ingest::{Batch, IngestError};
+use zagros_protocol::control::CompleteRequest;
+use zagros_worker_core::{Event, StepFacts};
+
+use super::interruption::interrupted_or;
+use super::trainer::Trainer;
+use crate::datapath::prefetch::Prefetch;
+use crate::datapath::prepared::Fetched;
+use crate::error::WorkerError;
+use crate::metrics::Stage;
+
+impl Trainer {
+    /// The next batch that has samples. Acknowledgements are counted meanwhile. It listens for a request to `stop`, and for
+    /// barriers later than `barriers_after`. With a `deadline` it waits no longer than for a server.
+    pub(super) async fn next_batch(
+        &mut self,
+        epoch: u32,
+        stop: bool,
+        deadline: bool,
+        barriers_after: Option<u64>,
+    ) -> Result<Event, WorkerError> {
+        let until = deadline.then(|| Instant::now() + self.run.job.cluster.timeout);
+        loop {
+            let since = Instant::now();
+            let fetched = tokio::select! {
+                biased;
+                reason = self.run.stop.requested(), if stop => {
+                    return interrupted_or(reason).map(|()| Event::StopRequested);
+                }
+                () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
+                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    return Ok(Event::BarrierDue);
+                }
+                complete = self.stream.pushes.acknowledged() => {
+                    self.complete(epoch, complete?);
+                    self.run.metrics.spent(Stage::Waiting, since.elapsed());
+                    continue;
+                }
+                () = passed(until) => return Ok(Event::BatchLate),
+                fetched = from_stream(&mut self.stream.prefetch) => fetched,
+            };
+            self.run.metrics.spent(Stage::Waiting, since.elapsed());
+            let Some(fetched) = self.rows_or_end(fetched)? else { return Ok(Event::StreamDry(self.step_facts())) };
+            self.stream.next_seq = fetched.seq + 1;
+            if fetched.prepared.batch.size > 0 {
+                self.prove_lease().await?;
+                self.stream.batch = Some(Box::new(fetched));
+                return Ok(Event::BatchReady(self.step_facts()));
+            }
+            self.skip_batch(epoch, fetched.seq, fetched.prepared.batch);
+        }
+    }
+
+    /// What this worker's vote on a step depends on.
+    pub(super) fn step_facts(&self) -> StepFacts {
+        let checkpoint_by_time = self.checkpoints.is_due_by_time();
+        StepFacts { checkpoint_by_time, newest_group: self.run.membership.group() }
+    }
+
+    /// Splits without a training row are nothing to stop for, once some had rows.
+    fn rows_or_end(&mut self, fetched: Option<Result<Fetched, WorkerError>>) -> Result<Option<Fetched>, WorkerError> {
+        match fetched.transpose() {
+            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
+            fetched => fetched,
+        }
+    }
+
+    /// Whether the rows may have been read before, or by another worker.
+    fn may_be_without_rows(&self) -> bool {
+        self.tracker.steps > 0 || self.run.job.cluster.workers > 1 || self.run.membership.incarnation() > 1
+    }
+
+    /// A batch that is never trained on.
+    pub(super) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
+        let ends = self.stream.position.advance(&mut batch);
+        let complete = self.stream.pushes.skip(seq, ends);
+        self.complete(epoch, complete);
+    }
+
+    /// Waits until every gradient is acknowledged and every complete split is reported.
+    pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
+        let complete = self.stream.pushes.drain().await?;
+        self.complete(epoch, complete);
+        self.run.completer.flush().await
+    }
+
+    /// Reports splits as complete.
+    pub(super) fn complete(&mut self, epoch: u32, splits: Vec<u64>) {
+        if !splits.is_empty() {
+            self.stream.splits_read.extend(&splits);
+            let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
+            let bad_rows = splits.iter().map(|split| self.stream.position.bad_rows(*split)).collect();
+            self.run.completer.complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
+        }
+    }
+
+    /// Those of this worker's stream are checked where they are read; here those of all workers are.
+    pub(super) fn check_bad_rows(&self) -> Result<(), WorkerError> {
+        let (count, limit) = (self.run.completer.bad_rows(), self.run.job.data.max_bad_rows);
+        if count <= limit {
+            return Ok(());
+        }
+        Err(IngestError::TooManyBadRows { count, limit, first: Vec::new() }.into())
+    }
+
+    /// Waits for splits that others hold, until it is worth asking again.
+    pub(super) async fn wait_for_splits(
+        &mut self,
+        pause: Duration,
+        barriers_after: Option<u64>,
+    ) -> Result<Event, WorkerError> {
+        tokio::select! {
+            // Seen when asking again.
+            _ = self.run.stop.requested() => Ok(Event::WaitOver),
+            () = self.barrier_calls.due(barriers_after.unwrap_or(u64::MAX)), if barriers_after.is_some() => {
+                Ok(Event::BarrierDue)
+            }
+            () = tokio::time::sleep(pause) => Ok(Event::WaitOver),
+        }
+    }
+}
+
+/// Waits for a moment; for ever without one.
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Of no stream there is no next batch.
+async fn from_stream(prefetch: &mut Option<Prefetch>) -> Option<Result<Fetched, WorkerError>> {
+    match prefetch {
+        Some(prefetch) => prefetch.next().await,
+        None => None,
+    }
+}

@@ -1,0 +1,61 @@
+//! Ends training whose loss makes no sense (`super::divergence`).
+
+use std::f64::consts::LN_2;
+
+use tracing::warn;
+
+use super::divergence::Sense;
+use super::trainer::Trainer;
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+
+impl Trainer {
+    /// After a step.
+    ///
+    /// # Errors
+    /// [`WorkerError::LossWithoutSense`]: on all workers that step together, whose loss is one.
+    pub(super) fn check_divergence(&mut self, loss: f64) -> Result<(), WorkerError> {
+        match self.loss.divergence.note(loss) {
+            Sense::Fine => Ok(()),
+            Sense::None => Err(self.diverged("the training loss", self.tracker.loss())),
+            Sense::Doubtful => {
+                if !std::mem::replace(&mut self.loss.divergence.warned, true) {
+                    self.warn_of_loss("the training loss", self.tracker.loss());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// After the last step: by the evaluation of the model where there is one, else by the last steps.
+    ///
+    /// # Errors
+    /// As [`Self::check_divergence`]: there is nothing worth saving.
+    pub(super) fn check_sense(&self, evaluation: Option<Evaluation>) -> Result<(), WorkerError> {
+        let held_out = evaluation.and_then(|evaluation| evaluation.logloss);
+        let (what, loss) = match held_out {
+            Some(loss) => ("the logloss of the held-out part", loss),
+            None => ("the training loss", self.tracker.loss()),
+        };
+        match held_out.map_or_else(|| self.loss.divergence.at_end(), Sense::of) {
+            Sense::Fine => Ok(()),
+            Sense::None => Err(self.diverged(what, loss)),
+            Sense::Doubtful => {
+                self.warn_of_loss(what, loss);
+                Ok(())
+            }
+        }
+    }
+
+    fn warn_of_loss(&self, what: &str, loss: f64) {
+        warn!(
+            step = self.tracker.steps,
+            "{what} is {loss:.2}, and a network that knows nothing has {LN_2:.2}: training may have diverged; lower the \
+             learning rates, or look at the numeric columns with `zagros data inspect JOB`"
+        );
+    }
+
+    fn diverged(&self, what: &'static str, loss: f64) -> WorkerError {
+        WorkerError::LossWithoutSense { step: self.tracker.steps, what, loss }
+    }
+}

@@ -1,0 +1,139 @@
+//! Which state becomes the model: what the evaluations of the validation part say of it.
+
+use serde::{Deserialize, Serialize};
+use zagros_job::Job;
+use zagros_store::Folder;
+
+use super::best_states::{BestStates, StateInventory};
+use super::early_stopping::{EarlyStopping, SearchState};
+use crate::error::WorkerError;
+use crate::event::Evaluation;
+
+/// Which state becomes the model.
+#[derive(Debug, Default)]
+pub(crate) struct ModelChoice {
+    pub(super) choice: Option<EarlyStopping>,
+    pub(super) best_states: Option<BestStates>,
+    /// What the first worker keeps, as the others know it: each may take its place.
+    pub(super) inventory_of_first: StateInventory,
+    /// What each evaluated state was, in the order of steps.
+    pub(super) evaluated: Vec<EvaluatedState>,
+    /// The one that was chosen.
+    pub(super) chosen: Option<EvaluatedState>,
+    /// Why that one, in words.
+    pub(super) message: Option<String>,
+    /// Measures of the test part by the model.
+    pub(super) tested: Option<Evaluation>,
+}
+
+/// What of a choice outlasts an interruption.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ChoiceState {
+    search: SearchState,
+    inventory: StateInventory,
+    evaluated: Vec<EvaluatedState>,
+}
+
+/// A state of the model that was evaluated.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct EvaluatedState {
+    pub(super) step: u64,
+    pub(super) samples: u64,
+    pub(super) evaluation: Evaluation,
+}
+
+impl ModelChoice {
+    /// As the job wants it; states are kept below `folder`, without one the last state is the model.
+    pub(crate) fn new(job: &Job, folder: Option<Folder>) -> Self {
+        let kept = folder.filter(|_| job.output.keep_best > 0);
+        let best_states = kept.map(|folder| BestStates::new(folder, job.output.keep_best as usize));
+        Self { choice: job.train.early_stop.map(EarlyStopping::new), best_states, ..Self::default() }
+    }
+
+    pub(crate) fn state(&self) -> ChoiceState {
+        ChoiceState {
+            search: self.choice.as_ref().map(EarlyStopping::search).unwrap_or_default(),
+            inventory: self.best_states.as_ref().map_or_else(|| self.inventory_of_first.clone(), BestStates::inventory),
+            evaluated: self.evaluated.clone(),
+        }
+    }
+
+    /// Continues from there.
+    pub(crate) fn restore(&mut self, state: ChoiceState) {
+        let ChoiceState { search, inventory, evaluated } = state;
+        if let Some(choice) = &mut self.choice {
+            choice.restore(search);
+        }
+        if let Some(best_states) = &mut self.best_states {
+            best_states.restore_inventory(inventory);
+        } else {
+            self.inventory_of_first = inventory;
+        }
+        self.evaluated = evaluated;
+    }
+
+    /// Whether training is to end, because no better state is to be expected.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.choice.as_ref().is_some_and(EarlyStopping::is_over)
+    }
+
+    /// Deletes the states that were kept.
+    ///
+    /// # Errors
+    /// When a folder cannot be deleted.
+    pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
+        match &mut self.best_states {
+            Some(best_states) => best_states.delete_all().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Why training ended and which state is the model.
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+}
+
+/// An AUC that is less by no more than this may be so by chance.
+const NOISE: f64 = 0.001;
+
+/// What to say where an earlier state had a better validation AUC than the last.
+pub(super) fn better_than_last(evaluated: &[EvaluatedState]) -> Option<String> {
+    let auc = |state: &EvaluatedState| state.evaluation.auc.filter(|auc| auc.is_finite());
+    let last = evaluated.last().and_then(auc)?;
+    let aucs = evaluated.iter().filter_map(|state| Some((state.step, auc(state)?)));
+    let (step, best) = aucs.reduce(|best, other| if other.1 > best.1 { other } else { best })?;
+    (best - last > NOISE).then(|| {
+        format!(
+            "the model is the last state, whose validation AUC is {last:.4}; it was {best:.4} at step {step}: \
+             train.early_stop = {{ patience = 2 }} ends training there and keeps the best state"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states(aucs: &[Option<f64>]) -> Vec<EvaluatedState> {
+        let state = |(index, auc): (u64, &Option<f64>)| EvaluatedState {
+            step: index * 100,
+            samples: 0,
+            evaluation: Evaluation { auc: *auc, ..Evaluation::default() },
+        };
+        (1..).zip(aucs).map(state).collect()
+    }
+
+    #[test]
+    fn a_better_state_than_the_last_is_told_with_the_key_that_keeps_it() {
+        let told = |aucs: &[Option<f64>]| better_than_last(&states(aucs));
+        assert_eq!(
+            told(&[Some(0.75), Some(0.7929), Some(0.6985)]).unwrap(),
+            "the model is the last state, whose validation AUC is 0.6985; it was 0.7929 at step 200: \
+             train.early_stop = { patience = 2 } ends training there and keeps the best state"
+        );
+        assert_eq!(told(&[Some(0.7), Some(0.79)]), None);
+        assert_eq!(told(&[Some(0.7905), Some(0.79)]), None, "as good, but for chance");
+        assert_eq!((told(&[]), told(&[Some(0.9), None])), (None, None));
+    }
+}

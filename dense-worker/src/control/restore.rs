@@ -1,0 +1,128 @@
+//! Resuming from a checkpoint: the first worker reads it, the others are sent what it read.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use zagros_worker_core::{Event, LoopCounts};
+
+use super::group_session::GroupRank;
+use super::resume::{OPTIMIZER, ResumePoint, TrainingPosition};
+use super::saved_model::{Load, SavedModel};
+use super::trainer::Trainer;
+use crate::datapath::process_group::RankTurn;
+use crate::error::WorkerError;
+use crate::event::Event as WorkerEvent;
+
+/// How often the others hear that the first worker is still at it.
+const PULSE: Duration = Duration::from_millis(500);
+
+impl Trainer {
+    /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one
+    /// everything stays as it is.
+    ///
+    /// # Errors
+    /// When the checkpoint is damaged, or a server or another worker fails.
+    pub(super) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
+        let leads = self.group.rank.is_none_or(GroupRank::leads);
+        if leads {
+            self.lead_resume(point).await?;
+        } else {
+            self.wait_for_lead().await?;
+        }
+        let mine = point.filter(|_| leads).map(|point| serde_json::to_vec(point.training()).unwrap_or_default());
+        let shared = self.run.dense.call(|dense| dense.follow(0, mine.unwrap_or_default())).await??;
+        if shared.is_empty() {
+            return Ok(Event::Ready(self.loop_counts(0)));
+        }
+        let training = serde_json::from_slice(&shared);
+        let odd =
+            |error: serde_json::Error| WorkerError::Thread { thread: "training state", reason: error.to_string() };
+        let epoch = self.restore(training.map_err(odd)?);
+        Ok(Event::Ready(self.loop_counts(epoch)))
+    }
+
+    /// What the training loop counts from.
+    pub(super) fn loop_counts(&self, epoch: u32) -> LoopCounts {
+        LoopCounts {
+            epoch,
+            steps: self.tracker.steps,
+            others_steps: self.tracker.steps_of_all() - self.tracker.steps,
+            evaluated: self.scoring.evaluated.map(|(step, _)| step),
+            settled: self.scoring.model.is_settled(),
+            untouched: self.tracker.is_untouched(),
+        }
+    }
+
+    async fn lead_resume(&mut self, point: Option<&ResumePoint>) -> Result<(), WorkerError> {
+        let Some(point) = point else { return self.pulse(false).await };
+        let (dense, servers, folder) = (self.run.dense.clone(), self.run.client.servers(), point.folder().clone());
+        let load = async move {
+            let saved = SavedModel::open(&folder).await?;
+            saved.load(&dense, &servers, Load::Replace).await?;
+            let state = saved.read_file(OPTIMIZER).await?;
+            dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)
+        };
+        let mut load = load.boxed();
+        loop {
+            match tokio::time::timeout(PULSE, &mut load).await {
+                Ok(loaded) => {
+                    loaded?;
+                    break;
+                }
+                Err(_) => self.pulse(true).await?,
+            }
+        }
+        self.pulse(false).await?;
+        self.run.observer.on(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
+        Ok(())
+    }
+
+    /// Shares with the others whether there is still something to wait for.
+    async fn pulse(&self, busy: bool) -> Result<(), WorkerError> {
+        if self.group.rank.is_some() {
+            let turn = RankTurn { samples: u32::from(busy), ..RankTurn::default() };
+            self.run.dense.call(move |dense| dense.agree(turn)).await??;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_lead(&self) -> Result<(), WorkerError> {
+        loop {
+            let agreed = self.run.dense.call(|dense| dense.agree(RankTurn::default())).await??;
+            if agreed.samples() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn restore(&mut self, mut training: TrainingPosition) -> u32 {
+        let rank = self.group.order() as usize;
+        self.stream.next_seq = training.next_seq(rank);
+        self.stream.pushes.count_from(self.stream.next_seq);
+        let step = training.tracker.steps;
+        self.checkpoints.resumed_at(step);
+        self.run.membership.update_progress(|progress| progress.checkpoint_step = step);
+        let epoch = training.epoch;
+        let world = self.group.rank.map_or(1, |group| group.world as usize);
+        let measures = training.measures(rank, world);
+        if rank > 0 && self.group.is_asynchronous() {
+            // Steps add up: what was done before is the first worker's.
+            training.tracker = training.tracker.of_another();
+        }
+        training.tracker = training.tracker.with_overall(measures);
+        self.continue_from(training);
+        epoch
+    }
+
+    /// Counts, measures and choice are those of the run from now on.
+    pub(super) fn continue_from(&mut self, training: TrainingPosition) {
+        self.tracker.restore(training.tracker);
+        self.run.completer.count_bad_rows_from(training.bad_rows);
+        self.scoring.evaluated = training.evaluated;
+        self.scoring.of_epochs = training.of_epochs;
+        self.scoring.model.restore(training.choice);
+        // Embedding servers hear by the coordinator how far the run is, before they see a push that is.
+        let (step, batch) = (self.tracker.steps_of_all(), self.stream.next_seq);
+        self.run.membership.update_progress(|progress| (progress.step, progress.batch) = (step, batch));
+    }
+}

@@ -1,0 +1,148 @@
+//! A round: one stream of batches, from its splits to its end.
+//!
+//! A stream is all splits that the coordinator gives at once. An epoch needs more rounds when splits of a worker that was
+//! lost are dealt out again, or remainders of the streams of an earlier run.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, StreamStats};
+use zagros_job::Job;
+use zagros_protocol::datapath::Access;
+use zagros_worker_core::Event;
+
+use super::group_session::seed;
+use super::splits::{Asking, Assigned, AssignedStream};
+use super::stream_position::StreamPosition;
+use super::trainer::Trainer;
+use crate::datapath::prefetch::{Lookups, Prefetch};
+use crate::datapath::prepared::Preparer;
+use crate::datapath::read::{Batches, Open, Reader};
+use crate::error::WorkerError;
+use crate::event::Event as WorkerEvent;
+
+impl Trainer {
+    /// Asks the coordinator for splits. What is left of this worker's own stream comes first.
+    pub(super) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+        let found = match self.next_stream(epoch).await? {
+            Assigned::Split(first) => {
+                AssignedStream { order: self.group.order(), tasks: vec![first], start: StreamStart::default() }
+            }
+            Assigned::Remainder(remainder) => remainder,
+            Assigned::EpochDone => return Ok(Event::NoSplits),
+            Assigned::Later { pause, reason } => {
+                // A rank of a group does not wait: it steps with the others.
+                if self.group.in_step().is_none() {
+                    self.run.observer.on(&WorkerEvent::WaitingFor(reason));
+                }
+                return Ok(Event::SplitsHeld { pause, checkpoint_by_time: self.checkpoints.is_due_by_time() });
+            }
+        };
+        self.stream.found = Some(found);
+        Ok(Event::StreamFound)
+    }
+
+    async fn next_stream(&mut self, epoch: u32) -> Result<Assigned, WorkerError> {
+        if let Some(remainder) = self.stream.remainder.take() {
+            return Ok(Assigned::Remainder(remainder));
+        }
+        match self.run.splits.ask(epoch, Asking::ForAStream).await? {
+            Assigned::EpochDone => {
+                let never_given = self.never_given(epoch).await?;
+                Ok(never_given.map_or(Assigned::EpochDone, Assigned::Remainder))
+            }
+            assigned => Ok(assigned),
+        }
+    }
+
+    /// Starts to read what was found, at most `limit` batches. Without a `stream` this worker only steps with others.
+    pub(super) fn start_round(&mut self, stream: bool, limit: u64, epoch: u32) -> Result<(), WorkerError> {
+        if stream {
+            let open = match (self.stream.preloaded.clone(), self.stream.found.take()) {
+                (Some(batches), _) => preloaded(batches),
+                (None, found) => self.open(epoch, found.unwrap_or_default()),
+            };
+            self.start_reading(open, limit)?;
+        }
+        self.tracker.resume();
+        Ok(())
+    }
+
+    /// The stream of the leased splits, in the order of rows of the worker that started it.
+    fn open(&mut self, epoch: u32, stream: AssignedStream) -> Open {
+        let AssignedStream { order, tasks, start } = stream;
+        let leased = self.run.splits.stream(epoch, tasks);
+        self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.dealt());
+        let mut job = Job::clone(&self.run.job);
+        job.train.seed = seed(job.train.seed, order);
+        let bad_rows = self.run.completer.bad_rows();
+        Box::new(move |cancel: Arc<AtomicBool>| -> Result<Box<dyn Batches>, IngestError> {
+            let options = StreamOptions { part: DataPart::Train, epoch, start, bad_rows, cancel };
+            Ok(Box::new(BatchStream::open(&job, options, Box::new(leased))?))
+        })
+    }
+
+    fn start_reading(&mut self, open: Open, limit: u64) -> Result<(), WorkerError> {
+        let (run, stream) = (&self.run, &mut self.stream);
+        let preparer = Preparer::new(&run.job, Access::Train).beside(stream.weights.clone());
+        let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
+        let (client, window) = (Arc::clone(&run.client), stream.window.clone());
+        let lookups = Lookups { client, access: Access::Train, window, metrics: run.metrics.clone() };
+        stream.prefetch = Some(Prefetch::start(lookups, incoming, stream.next_seq, limit));
+        stream.reader = Some(reader);
+        Ok(())
+    }
+
+    /// Stops reading and waits until nothing is in flight.
+    pub(super) async fn close_round(&mut self, epoch: u32, checked: bool) -> Result<Event, WorkerError> {
+        if !checked {
+            self.check_bad_rows()?;
+        }
+        self.stream.drop_batches();
+        self.drain(epoch).await?;
+        self.tracker.pause();
+        if let Some(reader) = self.stream.reader.take() {
+            let stats = reader.finish(self.run.job.cluster.timeout).await?;
+            if stats.rows == 0 {
+                self.stream.untrained_rows += stats.bad_rows + stats.other_rows;
+            }
+        }
+        Ok(Event::Drained)
+    }
+
+    /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
+    pub(super) async fn complete_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+        // The coordinator takes a split twice without harm.
+        self.complete(epoch, self.stream.position.dealt());
+        self.stream.position.end();
+        self.run.completer.flush().await?;
+        Ok(Event::Drained)
+    }
+}
+
+fn preloaded(batches: Arc<Vec<Batch>>) -> Open {
+    let batches = Preloaded { batches, next: 0 };
+    Box::new(move |_| Ok(Box::new(batches)))
+}
+
+/// Batches from memory.
+struct Preloaded {
+    batches: Arc<Vec<Batch>>,
+    next: usize,
+}
+
+impl Iterator for Preloaded {
+    type Item = Result<Batch, IngestError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.batches.get(self.next)?.clone();
+        self.next += 1;
+        Some(Ok(batch))
+    }
+}
+
+impl Batches for Preloaded {
+    fn stats(&self) -> StreamStats {
+        StreamStats::default()
+    }
+}

@@ -1,0 +1,64 @@
+//! Reports to the coordinator what holds a worker up, also while no step is made: slow servers, and its disk.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::task::AbortOnDropHandle;
+use zagros_coordinator_client::Membership;
+use zagros_embedding_client::{EmbeddingClient, Waiting};
+use zagros_plumbing::metrics::Space;
+use zagros_protocol::control::{Disk, ServerWait};
+
+/// How often a worker reports.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Waits shorter than this are how it should be.
+const WORTH_REPORTING: Duration = Duration::from_secs(1);
+
+/// Reports while it lives.
+#[derive(Debug)]
+pub(crate) struct StatusReport {
+    _task: AbortOnDropHandle<()>,
+}
+
+impl StatusReport {
+    /// Of the servers of `client`, and of the disk below `folder`.
+    pub(crate) fn start(client: &Arc<EmbeddingClient>, membership: &Arc<Membership>, folder: Option<PathBuf>) -> Self {
+        // What these hold must not live as long as a task that sleeps.
+        let (client, membership) = (Arc::downgrade(client), Arc::downgrade(membership));
+        let task = tokio::spawn(async move {
+            loop {
+                let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
+                membership.set_waits(worth_reporting(&client.waiting()));
+                if let Some(Ok(Space { free, size })) = folder.as_deref().map(Space::at) {
+                    membership.set_disk(Disk { free_bytes: free, size_bytes: size });
+                }
+                drop((client, membership));
+                tokio::time::sleep(PERIOD).await;
+            }
+        });
+        Self { _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+fn worth_reporting(waiting: &[Waiting]) -> Vec<ServerWait> {
+    let wait = |waiting: &Waiting| ServerWait {
+        server: waiting.server,
+        lookups: u32::try_from(waiting.lookups).unwrap_or(u32::MAX),
+        pushes: u32::try_from(waiting.pushes).unwrap_or(u32::MAX),
+        oldest_ms: u64::try_from(waiting.oldest.as_millis()).unwrap_or(u64::MAX),
+    };
+    waiting.iter().filter(|waiting| waiting.oldest >= WORTH_REPORTING).map(wait).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_reported_once_it_is_long() {
+        let waiting = |server, millis| Waiting { server, lookups: 1, pushes: 2, oldest: Duration::from_millis(millis) };
+        let reported = worth_reporting(&[waiting(0, 999), waiting(3, 1500)]);
+        assert_eq!(reported, [ServerWait { server: 3, lookups: 1, pushes: 2, oldest_ms: 1500 }]);
+    }
+}

@@ -1,0 +1,106 @@
+//! One step of this worker: from a batch with its rows to gradients on their way.
+
+use std::sync::Arc;
+
+use zagros_protocol::control;
+use zagros_worker_core::{Event, StepAgreement, VoteRule};
+
+use super::tracker::{MadeStep, progress};
+use super::trainer::Trainer;
+use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::prepared::Fetched;
+use crate::datapath::push::Gradients;
+use crate::error::WorkerError;
+use crate::event::Event as WorkerEvent;
+use crate::model::ModelError;
+
+impl Trainer {
+    /// Makes one step: of this worker, or of all ranks of its group.
+    pub(super) async fn step(
+        &mut self,
+        epoch: u32,
+        batch: bool,
+        ahead: Option<VoteRule>,
+        last: bool,
+    ) -> Result<Event, WorkerError> {
+        let fetched = self.stream.batch.take().filter(|_| batch).map(|fetched| *fetched);
+        let next = match (self.group.in_step(), fetched) {
+            (Some(rank), fetched) => self.group_step(epoch, rank, fetched, ahead).await?,
+            (None, Some(fetched)) => self.own_step(epoch, fetched).await?,
+            (None, None) => None,
+        };
+        self.check_bad_rows()?;
+        if !last {
+            self.check_divergence(self.loss.last)?;
+        }
+        Ok(Event::Stepped { ahead: next })
+    }
+
+    async fn own_step(&mut self, epoch: u32, fetched: Fetched) -> Result<Option<StepAgreement>, WorkerError> {
+        let Fetched { seq, prepared, rows, permit } = fetched;
+        let permit = Arc::new(permit);
+        self.stream.permit = Some(Arc::clone(&permit));
+        let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
+        let (stepped, mut prepared) = self.run.dense.call(work).await?;
+        if let Err(skipped @ ModelError::Skipped { .. }) = stepped {
+            let bytes = self.group.bytes_of_all(prepared.batch.bytes);
+            self.count_skipped_step(&skipped, bytes);
+            self.skip_batch(epoch, seq, prepared.batch);
+            return Ok(None);
+        }
+        let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
+        let Stepped { loss, logits, gradients, share } = stepped.map_err(failed)?;
+        let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
+        let ends = self.stream.position.advance(&mut prepared.batch);
+        let step = self.row_step(seq);
+        let gradients = Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit };
+        self.stream.pushes.start(gradients);
+        let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
+        self.report_step(MadeStep { samples: labels.len() as u64, labels, logits: &logits, loss, staleness, bytes });
+        Ok(None)
+    }
+
+    /// The number that rows take for the step of a batch that is about to be pushed. In a group it is the run's own count:
+    /// the same on all ranks, however late each one came. Else it is the worker's own, the number of its batch.
+    pub(super) fn row_step(&self, seq: u64) -> u64 {
+        if self.group.is_asynchronous() { seq } else { self.tracker.steps }
+    }
+
+    /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
+    /// or a run of `max_steps` would want more batches than were fetched for it.
+    pub(super) fn count_skipped_step(&mut self, cause: &dyn std::error::Error, bytes: u64) {
+        let skipped = self.tracker.skipped(bytes);
+        self.run.metrics.steps.inc();
+        self.run.metrics.skipped_steps.inc();
+        // The first of many say enough.
+        if skipped.is_power_of_two() {
+            let step = self.tracker.steps;
+            tracing::warn!(step, skipped, "{cause} (train.non_finite, or the loss scale of train.precision = \"f16\")");
+        }
+    }
+
+    /// Counts a step that was made, and reports it to everyone.
+    pub(super) fn report_step(&mut self, step: MadeStep<'_>) {
+        self.loss.last = f64::from(step.loss);
+        if let Some(long) = self.loss.label_runs.add(step.labels) {
+            tracing::warn!("{long}");
+        }
+        let report = self.tracker.stepped(step);
+        let metrics = &self.run.metrics;
+        metrics.steps.inc();
+        metrics.samples.inc_by(step.labels.len() as u64);
+        metrics.loss.set(report.loss);
+        metrics.staleness.set(i64::from(report.staleness));
+        let so_far = self.tracker.staleness();
+        metrics.staleness_max.set(i64::from(so_far.max));
+        metrics.staleness_mean.set(so_far.mean);
+        let stages = metrics.stage_seconds();
+        let batch = self.stream.next_seq;
+        // Read inside: a checkpoint that becomes complete meanwhile is reported after this, or is in it.
+        self.run.membership.update_progress(|reported| {
+            let progress = progress(&report, self.checkpoints.newest(), so_far, &stages);
+            *reported = control::Progress { batch, ..progress };
+        });
+        self.run.observer.on(&WorkerEvent::Step(report));
+    }
+}

@@ -1,0 +1,36 @@
+//! The driver's parts. What is done with them is in the files that perform the actions of the training loop.
+
+use super::barrier_calls::BarrierCalls;
+use super::context::RunContext;
+use super::divergence::Divergence;
+use super::group_session::GroupSession;
+use super::label_runs::LabelRuns;
+use super::resume::CheckpointWriter;
+use super::scoring::Scoring;
+use super::stream::StreamState;
+use super::tracker::Tracker;
+
+/// All that training works with.
+pub(crate) struct Trainer {
+    pub(crate) run: RunContext,
+    /// The other workers.
+    pub(crate) group: GroupSession,
+    /// The data.
+    pub(crate) stream: StreamState,
+    /// Held-out parts, their measures, and the model that they choose.
+    pub(crate) scoring: Scoring,
+    pub(crate) tracker: Tracker,
+    pub(crate) loss: LossWatch,
+    pub(crate) checkpoints: CheckpointWriter,
+    pub(crate) barrier_calls: BarrierCalls,
+}
+
+/// Whether the loss and the labels still make sense.
+#[derive(Debug, Default)]
+pub(crate) struct LossWatch {
+    /// The loss of the last step; in a group, of all ranks.
+    pub(crate) last: f64,
+    pub(crate) divergence: Divergence,
+    /// Runs of equal labels in the rows that this worker trains on.
+    pub(crate) label_runs: LabelRuns,
+}

@@ -1,0 +1,206 @@
+//! What the dense thread does with those of the other workers: agree on a step, sum its gradients.
+//!
+//! All workers make the same calls in the same order. A step's gradient is that of the mean loss over the samples of all
+//! workers: each weighs its own by its share of the samples, so that n workers with b samples each make the step of
+//! one worker with n × b (invariant RK-1).
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zagros_embedding_client::Rows;
+
+use super::dense::{Dense, Stepped};
+use super::prepared::{Prepared, inconsistent};
+use super::process_group::{AgreedTurns, ProcessGroup, RankTurn, TURN, TurnAhead};
+use crate::error::WorkerError;
+use crate::metrics::Stage;
+use crate::model::{ModelError, StepOutput};
+
+impl Dense {
+    /// Shares what this rank brings to the next step, and returns what all ranks bring.
+    ///
+    /// # Errors
+    /// When a worker does not take part.
+    pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
+        let started = Instant::now();
+        let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
+        let mut all = vec![0.0; process_group.group.world() * TURN];
+        mine.write(&mut all, process_group.group.rank());
+        process_group.group.all_reduce_sum(&mut all)?;
+        self.metrics.spent(Stage::Reduce, started.elapsed());
+        Ok(AgreedTurns::of(&all))
+    }
+
+    /// One training step of all workers. This one brings `batch`, as for [`Self::step`], or nothing; `share` is its
+    /// share of the samples. The loss is that of all workers' samples; logits and row gradients are this one's. Where all
+    /// workers know their turns `ahead` in time, they have agreed on the next step too.
+    ///
+    /// # Errors
+    /// When loss or gradients of any worker are not finite: all workers learn whose, and apply nothing
+    /// ([`WorkerError::Skipped`] where training goes on). When a worker does not take part, or libtorch fails.
+    pub(crate) fn group_step(
+        &mut self,
+        batch: Option<(&Prepared, Rows)>,
+        share: f32,
+        step: u64,
+        ahead: &TurnAhead,
+    ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
+        let Some(mut process_group) = self.process_group.take() else { return Err(no_group()) };
+        let stepped = self.step_in(&mut process_group, batch, share, step, ahead);
+        self.process_group = Some(process_group);
+        stepped
+    }
+
+    fn step_in(
+        &mut self,
+        process_group: &mut ProcessGroup,
+        batch: Option<(&Prepared, Rows)>,
+        share: f32,
+        step: u64,
+        ahead: &TurnAhead,
+    ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
+        let timer = self.metrics.step_seconds.start_timer();
+        let failed = |source| WorkerError::Step { step, source };
+        let (prepared, rows) = batch.unzip();
+        process_group.buckets.begin(self.model.weights(), share);
+        let mut local = match self.local(process_group, prepared, rows.as_ref()) {
+            Err(error) if !matches!(error, ModelError::NotFinite { .. }) => return Err(failed(error)),
+            local => local,
+        };
+        let started = Instant::now();
+        process_group.send_rest(&self.model, &local, share, ahead.get().copied()).map_err(failed)?;
+        self.metrics.spent(Stage::Reduce, started.elapsed());
+        // The rows' gradients are gathered while the others' are summed.
+        let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share };
+        if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
+            output.gradients.iter_mut().for_each(|gradient| *gradient *= share);
+            self.scatter(prepared, &output.gradients, &mut stepped.gradients);
+            stepped.logits = std::mem::take(&mut output.logits);
+        }
+        let started = Instant::now();
+        let reduced = match process_group.finish(&mut self.model, step) {
+            Ok(reduced) => reduced,
+            Err(error) => {
+                // Another worker may have all sums, and so have made the step.
+                self.in_flight = local.is_ok().then_some(stepped);
+                return Err(error);
+            }
+        };
+        self.metrics.spent(Stage::Reduce, started.elapsed());
+        if !reduced.diverged.is_empty() {
+            let workers = reduced.diverged;
+            // The same answer on all workers.
+            if self.model.leave_out() {
+                return Err(WorkerError::Skipped { step, workers });
+            }
+            local.map_err(failed)?;
+            return Err(WorkerError::PeerDiverged { step, workers });
+        }
+        let started = Instant::now();
+        self.model.apply().map_err(|error| match error {
+            ModelError::Skipped { .. } => {
+                WorkerError::Skipped { step, workers: (0..process_group.group.world()).collect() }
+            }
+            error => failed(error),
+        })?;
+        self.metrics.spent(Stage::Dense, started.elapsed());
+        stepped.loss = reduced.loss;
+        timer.observe_duration();
+        Ok((stepped, reduced.next))
+    }
+
+    /// Waits for all workers.
+    ///
+    /// # Errors
+    /// When one does not take part.
+    pub(crate) fn barrier(&mut self) -> Result<(), WorkerError> {
+        Ok(self.process_group.as_mut().map_or(Ok(()), |process_group| process_group.group.barrier())?)
+    }
+
+    /// Every worker's bytes, by rank.
+    ///
+    /// # Errors
+    /// When one does not take part.
+    pub(crate) fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorkerError> {
+        let Some(process_group) = &mut self.process_group else { return Ok(vec![mine.to_vec()]) };
+        Ok(process_group.group.all_gather(mine)?)
+    }
+
+    /// Every rank's value, by rank.
+    ///
+    /// # Errors
+    /// When one does not take part, or sends something else.
+    pub(crate) fn all_gather_values<T: Serialize + DeserializeOwned>(
+        &mut self,
+        mine: &T,
+    ) -> Result<Vec<T>, WorkerError> {
+        all_gather_values(mine, |mine| self.all_gather(mine))
+    }
+
+    /// Takes the weights and the optimiser that rank `source` has now. Returns the `shared` bytes of that rank on every rank.
+    ///
+    /// # Errors
+    /// When a worker does not take part, or libtorch fails.
+    pub(crate) fn follow(&mut self, source: usize, shared: Vec<u8>) -> Result<Vec<u8>, WorkerError> {
+        let Some(process_group) = &mut self.process_group else { return Ok(shared) };
+        let leads = process_group.group.rank() == source;
+        let mine = if leads {
+            [shared, self.model.to_safetensors()?, self.model.optimizer_state()?]
+        } else {
+            Default::default()
+        };
+        let [shared, weights, optimizer] = mine;
+        let mut of_lead =
+            |bytes: &[u8]| process_group.group.all_gather(bytes).map(|mut all| std::mem::take(&mut all[source]));
+        let (shared, weights, optimizer) = (of_lead(&shared)?, of_lead(&weights)?, of_lead(&optimizer)?);
+        if !leads {
+            self.model.load_safetensors(&weights)?;
+            self.model.restore_optimizer(&optimizer)?;
+        }
+        Ok(shared)
+    }
+
+    /// Forward and backward over this worker's batch, if it has one. Gradients that are final meanwhile leave.
+    fn local(
+        &mut self,
+        process_group: &mut ProcessGroup,
+        prepared: Option<&Prepared>,
+        rows: Option<&Rows>,
+    ) -> Result<Option<StepOutput>, ModelError> {
+        let (Some(prepared), Some(rows)) = (prepared, rows) else {
+            self.model.clear_gradients()?;
+            return Ok(None);
+        };
+        let started = Instant::now();
+        self.gather(prepared, rows);
+        self.metrics.spent(Stage::Gather, started.elapsed());
+        let started = Instant::now();
+        let samples = (&prepared.batch.numeric[..], &self.input[..], &prepared.batch.labels[..]);
+        let ProcessGroup { group, buckets } = process_group;
+        let ready = &mut |from: usize, gradients: &[f32]| buckets.ready(group.as_mut(), from, gradients);
+        let output = self.model.backward_in_parts(samples, ready)?;
+        self.metrics.spent(Stage::Dense, started.elapsed());
+        self.model.check_finite(&output)?;
+        Ok(Some(output))
+    }
+}
+
+/// As [`Dense::all_gather_values`], over any group's `all_gather`.
+pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
+    mine: &T,
+    all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,
+) -> Result<Vec<T>, WorkerError> {
+    let odd = |rank: usize| move |error| inconsistent(0, format!("what dense worker {rank} sent ({error})"));
+    // A value that cannot be written is read by nobody.
+    let mine = serde_json::to_vec(mine).unwrap_or_default();
+    let all = all_gather(&mine)?;
+    (0..).zip(&all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
+}
+
+fn no_group() -> WorkerError {
+    WorkerError::Thread { thread: "dense", reason: "has no group".to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Workers on threads of one process, without servers: the steps that they make together.
+
+use std::thread;
+use std::time::Duration;
+
+use safetensors::SafeTensors;
+use zagros_collective::{InProcess, ProcessGroupConfig, Rendezvous};
+use zagros_job::{DenseOptimizer, Job, Model, NonFinite, Precision};
+use zagros_protocol::datapath::Access;
+
+use super::*;
+use crate::datapath::buckets::Buckets;
+use crate::datapath::prepared::Preparer;
+use crate::metrics::Metrics;
+use crate::testing::{batch, job, normed_net};
+use zagros_worker_core::{RankProgress, StepAgreement, StepVote};
+
+fn job_of(seed: u64) -> Job {
+    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+    job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
+    job.train.seed = seed;
+    job
+}
+
+/// Plays ranks on threads of their own, with as many jobs as there are; their answers, by rank.
+fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<Result<T, WorkerError>> {
+    let barrier = InProcess::default();
+    let rank = |rank: usize| -> Result<T, WorkerError> {
+        let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
+        let group = barrier.meet(&ProcessGroupConfig { rank, world, generation: 1, store, timeout })?;
+        let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
+        dense.join(group, 11, b"same", RankProgress::default())?;
+        Ok(play(rank, dense))
+    };
+    thread::scope(|scope| {
+        let rank = &rank;
+        let threads: Vec<_> = (0..jobs.len()).map(|index| scope.spawn(move || rank(index))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// One sample per value, each with a row of its own.
+fn samples(values: &[f32]) -> (Prepared, Rows) {
+    let ids: Vec<u64> = (0..values.len() as u64).collect();
+    let mut batch = batch(values.len(), &[&ids]);
+    batch.numeric = values.to_vec();
+    batch.labels = values.iter().map(|value| f32::from(*value > 0.0)).collect();
+    let prepared = Preparer::new(&job_of(1), Access::Train).prepare(batch).unwrap();
+    (prepared, Rows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
+}
+
+/// A step with these samples on this rank and so many on all; loss and row gradients.
+fn step(dense: &mut Dense, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
+    let mine = RankTurn { samples: values.len() as u32, bytes: 10.0, ..RankTurn::default() };
+    let agreed = dense.agree(mine)?;
+    let (prepared, rows) = samples(values);
+    let batch = (!values.is_empty()).then_some((&prepared, rows));
+    let rank = dense.process_group.as_ref().map_or(0, |process_group| process_group.group.rank());
+    let (stepped, _) = dense.group_step(batch, agreed.share(rank), 1, &TurnAhead::default())?;
+    Ok((stepped.loss, stepped.gradients.tables.concat()))
+}
+
+fn near(found: &[f32], expected: &[f32]) -> bool {
+    found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+}
+
+/// Invariant RK-1.
+#[test]
+fn workers_make_the_step_that_one_makes_with_all_their_samples() {
+    let all = [0.5, -1.0, 2.0, 0.25, -0.75];
+    let steps = |dense: &mut Dense, mine: &[f32]| -> Vec<(f32, Vec<f32>)> {
+        (0..5).map(|_| step(dense, mine).unwrap()).collect()
+    };
+    let alone = ranks(&[job_of(1)], |_, mut dense| steps(&mut dense, &all)).remove(0).unwrap();
+    // The last worker has run dry.
+    let parts = [&all[..3], &all[3..], &[]];
+    let together: Vec<_> = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+        let steps = steps(&mut dense, parts[rank]);
+        (steps, dense.model.to_safetensors().unwrap())
+    });
+    let together: Vec<_> = together.into_iter().map(Result::unwrap).collect();
+    for (index, (loss, gradients)) in alone.iter().enumerate() {
+        let found: Vec<f32> = together.iter().flat_map(|(steps, _)| steps[index].1.clone()).collect();
+        assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
+        assert!(together.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
+    }
+    assert!(together.iter().all(|(_, weights)| *weights == together[0].1), "weights differ");
+}
+
+/// The weights of a worker's network after steps with buckets of this size.
+fn weights_after(bucket: usize, model: &Model, worlds_samples: &[&[f32]]) -> Vec<Vec<u8>> {
+    let job = |_| Job { model: model.clone(), ..job_of(1) };
+    let jobs: Vec<Job> = worlds_samples.iter().map(job).collect();
+    let weights = ranks(&jobs, |rank, mut dense| {
+        dense.process_group.as_mut().unwrap().buckets = Buckets::new(bucket);
+        (0..4).for_each(|_| drop(step(&mut dense, worlds_samples[rank]).unwrap()));
+        dense.model.to_safetensors().unwrap()
+    });
+    weights.into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
+    let many: Vec<f32> = (0..1500).map(|sample| (sample as f32 * 0.7).sin()).collect();
+    let dcnv2 = Model::Dcnv2 {
+        cross_layers: 1,
+        rank: None,
+        structure: zagros_job::Structure::Parallel,
+        hidden: vec![3],
+        dropout: 0.0,
+    };
+    // By our own pass in one chunk and in two, by autograd, and of a worker without samples.
+    for model in [Model::Ffnn { hidden: vec![5, 3], dropout: 0.0 }, dcnv2] {
+        for samples in [[&many[..3], &many[3..7]], [&many, &many[..9]], [&many[..4], &[]]] {
+            let whole = weights_after(usize::MAX, &model, &samples);
+            assert_eq!(whole[0], whole[1]);
+            for bucket in [1, 7] {
+                assert!(weights_after(bucket, &model, &samples) == whole, "{model:?} in buckets of {bucket}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_know_what_all_bring() {
+    let turns = [(4, false), (0, true), (2, false)];
+    let told = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+        let (samples, stop) = turns[rank];
+        dense.barrier().unwrap();
+        assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
+        let vote = StepVote { stop, ..StepVote::default() };
+        dense.agree(RankTurn { samples, bytes: 10.0, vote }).unwrap()
+    });
+    for agreed in told {
+        let agreed = agreed.unwrap();
+        assert!(agreed.agreement().stop);
+        assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
+        assert_eq!([0, 1, 2].map(|rank| agreed.share(rank)), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
+    }
+}
+
+#[test]
+fn all_agree_on_the_next_step_with_this_one_where_all_know_theirs_in_time() {
+    let next = |knowing: &[usize]| {
+        let both = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+            let (prepared, rows) = samples(&[0.5]);
+            let ahead = TurnAhead::default();
+            if knowing.contains(&rank) {
+                let vote = StepVote { checkpoint: rank == 0, ..StepVote::default() };
+                ahead.set(RankTurn { samples: 3 + rank as u32, bytes: 0.0, vote }).unwrap();
+            }
+            let (stepped, next) = dense.group_step(Some((&prepared, rows)), 0.5, 1, &ahead).unwrap();
+            (stepped.loss, next)
+        });
+        both.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let (known, unknown) = (next(&[0, 1]), next(&[1]));
+    let agreed = known[0].1.as_ref().unwrap();
+    let all = StepAgreement { samples: 7, checkpoint: true, ..StepAgreement::default() };
+    assert_eq!(agreed.agreement(), all);
+    assert_eq!(known[1], known[0]);
+    assert_eq!(unknown, [(known[0].0, None), (known[0].0, None)]);
+}
+
+#[test]
+fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
+    let ended = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+        let before = dense.model.to_safetensors().unwrap();
+        let value = [0.5, f32::NAN][rank];
+        let error = step(&mut dense, &[value]).unwrap_err();
+        assert_eq!(dense.model.to_safetensors().unwrap(), before);
+        error
+    });
+    let ended: Vec<WorkerError> = ended.into_iter().map(Result::unwrap).collect();
+    assert!(matches!(&ended[0], WorkerError::PeerDiverged { step: 1, workers } if *workers == [1]), "{}", ended[0]);
+    assert!(matches!(&ended[1], WorkerError::Step { step: 1, source: ModelError::NotFinite { .. } }), "{}", ended[1]);
+}
+
+#[test]
+fn what_is_no_number_on_one_worker_is_skipped_by_all_where_the_job_says_so() {
+    let skips = |precision| {
+        let mut job = job_of(1);
+        (job.train.updates.non_finite, job.train.precision) = (NonFinite::Skip, precision);
+        job
+    };
+    for precision in [Precision::F32, Precision::F16] {
+        let ended = ranks(&[skips(precision), skips(precision)], |rank, mut dense| {
+            let before = dense.model.to_safetensors().unwrap();
+            let skipped = step(&mut dense, &[[0.5, f32::NAN][rank]]).unwrap_err();
+            assert!(matches!(&skipped, WorkerError::Skipped { step: 1, workers } if *workers == [1]), "{skipped}");
+            assert_eq!(dense.model.to_safetensors().unwrap(), before);
+            step(&mut dense, &[0.5]).unwrap();
+            (dense.model.to_safetensors().unwrap(), dense.model.optimizer_state().unwrap())
+        });
+        let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
+        // The loss scale, too, is the same on all.
+        assert_eq!(ended[0], ended[1]);
+    }
+}
+
+#[test]
+fn values_come_by_rank_and_a_worker_that_sends_another_kind_is_named() {
+    let said = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+        assert_eq!(dense.all_gather_values(&(rank as u64 + 7)).unwrap(), [7, 8]);
+        if rank == 0 { dense.all_gather_values(&1_u64) } else { dense.all_gather(b"one").map(|_| Vec::new()) }
+    });
+    let refused = said[0].as_ref().unwrap().as_ref().unwrap_err().to_string();
+    assert!(refused.contains("what dense worker 1 sent"), "{refused}");
+    let mut alone = Dense::new(&job_of(1), Metrics::new(&prometheus::Registry::new())).unwrap();
+    assert_eq!(alone.all_gather_values(&"here".to_owned()).unwrap(), ["here"]);
+}
+
+#[test]
+fn workers_that_start_from_other_weights_are_named() {
+    for ended in ranks(&[job_of(1), job_of(2), job_of(1)], |_, _| ()) {
+        assert!(matches!(&ended, Err(WorkerError::Unequal { workers }) if *workers == [1]), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_is_gone_is_named() {
+    let ended = ranks(
+        &[job_of(1), job_of(1)],
+        |rank, mut dense| {
+            if rank == 1 { Ok(()) } else { step(&mut dense, &[0.5]).map(|_| ()) }
+        },
+    );
+    let error = ended.into_iter().next().unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("dense worker 1 gone or late"), "{error}");
+}
+
+/// What a module counts changes by the mean of the workers' changes, each weighed by its samples.
+#[test]
+fn what_a_module_counts_is_the_same_on_all_workers() {
+    let count = |parts: &[&[f32]]| {
+        let jobs = vec![Job { model: normed_net(), ..job_of(1) }; parts.len()];
+        let all = ranks(&jobs, |rank, mut dense| {
+            (0..2).for_each(|_| drop(step(&mut dense, parts[rank]).unwrap()));
+            dense.model.to_safetensors().unwrap()
+        });
+        all.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let running_mean = |saved: &[u8]| {
+        let stored = SafeTensors::deserialize(saved).unwrap();
+        for (name, count) in [("norm_num_batches_tracked", 2), ("seen", 2), ("salt", (1 << 53) + 1)] {
+            assert_eq!(stored.tensor(name).unwrap().data(), i64::to_le_bytes(count), "{name}");
+        }
+        let mean = stored.tensor("norm_running_mean").unwrap();
+        mean.data().as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect::<Vec<f32>>()
+    };
+    let all = [0.5, -1.0, 2.0, 0.25, -0.75];
+    let (alone, together) = (count(&[&all]), count(&[&all[..3], &all[3..], &[]]));
+    assert!(together.iter().all(|saved| *saved == together[0]), "they differ");
+    assert!(near(&running_mean(&together[0]), &running_mean(&alone[0])), "{:?}", running_mean(&together[0]));
+    assert!((running_mean(&alone[0])[0] - 0.19 * 0.2).abs() < 1e-6, "{:?}", running_mean(&alone[0]));
+}

@@ -1,0 +1,59 @@
+//! How a worker joins a process group: what it brings, and what must be equal on all ranks.
+
+use serde::{Deserialize, Serialize};
+use zagros_collective::Collective;
+use zagros_worker_core::RankProgress;
+
+use super::dense::{Dense, Stepped};
+use super::group_step::all_gather_values;
+use super::process_group::{ProcessGroup, seed_of_rank};
+use crate::error::WorkerError;
+
+/// What a worker shows to the others when it joins.
+#[derive(Serialize, Deserialize)]
+struct JoinPayload {
+    progress: RankProgress,
+    /// Checksum of the dense network's weights.
+    weights: u32,
+    /// Checksum of whatever else must be equal.
+    like: u32,
+}
+
+impl Dense {
+    /// Joins the group once every rank is sure that all fit together. `like` stands for what must be equal on all ranks.
+    /// Weights must be equal too where no rank has trained. Returns how far each rank is.
+    ///
+    /// # Errors
+    /// [`WorkerError::Unequal`] names the workers whose weights or `like` are not rank 0's. When one does not take part.
+    pub(crate) fn join(
+        &mut self,
+        group: Box<dyn Collective>,
+        seed: u64,
+        like: &[u8],
+        progress: RankProgress,
+    ) -> Result<Vec<RankProgress>, WorkerError> {
+        let mut process_group = ProcessGroup::of(group);
+        let weights = crc32c::crc32c(&self.model.to_safetensors()?);
+        let mine = JoinPayload { progress, weights, like: crc32c::crc32c(like) };
+        let payloads = all_gather_values(&mine, |mine| Ok(process_group.group.all_gather(mine)?))?;
+        let has_trained = payloads.iter().any(|payload| payload.progress.has_trained);
+        let differs = |payload: &JoinPayload| {
+            payload.like != payloads[0].like || (!has_trained && payload.weights != payloads[0].weights)
+        };
+        let workers: Vec<usize> = (0..payloads.len()).filter(|rank| differs(&payloads[*rank])).collect();
+        if !workers.is_empty() {
+            return Err(WorkerError::Unequal { workers });
+        }
+        if !progress.has_trained {
+            self.model.drop_by(seed_of_rank(seed, process_group.group.rank() as u64));
+        }
+        self.process_group = Some(process_group);
+        Ok(payloads.iter().map(|payload| payload.progress).collect())
+    }
+
+    /// Lets go of a group in which a call has failed. Returns the step that others may have made.
+    pub(crate) fn leave_group(&mut self) -> Option<Stepped> {
+        self.process_group = None;
+        self.in_flight.take()
+    }
+}

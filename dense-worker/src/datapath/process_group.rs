@@ -1,0 +1,179 @@
+//! The process group: what its ranks agree on before a step, and the gradients that they sum.
+//!
+//! All ranks make the same calls in the same order.
+
+use std::sync::{Arc, OnceLock};
+
+use zagros_collective::Collective;
+use zagros_ingest::Batch;
+use zagros_worker_core::{StepAgreement, StepVote};
+
+use super::buckets::{BUCKET, Buckets};
+use crate::error::WorkerError;
+use crate::model::{DenseModel, ModelError, StepOutput};
+
+/// Numbers of a [`RankTurn`]: the first says that there is one.
+pub(super) const TURN: usize = 6;
+
+/// The workers that make steps together, and the gradients that are summed over them.
+pub(crate) struct ProcessGroup {
+    pub(super) group: Box<dyn Collective>,
+    pub(super) buckets: Buckets,
+}
+
+impl std::fmt::Debug for ProcessGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {} of {}", self.group.rank(), self.group.world())
+    }
+}
+
+/// What one rank brings to the next step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct RankTurn {
+    /// Samples of its batch; 0 when it has none left.
+    pub(crate) samples: u32,
+    /// Bytes of the data files, for progress. Rounding does no harm.
+    pub(crate) bytes: f32,
+    /// What it wants of the step.
+    pub(crate) vote: StepVote,
+}
+
+/// What a rank brings to the step after this one, where it knows that before this step's last sum leaves. Then all ranks
+/// agree on that step with this step's sum, and no rank waits for another twice a step.
+pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
+
+/// What all ranks bring to a step, by rank: the same on all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
+
+impl RankTurn {
+    /// With this batch.
+    pub(crate) fn with(self, batch: &Batch) -> Self {
+        Self { samples: u32::try_from(batch.size).unwrap_or(u32::MAX), bytes: batch.bytes as f32, ..self }
+    }
+
+    /// Writes it among those of all ranks, each of which adds nothing to the others' words.
+    pub(super) fn write(self, all: &mut [f32], rank: usize) {
+        let flag = f32::from;
+        let StepVote { stop, checkpoint, regroup } = self.vote;
+        // f32 counts samples exactly up to 2²⁴, more than any batch has.
+        let words = [1.0, self.samples as f32, self.bytes, flag(stop), flag(checkpoint), flag(regroup)];
+        all[rank * TURN..][..TURN].copy_from_slice(&words);
+    }
+
+    fn read(&[_, samples, bytes, stop, checkpoint, regroup]: &[f32; TURN]) -> Self {
+        let vote = StepVote { stop: stop > 0.0, checkpoint: checkpoint > 0.0, regroup: regroup > 0.0 };
+        Self { samples: samples as u32, bytes, vote }
+    }
+}
+
+impl AgreedTurns {
+    /// Of a group in which no rank has a batch.
+    pub(crate) fn of_nobody() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Of the words of all ranks.
+    pub(super) fn of(words: &[f32]) -> Self {
+        Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
+    }
+
+    /// Of words that each rank has written, or not: `None` unless every rank has.
+    fn if_all(words: &[f32]) -> Option<Self> {
+        let turns = words.as_chunks::<TURN>().0;
+        let all = turns.iter().all(|[is_there, ..]| *is_there > 0.0);
+        (all && !turns.is_empty()).then(|| Self::of(words))
+    }
+
+    /// What the ranks decide with it.
+    pub(crate) fn agreement(&self) -> StepAgreement {
+        let anyone = |wants: fn(&StepVote) -> bool| self.0.iter().any(|turn| wants(&turn.vote));
+        StepAgreement {
+            samples: self.samples(),
+            stop: anyone(|vote| vote.stop),
+            checkpoint: anyone(|vote| vote.checkpoint),
+            regroup: anyone(|vote| vote.regroup),
+        }
+    }
+
+    /// Samples of all ranks; 0 when no rank has a batch left.
+    pub(crate) fn samples(&self) -> u64 {
+        self.0.iter().map(|turn| u64::from(turn.samples)).sum()
+    }
+
+    /// Bytes of all ranks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|turn| f64::from(turn.bytes)).sum::<f64>() as u64
+    }
+
+    /// Ranks that have a batch, ascending.
+    pub(crate) fn busy(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
+    }
+
+    /// What the samples of a rank count in the step, 0..1.
+    pub(crate) fn share(&self, rank: usize) -> f32 {
+        (f64::from(self.0[rank].samples) / self.samples().max(1) as f64) as f32
+    }
+}
+
+/// A seed of a worker's own; rank 0's is the job's, and a lone worker's.
+pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
+    // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
+    seed ^ rank.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl ProcessGroup {
+    pub(super) fn of(group: Box<dyn Collective>) -> Self {
+        Self { group, buckets: Buckets::new(BUCKET) }
+    }
+
+    /// Sends the gradients that have not left, and besides the loss, who has what is no number, the turn ahead, and what
+    /// buffers of the network change by: each worker's batch counts its share in them, too.
+    pub(super) fn send_rest(
+        &mut self,
+        model: &DenseModel,
+        local: &Result<Option<StepOutput>, ModelError>,
+        share: f32,
+        ahead: Option<RankTurn>,
+    ) -> Result<(), ModelError> {
+        let (rank, world) = (self.group.rank(), self.group.world());
+        let mut besides = vec![0.0; 1 + world + world * TURN];
+        besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
+        besides[1 + rank] = f32::from(local.is_err());
+        if let Some(turn) = ahead {
+            turn.write(&mut besides[1 + world..], rank);
+        }
+        match local {
+            Ok(_) => besides.extend(model.buffer_changes()?.iter().map(|change| change * share)),
+            // All leave the step out.
+            Err(_) => besides.resize(besides.len() + model.buffer_values(), 0.0),
+        }
+        self.buckets.close(self.group.as_mut(), model.gradients(), &besides);
+        Ok(())
+    }
+
+    /// Waits for the sums; the model's gradients, and what its buffers change by, are then those of all workers.
+    pub(super) fn finish(&mut self, model: &mut DenseModel, step: u64) -> Result<Reduced, WorkerError> {
+        let failed = |source| WorkerError::Step { step, source };
+        let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
+        let besides = self.buckets.finish(self.group.as_mut(), put)?;
+        let world = self.group.world();
+        let (loss, rest) = besides.split_first().unwrap_or((&0.0, &[]));
+        let (flags, rest) = rest.split_at(world.min(rest.len()));
+        let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
+        model.replace_buffer_changes(changes).map_err(failed)?;
+        Ok(Reduced {
+            loss: *loss,
+            diverged: (0..).zip(flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
+            next: AgreedTurns::if_all(turns),
+        })
+    }
+}
+
+/// The part of a sum that is no gradient.
+pub(super) struct Reduced {
+    pub(super) loss: f32,
+    pub(super) diverged: Vec<usize>,
+    pub(super) next: Option<AgreedTurns>,
+}

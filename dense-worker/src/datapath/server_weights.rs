@@ -1,0 +1,86 @@
+//! Mode `async`: the dense network's weights live on the embedding servers, as rows of a table of their own
+//! ([`Job::dense_table`]). Each worker makes its own steps.
+//!
+//! A row holds by how much its weights differ from the first ones, which every worker makes from the seed (invariant AS-1). The rows are
+//! looked up with those of a batch, so that they are as old as these, at most τ batches of this worker, and their
+//! gradients, which are those of the worker's own batch alone, go with the batch's push: at most once, within one window.
+
+use zagros_embedding_client::{Rows, TableIds};
+use zagros_job::{DenseOptimizer, Job};
+use zagros_protocol::TableId;
+
+use crate::model::{DenseModel, ModelError};
+
+/// What a worker needs to make weights of rows, and rows of gradients.
+#[derive(Debug)]
+pub(crate) struct ServerWeights {
+    table: TableId,
+    dim: u32,
+    /// All weights one after another, and after them nothing up to whole rows.
+    first: Vec<f32>,
+    /// Those of the last step, without what fills the last row.
+    weights: Vec<f32>,
+    /// L2 penalty, added to the gradient.
+    decay: f32,
+}
+
+impl ServerWeights {
+    /// For a network that has its first weights; `None` in other modes.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub(super) fn of(job: &Job, model: &DenseModel) -> Result<Option<Self>, ModelError> {
+        let Some(table) = job.dense_table() else { return Ok(None) };
+        let mut first = vec![0.0; model.weights()];
+        model.copy_weights(&mut first)?;
+        let weights = first.clone();
+        let (table, dim) = (TableId(u32::try_from(job.tables.len()).unwrap_or(u32::MAX)), table.dim as u32);
+        Ok(Some(Self { table, dim, first, weights, decay: decay(job.dense_optimizer) }))
+    }
+
+    /// The rows that hold the weights.
+    pub(crate) fn rows(&self) -> TableIds {
+        let rows = self.first.len().div_ceil(self.dim as usize) as u64;
+        TableIds::rows(self.table, self.dim, (0..rows).collect())
+    }
+
+    /// Takes the weights whose rows are the last of `rows`.
+    ///
+    /// # Errors
+    /// When they are not as many as the network's, or not numbers.
+    pub(super) fn take(&mut self, model: &mut DenseModel, rows: &Rows) -> Result<(), ModelError> {
+        let Some(changes) = rows.tables.last() else { return Ok(()) };
+        let values = self.first.len().next_multiple_of(self.dim as usize);
+        crate::model::expect("changes of dense weights", values, changes.len())?;
+        for ((weight, first), change) in self.weights.iter_mut().zip(&self.first).zip(changes) {
+            *weight = first + change;
+        }
+        model.set_weights(&self.weights)
+    }
+
+    /// Puts the gradients of the last backward pass where the rows of the weights are, zeros before.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub(super) fn give_gradients(&self, model: &DenseModel, rows: &mut Rows) -> Result<(), ModelError> {
+        let Some(gradients) = rows.tables.last_mut() else { return Ok(()) };
+        let gradients = &mut gradients[..self.first.len()];
+        crate::model::expect("dense gradients", gradients.len(), model.gradients().len())?;
+        gradients.copy_from_slice(model.gradients());
+        if self.decay > 0.0 {
+            let decayed = gradients.iter_mut().zip(&self.weights);
+            decayed.for_each(|(gradient, weight)| *gradient += self.decay * weight);
+        }
+        Ok(())
+    }
+}
+
+/// The decay that is part of the gradient; the job has no other in mode `async`.
+fn decay(optimizer: DenseOptimizer) -> f32 {
+    match optimizer {
+        DenseOptimizer::AdamW { .. } => 0.0,
+        DenseOptimizer::Adam { weight_decay, .. }
+        | DenseOptimizer::Adagrad { weight_decay, .. }
+        | DenseOptimizer::Sgd { weight_decay, .. } => weight_decay as f32,
+    }
+}

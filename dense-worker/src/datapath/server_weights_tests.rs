@@ -1,0 +1,59 @@
+//! A network whose weights live on the servers learns as one that holds them itself.
+
+use prometheus::Registry;
+use zagros_embedding_client::Rows;
+use zagros_job::{DenseOptimizer, Job, Mode, Model};
+use zagros_protocol::TableId;
+use zagros_protocol::datapath::Access;
+
+use super::dense::Dense;
+use super::prepared::{Prepared, Preparer};
+use super::server_weights::ServerWeights;
+use crate::metrics::Metrics;
+use crate::testing::{batch, job};
+
+fn dense(mode: Mode, weight_decay: f64) -> (Job, Dense) {
+    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+    job.train.mode = mode;
+    job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay };
+    let dense = Dense::new(&job, Metrics::new(&Registry::new())).unwrap();
+    (job, dense)
+}
+
+fn prepared(job: &Job, dense: &Dense) -> Prepared {
+    let beside = dense.server_weights.as_ref().map(ServerWeights::rows);
+    Preparer::new(job, Access::Train).beside(beside).prepare(batch(2, &[&[7, 8]])).unwrap()
+}
+
+/// With a server that is only subtraction: the same losses as a worker that holds its weights itself.
+#[test]
+fn weights_on_a_server_learn_as_weights_here() {
+    for weight_decay in [0.0, 0.1] {
+        let (here, mut alone) = dense(Mode::Hybrid, weight_decay);
+        let (there, mut remote) = dense(Mode::Async, weight_decay);
+        let vectors = vec![0.5, -0.25, 0.125, 1.0];
+        let mut changes = vec![0.0_f32; 256];
+        for step in 0..4 {
+            let rows = Rows { tables: vec![vectors.clone()] };
+            let expected = alone.step(&prepared(&here, &alone), rows).unwrap();
+            let rows = Rows { tables: vec![vectors.clone(), changes.clone()] };
+            let found = remote.step(&prepared(&there, &remote), rows).unwrap();
+            assert!((found.loss - expected.loss).abs() < 1e-6, "step {step}: {} not {}", found.loss, expected.loss);
+            assert_eq!(found.gradients.tables.len(), 2);
+            let gradients = &found.gradients.tables[1];
+            assert!(gradients[remote.model.weights()..].iter().all(|gradient| *gradient == 0.0));
+            changes.iter_mut().zip(gradients).for_each(|(change, gradient)| *change -= 0.1 * gradient);
+        }
+        assert!(changes.iter().any(|change| change.abs() > 1e-3));
+    }
+}
+
+#[test]
+fn the_rows_of_the_weights_are_the_last_of_a_batch_and_all_must_come() {
+    let (job, mut dense) = dense(Mode::Async, 0.0);
+    let prepared = prepared(&job, &dense);
+    let rows = prepared.unique.tables.last().unwrap();
+    assert_eq!((rows.table, rows.dim, rows.ids.as_slice()), (TableId(1), 256, [0].as_slice()));
+    assert!(dense.take_weights(&Rows { tables: vec![vec![0.0; 255]] }).is_err());
+    dense.take_weights(&Rows { tables: vec![vec![0.0; 256]] }).unwrap();
+}

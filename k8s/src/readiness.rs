@@ -1,0 +1,210 @@
+//! Readiness of the pods, in numbers and in words.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::build::BuildStage;
+use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
+use crate::judge::elapsed;
+use crate::names::Role;
+use crate::observe::{JobState, ObservedObjects, OwnedKind};
+
+/// How long the kubelet may take to make a container before a person should look.
+const SLOW: Duration = Duration::from_secs(120);
+/// The pods are not ready, and no fault is known.
+const NOT_READY: &str = "PodsNotReady";
+/// Kubernetes has not made the pods.
+const MISSING: &str = "PodsMissing";
+/// A person suspended a Job of the run.
+pub const JOB_SUSPENDED: &str = "JobSuspended";
+
+/// Whether all pods are ready, and if not, what the run waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodReadiness {
+    /// Whether all pods are ready.
+    pub is_ready: bool,
+    /// The reason, as one CamelCase word.
+    pub reason: String,
+    /// The reason, in words.
+    pub message: String,
+}
+
+impl PodReadiness {
+    /// The readiness of a run whose workers wait for one that was lost and is started again.
+    #[must_use]
+    pub fn waiting_for(self, loss: Option<&str>) -> Self {
+        let Some(how) = loss.filter(|_| [NOT_READY, MISSING].contains(&self.reason.as_str())) else { return self };
+        let message = format!("{}; {how}; it is started again", self.message);
+        Self { reason: "WorkerLost".to_owned(), message, ..self }
+    }
+}
+
+/// How many pods a role should have.
+fn desired(spec: &HybridJobSpec, role: Role) -> i32 {
+    match role {
+        Role::Coordinator => 1,
+        Role::Server => spec.embedding_servers.replicas,
+        Role::Worker => spec.dense_workers.replicas,
+    }
+}
+
+/// Pods by role.
+#[must_use]
+pub fn counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
+    let count = |role: Role| {
+        let (desired, ready) = (desired(spec, role), observed.ready(role));
+        RoleCount { desired, ready, summary: format!("{ready}/{desired}") }
+    };
+    RoleCounts {
+        coordinator: count(Role::Coordinator),
+        embedding_servers: count(Role::Server),
+        dense_workers: count(Role::Worker),
+    }
+}
+
+/// What keeps the run from being ready. A pod in trouble is named before one that is slow.
+#[must_use]
+pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage, now: Timestamp) -> PodReadiness {
+    let missing: Vec<String> = Role::ALL
+        .into_iter()
+        .map(|role| (role, observed.ready(role), desired(spec, role)))
+        .filter(|(_, ready, desired)| ready < desired)
+        .map(|(role, ready, desired)| format!("{role} {ready}/{desired}"))
+        .collect();
+    if missing.is_empty() {
+        return PodReadiness { is_ready: true, reason: "Ready".to_owned(), message: "every role is ready".to_owned() };
+    }
+    let waiting = format!("ready: {}", missing.join(", "));
+    if let Some(job) = suspended_job(observed) {
+        let message = format!(
+            "{waiting}; Job {job} is suspended, but not by the operator: `kubectl patch job {job} --type=merge -p \
+             '{{\"spec\":{{\"suspend\":false}}}}'` lets it go on; `runPolicy.suspend` of the HybridJob makes a run wait"
+        );
+        return PodReadiness { is_ready: false, reason: JOB_SUSPENDED.to_owned(), message };
+    }
+    let mut troubles =
+        observed.pods.iter().filter(|pod| !pod.is_ready).filter_map(|pod| Some((pod, pod.trouble.as_ref()?)));
+    if let Some((pod, trouble)) = troubles.next() {
+        let others = troubles.count();
+        let more = if others > 0 { format!(", and {others} more") } else { String::new() };
+        let message = format!("{waiting}; {}: {}: {}{more}", pod.name, trouble.reason, trouble.message);
+        return PodReadiness { is_ready: false, reason: trouble.reason.clone(), message };
+    }
+    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed(since, now) >= SLOW)) {
+        let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
+        return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
+    }
+    if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.departure.as_ref()?))) {
+        let message = format!("{waiting}; {} is removed from {node}, or lost together with {node}", pod.name);
+        return PodReadiness { is_ready: false, reason: "PodLost".to_owned(), message };
+    }
+    if let Some(message) = unmade(spec, observed, stage) {
+        return PodReadiness { is_ready: false, reason: MISSING.to_owned(), message: format!("{waiting}; {message}") };
+    }
+    let later =
+        if stage == BuildStage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
+    PodReadiness { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
+}
+
+/// A Job of this attempt that is suspended.
+fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
+    let is_suspended = |job: &Option<JobState>| job.as_ref().is_some_and(|job| job.is_suspended && job.end.is_none());
+    let kinds = [(&observed.coordinator, OwnedKind::Coordinator), (&observed.workers, OwnedKind::Workers)];
+    let (_, kind) = kinds.into_iter().find(|(job, _)| is_suspended(job))?;
+    observed.owned.iter().find(|one| one.kind == kind && !one.is_active).map(|one| one.name.as_str())
+}
+
+/// The kubelet reports a volume that cannot be mounted by Events only, and the operator has no right to read Events.
+fn slow(spec: &HybridJobSpec, pod: &str) -> String {
+    let output = spec.output.iter().map(|output| format!("claim {}", output.claim_name));
+    let volumes = spec.volumes.iter().filter_map(|volume| volume.source.named());
+    let mounted: Vec<String> = output.chain(volumes).collect();
+    format!(
+        "its container is not created after {} min: the image is still pulled, or a volume is missing: {}; `kubectl describe pod {pod}` says which",
+        SLOW.as_secs() / 60,
+        mounted.join(", ")
+    )
+}
+
+/// A role of which Kubernetes has made too few pods.
+fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -> Option<String> {
+    let owners = [
+        (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "job"),
+        (Role::Server, observed.servers.is_some(), "statefulset"),
+        (
+            Role::Worker,
+            stage == BuildStage::Everything && observed.workers.as_ref().is_some_and(|job| job.end.is_none()),
+            "job",
+        ),
+    ];
+    let (role, made, kind) = owners.into_iter().filter(|(_, exists, _)| *exists).find_map(|(role, _, kind)| {
+        let made = observed.pods.iter().filter(|pod| pod.role == role).count();
+        let made = i32::try_from(made).unwrap_or(i32::MAX);
+        (made < desired(spec, role)).then_some((role, made, kind))
+    })?;
+    let wanted = desired(spec, role);
+    Some(format!(
+        "{made} of {wanted} pods of the {role} exist; if it stays so, `kubectl describe {kind}` says why (a quota, a policy)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{self, hybrid_job};
+    use crate::observe::{PodState, PodTrouble};
+
+    fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
+        let message = "because".to_owned();
+        let trouble = trouble.map(|reason| PodTrouble { reason: reason.to_owned(), message });
+        PodState { trouble, ..fixture::pod(name, role) }
+    }
+
+    fn job(ready: i32) -> Option<JobState> {
+        Some(JobState { ready, ..JobState::default() })
+    }
+
+    #[test]
+    fn ready_is_when_every_pod_is() {
+        let spec = hybrid_job().spec;
+        let seen =
+            ObservedObjects { coordinator: job(1), workers: job(2), servers: Some(3), ..ObservedObjects::default() };
+        assert!(assess(&spec, &seen, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
+        let fewer = ObservedObjects { servers: Some(2), ..seen };
+        assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
+        assert!(!assess(&spec, &fewer, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
+    }
+
+    #[test]
+    fn a_pod_in_trouble_is_named_with_the_reason() {
+        let spec = hybrid_job().spec;
+        let pods = vec![
+            pod("ctr-1-coordinator-x", Role::Coordinator, None),
+            pod("ctr-1-server-0", Role::Server, Some("ImagePullBackOff")),
+            pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
+        ];
+        let seen = ObservedObjects { coordinator: job(0), servers: Some(0), pods, ..ObservedObjects::default() };
+        let readiness = assess(&spec, &seen, BuildStage::Servers, Timestamp::UNIX_EPOCH);
+        assert_eq!(readiness.reason, "ImagePullBackOff");
+        let expected = "ready: coordinator 0/1, embedding servers 0/3, dense workers 0/2; \
+                        ctr-1-server-0: ImagePullBackOff: because, and 1 more";
+        assert_eq!(readiness.message, expected);
+    }
+
+    /// A quota keeps pods from being made, so no pod can be looked at.
+    #[test]
+    fn pods_that_were_never_made_are_reported() {
+        let spec = hybrid_job().spec;
+        let coordinator = pod("c", Role::Coordinator, None);
+        let seen = ObservedObjects {
+            coordinator: job(1),
+            servers: Some(0),
+            pods: vec![coordinator],
+            ..ObservedObjects::default()
+        };
+        let readiness = assess(&spec, &seen, BuildStage::Servers, Timestamp::UNIX_EPOCH);
+        assert_eq!(readiness.reason, "PodsMissing");
+        assert!(readiness.message.contains("0 of 3 pods of the embedding servers exist"), "{}", readiness.message);
+    }
+}

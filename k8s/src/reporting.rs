@@ -1,0 +1,98 @@
+//! Reports for people: the status, and Events.
+
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event as KubeEvent, EventType};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use tracing::{debug, warn};
+
+use crate::cluster::Cluster;
+use crate::conditions::{Conditions, RECONCILED};
+use crate::context::{Reconciliation, status};
+use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
+use crate::decide::EventNote;
+use crate::error::Error;
+
+/// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
+/// event.
+pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Writes the status if it changed. Answers the job as it is then. A refusal stays in the message until the work is done.
+pub(crate) async fn record(
+    look: &Reconciliation<'_>,
+    job: &HybridJob,
+    mut next: HybridJobStatus,
+) -> Result<HybridJob, Error> {
+    if let Some(refusal) = refusal(&next) {
+        next.message = Some(refusal.to_owned());
+    }
+    if job.status.as_ref() == Some(&next) {
+        return Ok(job.clone());
+    }
+    let mut object = job.clone();
+    object.status = Some(next);
+    look.cluster.record(&object).await
+}
+
+/// Why the last work could not be done, in words.
+pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
+    let is_refusal = |one: &&crate::crd::Condition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
+    status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
+}
+
+/// The object cannot be read: an older definition admitted it, or it was written past the definition.
+pub(crate) async fn unreadable(cluster: &Cluster, name: &str, error: &str) -> Result<Action, Error> {
+    let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
+    let raw = cluster.raw();
+    let known = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;
+    if known.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
+        return Ok(Action::requeue(USER_INTERVAL));
+    }
+    warn!(job = name, error, "job cannot be read");
+    let status = json!({ "status": { "phase": "Invalid", "message": message } });
+    let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
+    patched.map_err(Error::of(format!("record the status of HybridJob {name}")))?;
+    Ok(Action::requeue(USER_INTERVAL))
+}
+
+/// A person has to act. The status reports the error once. The operator tries again after a pause that grows.
+pub(crate) async fn report_error(
+    look: &Reconciliation<'_>,
+    reason: &'static str,
+    error: Error,
+) -> Result<Action, Error> {
+    let message = error.to_string();
+    let Ok(Some(job)) = look.cluster.current().await else { return Err(error) };
+    let mut next = status(&job);
+    let is_news = !next.conditions.iter().any(|one| one.type_ == RECONCILED && one.message == message);
+    Conditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
+    let number = next.attempt;
+    // Without the permission to write a status, the log is the only place.
+    if record(look, &job, next).await.is_err() {
+        return Err(error);
+    }
+    if is_news {
+        warn!(job = job.name_any(), reason, error = message, "a person has to act");
+        publish(look, &job, number, &EventNote { is_warning: true, reason, note: message }).await;
+    }
+    let again = look.memory(&job, |memory| memory.retry(look.now()));
+    Ok(Action::requeue(again.unwrap_or(USER_INTERVAL)))
+}
+
+/// Publishes an Event. A failure is only logged: the status says the same.
+pub(crate) async fn publish(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, news: &EventNote) {
+    const LONGEST: usize = 1000;
+    let event = KubeEvent {
+        type_: if news.is_warning { EventType::Warning } else { EventType::Normal },
+        reason: news.reason.to_owned(),
+        note: Some(news.note.chars().take(LONGEST).collect()),
+        action: format!("Attempt{attempt}"),
+        secondary: None,
+    };
+    if let Err(error) = look.context.recorder.publish(&event, &job.object_ref(&())).await {
+        debug!(%error, reason = news.reason, "event was not published");
+    }
+}

@@ -1,0 +1,95 @@
+//! Mode `async` and slow servers, with every role a process of its own.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use zagros_tests::signal_process;
+
+use crate::fixture::Fixture;
+use crate::workers::Roles;
+
+const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
+
+#[test]
+fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
+    let fixture = Fixture::new(20_000);
+    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let epochs = ["--set", "train.epochs=2"];
+    fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
+    let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
+    fixture.zagros(TWO.into_iter().chain(epochs).chain(["--set", "train.mode=async"])).expect(0);
+    let asynchronous = auc();
+    println!("test AUC {alone:.4} of one worker, {asynchronous:.4} of two in mode async");
+    assert!((alone - asynchronous).abs() < 0.03, "AUC {alone} of one worker, {asynchronous} of two in mode async");
+    let summary = fixture.summary();
+    assert_eq!(summary["samples"], samples);
+    assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
+    let folder = fixture.run_folder().display().to_string();
+    let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
+    let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
+    let scored = scored["auc"].as_f64().expect("an AUC");
+    assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
+    // The table of the dense network is called what it is.
+    let shown = fixture.zagros(["inspect", &folder]).expect(0);
+    assert!(shown.stdout.contains("(dense)"), "{}", shown.stdout);
+}
+
+#[test]
+fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
+    let fixture = Fixture::new(4_000);
+    let sets = ["train.epochs=1000", "train.mode=async", "cluster.timeout_seconds=5"];
+    let (roles, [mut first, _second]) = Roles::start(&fixture, &sets);
+    first.wait_for_line("step ");
+    signal_process(roles.worker(1), Signal::KILL);
+    first.finish().expect(4).says(&["dense worker 1"]);
+}
+
+/// Epoch that the newest complete checkpoint of the newest run is in.
+fn checkpointed_epoch(fixture: &Fixture) -> u64 {
+    let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
+    let folders = entries.map(|entry| entry.expect("readable").path());
+    let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
+    let text = std::fs::read_to_string(newest.join("training.json")).expect("training.json");
+    let training: Value = serde_json::from_str(&text).expect("JSON");
+    training["epoch"].as_u64().expect("an epoch")
+}
+
+/// Up to the checkpoint each sample was trained on once in each epoch, and after it so is what was left.
+#[test]
+fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
+    let fixture = Fixture::new(4_000);
+    let up = |workers: &'static str, epochs: String, more: &[&str]| {
+        let epochs = format!("train.epochs={epochs}");
+        let run =
+            ["up", "job.toml", "--servers", "2", "--workers", workers, "--set", "train.mode=async", "--set", &epochs];
+        fixture.start(run.into_iter().chain(more.iter().copied()))
+    };
+    up("2", "1".to_owned(), &[]).finish().expect(0);
+    let samples = fixture.summary()["samples"].as_u64().expect("samples");
+    let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
+    first.wait_for_line("checkpoint after step");
+    signal_process(crate::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    first.finish().expect(4).says(&["dense worker 1"]);
+    let epochs = checkpointed_epoch(&fixture) + 2;
+    let second = up("3", epochs.to_string(), &[]).finish();
+    second.expect(0).says(&["cluster.workers: 2 → 3", "going on after step"]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], summary["samples"].as_u64()), (&"finished".into(), Some(samples * epochs)));
+}
+
+#[test]
+fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
+    let fixture = Fixture::new(4_000);
+    let mut run =
+        fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
+    run.wait_for_line("step ");
+    let server = crate::faults::pid(&fixture, "embedding-server-1");
+    signal_process(server, Signal::STOP);
+    let outcome = run.wait_for_line("is slow");
+    assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");
+    assert!(outcome.contains("of 3 batches are under way"), "{outcome}");
+    signal_process(server, Signal::CONT);
+    run.wait_for_line("embedding server 1 (127.0.0.1:");
+    run.finish().expect(0);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["staleness"]["max"]), (&"finished".into(), &2.into()));
+}
