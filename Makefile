@@ -4,7 +4,7 @@ BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench overlap
 
-.PHONY: help train test build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke clean
+.PHONY: help train test build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -43,6 +43,7 @@ lint: setup ## fmt and clippy, warnings denied
 
 unit: setup ## all tests
 	cargo test --release --workspace --quiet --lib --bins --tests
+	cargo test --release --workspace --quiet --doc
 
 test: lint docs bench-smoke manifests unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
 
@@ -80,6 +81,9 @@ bench-smoke: programs
 	$(BENCH) embedding --quick
 	$(BENCH) embedding --quick --servers 2 --clients 1
 	$(BENCH) modes --quick
+
+release: programs ## pack VERSION=0.2.0 (docs/releasing.md); DRY_RUN=1 only shows what is missing
+	@python3 scripts/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)
 
 clean: ## remove what was built; keeps libtorch and data
 	cargo clean

@@ -33,7 +33,7 @@ impl MeterWindow {
 pub(crate) struct StepMeter {
     registry: Registry,
     warm_up: u64,
-    marks: Mutex<[Option<MeterReading>; 2]>,
+    readings: Mutex<[Option<MeterReading>; 2]>,
 }
 
 /// Where everything stood after a step.
@@ -48,13 +48,13 @@ struct MeterReading {
 
 impl StepMeter {
     pub(crate) fn new(registry: Registry, warm_up: u64) -> Self {
-        Self { registry, warm_up, marks: Mutex::default() }
+        Self { registry, warm_up, readings: Mutex::default() }
     }
 
     /// `None` before a step after the warm-up.
     pub(crate) fn window(&self) -> Option<MeterWindow> {
-        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let [Some(first), Some(last)] = marks else { return None };
+        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let [Some(first), Some(last)] = readings else { return None };
         let since = |(stage, seconds): (String, f64)| {
             let before = first.stages.get(&stage).copied().unwrap_or(0.0);
             (stage, seconds - before)
@@ -68,7 +68,7 @@ impl StepMeter {
         })
     }
 
-    fn mark(&self, samples: u64, loss: f64) -> MeterReading {
+    fn reading(&self, samples: u64, loss: f64) -> MeterReading {
         MeterReading { samples, loss, at: Instant::now(), cpu: cpu_time(), stages: stages(&self.registry) }
     }
 }
@@ -79,9 +79,9 @@ impl Observer for StepMeter {
         if report.step < self.warm_up {
             return;
         }
-        let mark = self.mark(report.samples, report.loss);
+        let reading = self.reading(report.samples, report.loss);
         let place = usize::from(report.step > self.warm_up);
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(mark);
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(reading);
     }
 }
 

@@ -21,7 +21,7 @@ Examples:
   zagros status                                 how it is doing
   zagros logs --follow                          what its processes say
   zagros eval runs/quickstart-…                 score the test part with a saved model
-  zagros report runs/quickstart-…               write the run's page anew, also of a run that failed
+  zagros report runs/quickstart-…               write the run's page again, also of a failed run
   zagros inspect runs/quickstart-…              what the saved model's tables hold
   zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
 
@@ -46,15 +46,15 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
-    /// Write a run's page, report.html, anew from what is in its folder.
+    /// Write a run's page, report.html, again from the files in its folder.
     Report(ReportArgs),
     /// Show what a saved model's tables hold; check, look up, export.
     Inspect(InspectModelArgs),
     /// Run one dense worker of a job.
     DenseWorker(WorkerArgs),
-    /// Show the log lines of a run that `zagros up` started, of all its processes in the order of time.
+    /// Show the log lines of a run that `zagros up` started: all processes, in order of time.
     Logs(LogsArgs),
-    /// Those that need no torch.
+    /// The commands that need no torch.
     #[command(flatten)]
     Server(ServerCommand),
     /// Generate, look at and check data.
@@ -90,11 +90,11 @@ pub(crate) struct TrainArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
-    /// Start over, where an interrupted run of this job would go on.
+    /// Start over. Without this, an interrupted run of this job is resumed.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Go on with the interrupted run though the job learns otherwise now (learning rates, batch size, clipping …), where
-    /// a new run would start.
+    /// Resume the interrupted run although the job learns differently now (learning rates, batch size, clipping …).
+    /// Without this, a new run starts.
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
 }
@@ -115,14 +115,14 @@ pub(crate) struct UpArgs {
     /// Stop after this many steps.
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<u64>,
-    /// How often, in all, a dense worker that was killed is started again (several workers in mode hybrid).
+    /// Restarts of killed dense workers, in all (several workers in mode hybrid).
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) restarts: u32,
-    /// Start over, where an interrupted run of this job would go on.
+    /// Start over. Without this, an interrupted run of this job is resumed.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Go on with the interrupted run though the job learns otherwise now (learning rates, batch size, clipping …), where
-    /// a new run would start.
+    /// Resume the interrupted run although the job learns differently now (learning rates, batch size, clipping …).
+    /// Without this, a new run starts.
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
@@ -135,7 +135,7 @@ pub(crate) struct UpArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Run folder; the run below runs/ that wrote last when not given.
+    /// Run folder; by default the run below runs/ that wrote last.
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Show the processes of this role only.
@@ -144,13 +144,13 @@ pub(crate) struct LogsArgs {
     /// Show the processes of this index only.
     #[arg(long, value_name = "N")]
     pub(crate) index: Option<u32>,
-    /// Go on with what comes, until Ctrl-C.
+    /// Show new lines as they come, until Ctrl-C.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Show what is at least so bad.
+    /// Show lines of this level and worse ones.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) level: Level,
-    /// Show what is at most so old: `30s`, `5m`, `2h`.
+    /// Show lines that are at most this old: `30s`, `5m`, `2h`.
     #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,
 }
@@ -223,14 +223,14 @@ pub(crate) struct InspectModelArgs {
     /// Check every checksum of every file.
     #[arg(long, conflicts_with_all = ["table", "export"])]
     pub(crate) verify: bool,
-    /// Do not compare whole files with the hashes in the manifest first: of a large model in a store only what is asked for
-    /// is read. Damage outside of it, and files of another save, go unnoticed.
+    /// Do not compare whole files with the hashes in the manifest first. Of a large model in a store, only what is asked
+    /// for is read. Damage elsewhere, and files of another save, go unnoticed.
     #[arg(long, conflicts_with = "verify")]
     pub(crate) unchecked: bool,
     /// Write the table for other programs: FILE.parquet or FILE.safetensors.
     #[arg(long, value_name = "FILE", requires = "table", conflicts_with_all = ["id", "value"])]
     pub(crate) export: Option<PathBuf>,
-    /// Export optimiser state and marks too.
+    /// Export optimiser state and access metadata, too.
     #[arg(long, requires = "export")]
     pub(crate) state: bool,
     /// Replace the exported file if it exists.
@@ -269,20 +269,20 @@ pub(crate) struct WorkerArgs {
     /// Which of the job's workers this is: 0, 1, …
     #[arg(long, default_value_t = 0)]
     pub(crate) index: u32,
-    /// `host:port` that the other workers reach this one at, when it is not the one it listens on.
+    /// `host:port` at which other workers reach this one, if it differs from where it listens.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<String>,
     /// Run folder to write to (a new one below output.folder when not given); only worker 0 writes.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
-    /// Start over, where the run of the folder would go on from its last checkpoint.
+    /// Start over. Without this, the run of the folder is resumed from its last checkpoint.
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Go on with the interrupted run though the job learns otherwise now (learning rates, batch size, clipping …).
+    /// Resume the interrupted run although the job learns differently now (learning rates, batch size, clipping …).
     #[arg(long, conflicts_with = "fresh")]
     pub(crate) resume: bool,
-    /// Take the place of an earlier process of this worker at once: whoever starts this one has seen that one's end, so
-    /// that its lease need not run out.
+    /// Replace an earlier process of this worker at once, without waiting for its lease to run out. Use it only if that
+    /// process has ended.
     #[arg(long)]
     pub(crate) supersede: bool,
 }
@@ -311,10 +311,10 @@ pub(crate) struct GenerateArgs {
     /// Seed: the same one writes the same files.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write nothing where the folder has a train.txt, whosever it is.
+    /// Write nothing if the folder has a train.txt.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Replace files of the folder that this command has not written.
+    /// Replace files even if this command did not write them.
     #[arg(long, conflicts_with = "keep")]
     pub(crate) force: bool,
 }

@@ -53,7 +53,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     let folder = run_folder.as_ref().map(|folder| folder.path().to_owned());
     let ended = worker.run().await;
     terminal.finish();
-    // Also of a run that failed: its curves tell how it came to that.
+    // A failed run gets a page, too: its curves show what happened before the failure.
     let page = run_folder.as_ref().and_then(write_page);
     let summary = match ended {
         Err(error) if error.exit_class() == ExitClass::NothingLeft => {

@@ -37,7 +37,7 @@ impl Wanted {
 
 impl Start {
     /// Goes on with a run of the job's name that was interrupted, where there is one such as is wanted. A job that learns
-    /// otherwise than the interrupted one is another experiment: it starts a run of its own, and is told so.
+    /// otherwise than the interrupted one is another experiment: it starts a run of its own, and a line says so.
     ///
     /// # Errors
     /// When a run was to go on with changes that make what was learned meaningless, with every such key; when none of

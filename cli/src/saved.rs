@@ -87,13 +87,13 @@ fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure
 /// Where a run on this disk says that it saved its model, where that is not in its folder.
 fn told_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Failure> {
     #[derive(Deserialize)]
-    struct Told {
+    struct ModelPlace {
         model: Option<PathBuf>,
     }
     let text = run.path().and_then(|path| std::fs::read(path.join(SUMMARY)).ok());
-    let told = text.and_then(|text| serde_json::from_slice::<Told>(&text).ok()).and_then(|told| told.model);
-    let elsewhere = told.filter(|model| model.is_absolute() || url(model).is_some());
-    elsewhere.map(|model| open(&model, timeout)).transpose()
+    let place = text.and_then(|text| serde_json::from_slice::<ModelPlace>(&text).ok()).and_then(|place| place.model);
+    let other = place.filter(|model| model.is_absolute() || url(model).is_some());
+    other.map(|model| open(&model, timeout)).transpose()
 }
 
 /// A folder by what was typed.
@@ -130,7 +130,7 @@ fn no_model(place: &Folder) -> Failure {
     }
     let what = format!("{place} holds no model: there is no {MANIFEST}, nor one in {MODEL}/");
     let mut inside = match place.path() {
-        // A bucket that is not there is told only now: who asks for one object is told that it is not there.
+        // Only this request shows that a bucket does not exist: a request for one object says that the object does not.
         None => match place.folders() {
             Ok(folders) => folders,
             Err(error) => return refused(error),
@@ -163,7 +163,7 @@ mod tests {
     const TEXT: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
 
     /// In one line: where it is broken depends on how long the paths are.
-    fn told<T: std::fmt::Debug>(refused: Result<T, Failure>) -> String {
+    fn refusal<T: std::fmt::Debug>(refused: Result<T, Failure>) -> String {
         format!("{:?}", refused.unwrap_err()).replace("\n  │ ", " ")
     }
 
@@ -174,7 +174,7 @@ mod tests {
         std::fs::create_dir(&model).unwrap();
         std::fs::write(model.join(MANIFEST), OLD).unwrap();
         let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
-        assert!(told(find(run.path()).job(&[])).contains("has no job.toml"));
+        assert!(refusal(find(run.path()).job(&[])).contains("has no job.toml"));
         // Of the first release.
         std::fs::write(run.path().join(JOB), TEXT).unwrap();
         for named in [run.path(), &model] {
@@ -184,12 +184,12 @@ mod tests {
         std::fs::write(model.join(JOB), TEXT.replace("ads", "own")).unwrap();
         assert_eq!(find(run.path()).job(&[]).unwrap().name, "own");
         std::fs::write(model.join(JOB), [0xff]).unwrap();
-        assert!(told(find(run.path()).job(&[])).contains("job.toml is damaged"));
+        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is damaged"));
     }
 
     #[test]
     fn a_run_says_where_its_model_is() {
-        let (run, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (run, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let summary = |model: &str| std::fs::write(run.path().join(SUMMARY), format!("{{\"model\":{model}}}")).unwrap();
         let own = run.path().join(MODEL);
         std::fs::create_dir(&own).unwrap();
@@ -199,16 +199,16 @@ mod tests {
             summary(inside);
             assert_eq!(find().unwrap().folder.path(), Some(own.as_path()));
         }
-        summary(&format!("\"{}\"", elsewhere.path().display()));
-        assert!(told(find()).contains("and there is no manifest.json any more"));
-        std::fs::write(elsewhere.path().join(MANIFEST), "{}").unwrap();
-        assert_eq!(find().unwrap().folder.path(), Some(elsewhere.path()));
+        summary(&format!("\"{}\"", other.path().display()));
+        assert!(refusal(find()).contains("and there is no manifest.json any more"));
+        std::fs::write(other.path().join(MANIFEST), "{}").unwrap();
+        assert_eq!(find().unwrap().folder.path(), Some(other.path()));
     }
 
     #[test]
     fn what_holds_no_model_says_what_it_holds() {
         let folder = tempfile::tempdir().unwrap();
-        let find = |path: &Path| told(SavedModel::find(path, TIMEOUT));
+        let find = |path: &Path| refusal(SavedModel::find(path, TIMEOUT));
         assert!(find(&folder.path().join("none")).contains("none does not exist"));
         assert!(find(folder.path()).contains("holds no model: there is no manifest.json"));
         std::fs::write(folder.path().join("rows-0-of-1.zrows"), "").unwrap();

@@ -1,4 +1,4 @@
-//! What one sees while it trains: one live line on a terminal, a line every ten seconds elsewhere.
+//! What one sees while it trains: one live line on a terminal, otherwise a line every ten seconds.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};

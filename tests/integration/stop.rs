@@ -19,10 +19,7 @@ fn workers_that_are_stopped_save_everything_before_the_servers_end() {
     run.wait_for_line("dense worker 0     │ step ");
     run.signal(Signal::INT);
     let ended = run.finish().expect(130);
-    ended.says(&[
-        "stopping: the dense workers finish their step and save what there is",
-        "Ctrl-C again ends everything",
-    ]);
+    ended.says(&["stopping: the dense workers finish their step and save", "a second Ctrl-C ends everything"]);
     let log = std::fs::read_to_string(fixture.run_folder().join("logs/coordinator.log")).expect("a log");
     assert!(!log.contains("run failed"), "{log}");
     let place = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in\n{log}"));

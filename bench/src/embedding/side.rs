@@ -88,7 +88,7 @@ impl ServerSide {
     pub(super) fn cpu(&self) -> Result<CpuTimes, Failure> {
         let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
         let server = times.ok_or_else(|| {
-            let what = "the kernel does not tell the CPU time of a server process";
+            let what = "the kernel does not report the CPU time of a server process";
             Failure::with_help(Exit::Internal, what, "see above whether it ended; /proc must be there")
         })?;
         Ok(CpuTimes { client: cpu_time(), server: server.iter().sum() })

@@ -56,7 +56,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
     ended?;
     let spent = cpu_time_of_children().zip(before).map(|(after, before)| after - before);
     let spent = spent.ok_or_else(|| {
-        let what = "the kernel does not tell the CPU time of processes that have ended";
+        let what = "the kernel does not report the CPU time of processes that have ended";
         Failure::with_help(Exit::Internal, what, "/proc must be there")
     })?;
     let summary = std::fs::read(run.summary_file()).or_internal()?;
@@ -76,9 +76,9 @@ async fn train(
         let proxy = Proxy::listen(line).or_internal()?;
         let address = proxy.address().or_internal()?.to_string();
         let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
-        let told = server.wait_announced(plan.timeout).await;
+        let announced = server.wait_announced(plan.timeout).await;
         supervisor.add(server);
-        lines.push(proxy.run(told?.address).or_internal()?);
+        lines.push(proxy.run(announced?.address).or_internal()?);
     }
     plan.start_workers(job, &coordinator, supervisor)?;
     supervisor.watch().await

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mode_is_drawn_and_told() {
+    fn every_mode_is_drawn_and_listed() {
         let page = page(&figures());
         assert_eq!(page.matches("<figure>").count(), 2);
         // Two of hybrid, one of each other mode, in each chart.

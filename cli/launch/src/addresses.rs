@@ -26,7 +26,7 @@ impl RoleAddresses {
         Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0 }
     }
 
-    /// Those that the job gives; a host that is another machine's is told and left to that machine. The coordinator's
+    /// Those that the job gives; a host of another machine is reported and not used. The coordinator's
     /// default is for clusters of machines: where the job does not give it, a second run on this machine has a port, too.
     ///
     /// # Errors
@@ -139,16 +139,16 @@ mod tests {
 
     /// A job file for containers runs on one machine, too.
     #[test]
-    fn another_machines_address_is_told_and_not_used() {
+    fn another_machines_address_is_reported_and_not_used() {
         let (found, said) = addresses(&["cluster.coordinator=192.0.2.1:7700", "cluster.admin=192.0.2.1:7780"]).unwrap();
         assert_eq!(found, RoleAddresses { servers: 2, ..RoleAddresses::any() });
         assert!(said.len() == 2 && said[0].contains("cluster.coordinator = \"192.0.2.1:7700\""), "{said:?}");
     }
 
     #[test]
-    fn too_few_ports_are_told_by_the_key() {
-        let told = addresses(&["cluster.admin=127.0.0.1:65533"]).unwrap_err();
-        assert!(told.contains("cluster.admin") && told.contains("lower port"), "{told}");
+    fn too_few_ports_are_reported_with_the_key() {
+        let message = addresses(&["cluster.admin=127.0.0.1:65533"]).unwrap_err();
+        assert!(message.contains("cluster.admin") && message.contains("lower port"), "{message}");
         assert!(addresses(&["cluster.admin=127.0.0.1:65531"]).is_ok());
     }
 }

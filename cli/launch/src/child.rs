@@ -224,11 +224,11 @@ fn help(status: Option<ExitStatus>) -> &'static str {
     use std::os::unix::process::ExitStatusExt;
     match status.and_then(|status| status.signal()) {
         Some(signal) if signal == Signal::KILL.as_raw() => {
-            "did memory run out? `dmesg` tells; `cluster.memory` keeps fewer rows in it, `zagros train JOB --dry-run` \
+            "did memory run out? `dmesg` shows it; `cluster.memory` keeps fewer rows in it, `zagros train JOB --dry-run` \
              compares what the job needs with what the machine has; everything else was stopped"
         }
         Some(signal) if signal == Signal::ABORT.as_raw() => {
-            "it gave up by itself; where its last lines tell of memory that could not be allocated, \
+            "it gave up by itself; if its last lines name memory that could not be allocated, \
              `zagros train JOB --dry-run` compares what the job needs with what the machine has and names the key to \
              change; else it is a bug; everything else was stopped"
         }

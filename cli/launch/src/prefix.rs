@@ -43,7 +43,7 @@ pub struct ChildOutput {
 }
 
 impl ChildOutput {
-    /// The log of a role; what cannot be written is told once and stops nothing.
+    /// The log of a role. If it cannot be written, one line says so, and the role goes on.
     pub(crate) fn log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
         let path = self.logs.as_ref()?.join(format!("{file_name}.log"));
         match LogFile::open(path.clone()) {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_line_is_in_the_log_of_its_role_and_a_log_that_cannot_be_is_told() {
+    async fn every_line_is_in_the_log_of_its_role_and_a_log_that_cannot_be_written_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let output = ChildOutput { logs: Some(folder.path().join("logs")), ..ChildOutput::default() };
         let log = output.log("dense-worker-0");

@@ -11,7 +11,7 @@ use zagros_shell::{Exit, Failure};
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
 
-/// Enough for a coordinator that was told of a failure to end what it can.
+/// Time for a coordinator that learned of a failure to end what it can.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// The children of one run.
@@ -140,7 +140,7 @@ impl Supervisor {
         goes_on
     }
 
-    /// Whose death ended the run, when this child was seen dead first: a coordinator that was told of a failure ends with
+    /// Whose death ended the run, when this child was seen dead first: a coordinator that learns of a failure ends with
     /// it, sometimes before the worker whose failure it was.
     async fn cause(&mut self, first: usize) -> usize {
         let relays = |child: &ChildProcess| {
@@ -164,7 +164,7 @@ impl Supervisor {
     }
 }
 
-/// No death: a server or the coordinator ends so once it was told that the run is over, which may be before the
+/// No death: a server or the coordinator ends so once it learns that the run is over, which may be before the
 /// worker, whose report that was, has printed its own.
 pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
@@ -217,18 +217,18 @@ mod tests {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::Coordinator, "sh", &["-c", end]));
             supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
-            let told = format!("{:?}", supervisor.watch().await.unwrap_err());
+            let message = format!("{:?}", supervisor.watch().await.unwrap_err());
             assert!(
-                told.contains(&format!("{named} "))
-                    && told.contains("ended with exit code 3") == (named != "coordinator"),
-                "{told}"
+                message.contains(&format!("{named} "))
+                    && message.contains("ended with exit code 3") == (named != "coordinator"),
+                "{message}"
             );
         }
         let mut supervisor = Supervisor::new(Duration::from_millis(10));
         supervisor.add(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
         supervisor.add(child(RoleName::DenseWorker(0), "sleep", &["60"]));
-        let told = format!("{:?}", supervisor.watch().await.unwrap_err());
-        assert!(told.contains("coordinator ended with exit code 4"), "{told}");
+        let message = format!("{:?}", supervisor.watch().await.unwrap_err());
+        assert!(message.contains("coordinator ended with exit code 4"), "{message}");
         supervisor.stop_all().await;
     }
 

@@ -58,13 +58,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("roles/coordinator.json");
         assert_eq!(Announcement::read(&path), None);
-        let told = Announcement {
+        let announced = Announcement {
             role: "coordinator".into(),
             pid: 7,
             address: "127.0.0.1:1".into(),
             admin: "127.0.0.1:2".into(),
         };
-        told.write(&path).unwrap();
-        assert_eq!(Announcement::read(&path), Some(told));
+        announced.write(&path).unwrap();
+        assert_eq!(Announcement::read(&path), Some(announced));
     }
 }

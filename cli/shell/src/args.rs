@@ -10,7 +10,7 @@ use crate::print::{Notes, tell_notes};
 /// What is logged, and how. Below a command's own options in its help, however many commands a program has.
 #[derive(Clone, Debug, Args)]
 pub struct Logging {
-    /// Log as JSON objects, for a collector: also what a command tells of its progress.
+    /// Log as JSON objects, for a collector; progress lines as well.
     #[arg(long, global = true, display_order = 900)]
     pub log_json: bool,
     /// Print results, warnings and errors only.

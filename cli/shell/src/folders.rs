@@ -43,7 +43,7 @@ mod tests {
         Job::parse(text, "job.toml".as_ref(), &Overrides::none()).unwrap()
     }
 
-    fn told(job: &Job) -> Option<String> {
+    fn warning(job: &Job) -> Option<String> {
         check_folders(job).err().map(|failure| format!("{failure:?}"))
     }
 
@@ -51,25 +51,25 @@ mod tests {
     fn a_folder_that_cannot_be_is_told_before_training() {
         let mut job = job();
         job.checkpoint.folder = Some("gs://models".to_owned());
-        let scheme = told(&job).expect("refused");
+        let scheme = warning(&job).expect("refused");
         assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are known"), "{scheme}");
         let file = tempfile::NamedTempFile::new().unwrap();
         job.checkpoint.folder = Some(file.path().join("below").display().to_string());
-        let below = told(&job).expect("refused");
+        let below = warning(&job).expect("refused");
         assert!(below.contains("Storage") && below.contains("`checkpoint.folder`"), "{below}");
     }
 
     #[test]
     fn a_folder_that_nothing_is_written_to_is_not_looked_at() {
         let mut job = job();
-        assert_eq!(told(&job), None);
+        assert_eq!(warning(&job), None);
         job.checkpoint.folder = Some("gs://models".to_owned());
         job.checkpoint.keep = 0;
-        assert_eq!(told(&job), None);
+        assert_eq!(warning(&job), None);
         job.output.model_folder = Some("gs://models".to_owned());
-        assert!(told(&job).is_some_and(|told| told.contains("`output.model_folder`")));
+        assert!(warning(&job).is_some_and(|warning| warning.contains("`output.model_folder`")));
         job.output.save_model = false;
-        assert_eq!(told(&job), None);
+        assert_eq!(warning(&job), None);
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
         let (mut job, folder) = (job(), tempfile::tempdir().unwrap());
         let folder = folder.path().join("checkpoints");
         job.checkpoint.folder = Some(folder.display().to_string());
-        assert_eq!(told(&job), None);
+        assert_eq!(warning(&job), None);
         assert!(folder.is_dir());
     }
 }

@@ -55,20 +55,20 @@ mod tests {
     use super::*;
 
     fn announce(run: &Path, pid: u32, address: &str) {
-        let told = Announcement { role: "coordinator".into(), pid, address: address.into(), admin: String::new() };
-        told.write(&coordinator_file(run)).unwrap();
+        let announced = Announcement { role: "coordinator".into(), pid, address: address.into(), admin: String::new() };
+        announced.write(&coordinator_file(run)).unwrap();
     }
 
     #[test]
     fn a_run_that_is_over_or_never_had_a_coordinator_is_told() {
         let runs = tempfile::tempdir().unwrap();
-        let told = |run: &str| format!("{:?}", of_run(&runs.path().join(run)).unwrap_err());
-        assert!(told("none").contains("no run folder"));
+        let refusal = |run: &str| format!("{:?}", of_run(&runs.path().join(run)).unwrap_err());
+        assert!(refusal("none").contains("no run folder"));
         std::fs::create_dir(runs.path().join("train")).unwrap();
-        assert!(told("train").contains("was not started by `zagros up`"));
+        assert!(refusal("train").contains("was not started by `zagros up`"));
         // No process has this id.
         announce(&runs.path().join("over"), u32::MAX, "127.0.0.1:1");
-        let over = told("over");
+        let over = refusal("over");
         assert!(over.contains("no run is live") && over.contains("zagros logs"), "{over}");
         assert_eq!(newest_below(runs.path()), None);
     }

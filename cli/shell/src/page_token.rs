@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_told_by_its_variable() {
-        let told = |pairs: &[(&str, &str)]| found(pairs).unwrap_err();
-        assert!(told(&[(TOKEN, "hunter2")]).contains("ZAGROS_PAGE_TOKEN: the token of the page has 7 characters"));
-        assert!(told(&[(TOKEN, GOOD), (FILE, "x")]).contains("both set"));
-        assert!(told(&[(FILE, "/nowhere/token")]).contains("cannot read /nowhere/token"));
+        let refusal = |pairs: &[(&str, &str)]| found(pairs).unwrap_err();
+        assert!(refusal(&[(TOKEN, "hunter2")]).contains("ZAGROS_PAGE_TOKEN: the token of the page has 7 characters"));
+        assert!(refusal(&[(TOKEN, GOOD), (FILE, "x")]).contains("both set"));
+        assert!(refusal(&[(FILE, "/nowhere/token")]).contains("cannot read /nowhere/token"));
     }
 }

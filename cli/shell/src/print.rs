@@ -18,14 +18,14 @@ macro_rules! err {
     ($($text:tt)+) => { $crate::print::line_err(format_args!($($text)+)) };
 }
 
-/// A line that tells a person at work what goes on: on standard error as it is, a log line with `--log-json`, and nothing
+/// A line that shows a person the progress: on standard error as it is, a log line with `--log-json`, and nothing
 /// with `--quiet`.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)+) => { $crate::print::line_note(format_args!($($text)+)) };
 }
 
-/// Whether what goes on is told, and how.
+/// Whether progress is shown, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notes {
     /// Lines for a person.
@@ -40,13 +40,13 @@ pub enum Notes {
 static NOTES: AtomicU8 = AtomicU8::new(0);
 const ALL: [Notes; 3] = [Notes::Shown, Notes::Logged, Notes::Hidden];
 
-/// How this process tells what goes on.
+/// How this process shows progress.
 #[must_use]
 pub fn notes() -> Notes {
     ALL[usize::from(NOTES.load(Ordering::Relaxed))]
 }
 
-/// From now on it is told so.
+/// Sets how progress is shown from now on.
 pub(crate) fn tell_notes(how: Notes) {
     NOTES.store(how as u8, Ordering::Relaxed);
 }

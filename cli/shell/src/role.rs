@@ -19,7 +19,7 @@ use crate::start::{load_job, watch_signals};
 /// What every role process has.
 #[derive(Debug)]
 pub struct Role {
-    /// The job, as this role was told it.
+    /// The job, with the changes of the command line.
     pub job: Arc<Job>,
     /// For people: `embedding server 1`.
     pub name: String,
@@ -106,7 +106,11 @@ impl Role {
         let address = listener.local_addr().or_internal()?;
         if address.ip().is_unspecified() {
             let what = format!("{} listens on {address}, which no worker can connect to by that name", self.name);
-            return Err(Failure::with_help(Exit::Usage, what, "tell workers where it is: --advertise HOST:PORT"));
+            return Err(Failure::with_help(
+                Exit::Usage,
+                what,
+                "give the address that workers reach it at: --advertise HOST:PORT",
+            ));
         }
         Ok(address.to_string())
     }

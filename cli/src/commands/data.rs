@@ -35,19 +35,21 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         HumanCount(args.rows),
         HumanCount(args.test_rows)
     );
-    let told = args.folder.join(Planted::FILE);
+    let planted_file = args.folder.join(Planted::FILE);
     let unfinished = args.folder.join(UNFINISHED);
     std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
     std::fs::write(&unfinished, "").map_err(|error| unwritable(&unfinished, error))?;
     // An older one would not be of the files that are written now.
-    match std::fs::remove_file(&told) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(unwritable(&told, error)),
+    match std::fs::remove_file(&planted_file) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(unwritable(&planted_file, error));
+        }
         _ => {}
     }
     let planted = write_files(&spec, &args.folder).map_err(not_generated)?;
     let planted = measure(args, &planted)?;
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
-    durable::write(&told, text.as_bytes()).map_err(|error| unwritable(&told, error))?;
+    durable::write(&planted_file, text.as_bytes()).map_err(|error| unwritable(&planted_file, error))?;
     std::fs::remove_file(&unfinished).map_err(|error| unwritable(&unfinished, error))?;
     note!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",

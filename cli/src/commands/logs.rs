@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn the_run_that_wrote_last_is_the_one_that_is_meant() {
         let runs = tempfile::tempdir().unwrap();
-        let told = format!("{:?}", newest(runs.path()).unwrap_err());
-        assert!(told.contains("no run with logs") && told.contains("zagros logs RUN"), "{told}");
+        let message = format!("{:?}", newest(runs.path()).unwrap_err());
+        assert!(message.contains("no run with logs") && message.contains("zagros logs RUN"), "{message}");
         for (run, second) in [("b", 10), ("a", 20), ("c", 5)] {
             let logs = runs.path().join(run).join(LOG_FOLDER);
             std::fs::create_dir_all(&logs).unwrap();

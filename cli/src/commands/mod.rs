@@ -34,7 +34,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     }
 }
 
-/// Roles tell what they do. Commands for a person stay quiet unless something is wrong.
+/// Roles log what they do. Commands for a person stay quiet unless something is wrong.
 fn log_level(command: &Command) -> &'static str {
     match command {
         Command::Server(command) => command.log_level(),

@@ -30,7 +30,7 @@ impl Level {
     ];
 
     /// Of a line without its time, as text or as a JSON object. The printed error that ends a role is one, and what has no
-    /// level is told to everyone.
+    /// level is shown at every level.
     pub(crate) fn of(text: &str) -> Self {
         let text = text.trim_start();
         let named = |word: &str| Self::ALL.into_iter().find(|(_, name)| *name == word).map(|(level, _)| level);

@@ -158,7 +158,7 @@ mod tests {
         let two = line(2, "two");
         let (start, end) = two.split_at(10);
         add(start);
-        assert!(source.news().unwrap().is_empty(), "half a line was told");
+        assert!(source.news().unwrap().is_empty(), "half a line was returned");
         add(end);
         add(&line(3, "three"));
         assert_eq!(texts(source.news().unwrap()), ["two", "three"]);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use zagros_dense_worker::{Evaluation, RunFolder, Summary};
 use zagros_shell::{Exit, Failure};
 
-/// A run as far as its files tell.
+/// What the files of a run say about it.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// Name of the folder.

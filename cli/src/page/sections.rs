@@ -40,12 +40,12 @@ fn heading(record: &Record) -> String {
         }
     };
     let choice = record.summary.as_ref().and_then(|summary| summary.choice.as_deref());
-    let told = choice.map_or_else(String::new, |choice| format!("<p class=\"told\">{}</p>", escaped(choice)));
+    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escaped(choice)));
     let unread = match record.unread {
         0 => String::new(),
         lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are skipped</p>"),
     };
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{told}{unread}\n", escaped(&record.name), escaped(&lead))
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escaped(&record.name), escaped(&lead))
 }
 
 fn tiles(record: &Record) -> String {
@@ -214,8 +214,8 @@ fn files(record: &Record) -> String {
     let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escaped(name));
     let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
     // One in the run folder is among the files.
-    let elsewhere = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escaped(&model)));
-    let links: Vec<String> = record.files.iter().map(link).chain(elsewhere).collect();
+    let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escaped(&model)));
+    let links: Vec<String> = record.files.iter().map(link).chain(model_place).collect();
     if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
 }
 

@@ -20,12 +20,12 @@ const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_c
 
 /// Bytes that the embedding servers hold, by their own metrics; those that do not answer are skipped.
 pub(super) async fn held(run: &Path, servers: u32) -> u64 {
-    let told = (0..servers).map(async |index| {
+    let answers = (0..servers).map(async |index| {
         let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
         let (_, metrics) = ask(&server.admin, "/metrics", ANSWER).await.ok()?;
         Some(bytes_in(&String::from_utf8_lossy(&metrics)))
     });
-    join_all(told).await.into_iter().flatten().sum()
+    join_all(answers).await.into_iter().flatten().sum()
 }
 
 /// How long workers may take to save so much: a slow disk's time, and on top what any answer may take.

@@ -76,12 +76,12 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     ended.map_err(|failure| with_way_on(failure, &job, &start, args.fresh))
 }
 
-/// A run that lost a process goes on from its newest checkpoint, where there is one.
+/// Adds how to resume, if a process was lost and there is a checkpoint.
 fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failure {
     if failure.exit() != Exit::Cluster {
         return failure;
     }
-    // Where that cannot be found out, nothing is promised.
+    // Without a readable checkpoint there is nothing to advise.
     let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
     failure.advise(way_on(point.step(), point.folder(), fresh))
 }
@@ -91,7 +91,7 @@ fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String
     format!("{command} goes on after step {step}, from the newest checkpoint ({checkpoint})")
 }
 
-/// Where nobody would wait for it, a worker that comes back is of no use.
+/// A worker is started again only if the other workers wait for it.
 fn restarts(job: &Job, asked: u32) -> u32 {
     let others_wait = job.cluster.workers > 1 && job.train.mode == Mode::Hybrid;
     if others_wait { asked } else { 0 }
@@ -111,7 +111,7 @@ fn machine(job: &Job, cores: usize) -> Machine {
 }
 
 /// The processes of one machine divide its cores among them: threads that spin for each other make a step take a
-/// hundred times as long when they have no core each. The job as it is then, and what its children are told.
+/// hundred times as long when they have no core each. Returns the job with its shares, and the changes that its children get.
 fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
     let job = load_job_for(file, &sets, machine)?;
     note!("threads: {}", describe_threads(&job, machine));
@@ -202,17 +202,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_lost_a_process_is_told_how_to_go_on() {
-        let told = way_on(40, &"runs/ads/checkpoints/resume-40", false);
+    fn a_run_that_lost_a_process_says_how_to_resume() {
+        let advice = way_on(40, &"runs/ads/checkpoints/resume-40", false);
         assert_eq!(
-            told,
+            advice,
             "the same command goes on after step 40, from the newest checkpoint (runs/ads/checkpoints/resume-40)"
         );
         assert!(way_on(40, &"there", true).starts_with("the same command without --fresh goes on"));
     }
 
     #[test]
-    fn processes_of_one_machine_share_its_cores_unless_told_otherwise() {
+    fn processes_of_one_machine_share_its_cores_unless_the_job_says_otherwise() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("job.toml");
         let sets = |cluster: &str, sets: &[&str], cores| {

@@ -33,7 +33,7 @@ impl Targets {
         })?;
         let roles = roles(job);
         for role in &roles {
-            // A process of an earlier run said so there, too; that there is none is as well.
+            // The file of an earlier process, if there is one.
             let _ = std::fs::remove_file(role.announcement(run));
         }
         let listing = Listing { file: file.to_owned(), run: run.to_owned(), roles };
@@ -41,7 +41,7 @@ impl Targets {
         Ok(Self { file: file.to_owned(), looking })
     }
 
-    /// The run is over. One that ended well has no targets left; those of one that failed stay, so that alerts tell.
+    /// The run is over. One that ended well has no targets left; those of a failed run stay, so that alerts fire.
     pub(crate) fn end(self, well: bool) {
         self.looking.abort();
         if well && let Err(error) = write(&self.file, &[]) {
@@ -79,10 +79,10 @@ impl Listing {
     fn found(&self) -> Vec<Value> {
         let run = self.run.file_name().unwrap_or_default().to_string_lossy();
         let group = |role: &RoleName| {
-            let told = Announcement::read(&role.announcement(&self.run))?;
+            let announced = Announcement::read(&role.announcement(&self.run))?;
             let (word, index) = role.word_and_index();
             let labels = json!({ "role": word, "index": index.to_string(), "run": run });
-            Some(json!({ "targets": [told.admin], "labels": labels }))
+            Some(json!({ "targets": [announced.admin], "labels": labels }))
         };
         self.roles.iter().filter_map(group).collect()
     }
@@ -112,8 +112,9 @@ mod tests {
     }
 
     fn announce(run: &Path, role: RoleName, admin: &str) {
-        let told = Announcement { role: role.file_name(), pid: 1, address: String::new(), admin: admin.to_owned() };
-        told.write(&role.announcement(run)).unwrap();
+        let announced =
+            Announcement { role: role.file_name(), pid: 1, address: String::new(), admin: admin.to_owned() };
+        announced.write(&role.announcement(run)).unwrap();
     }
 
     async fn groups(file: &Path, count: usize) -> Value {

@@ -1,4 +1,4 @@
-//! From numbers to places on a chart: ranges, round ticks, fewer points.
+//! The arithmetic of an axis: ranges, round ticks, labels, and fewer points for a curve.
 
 /// Values that an axis covers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -8,7 +8,7 @@ pub struct AxisRange {
 }
 
 impl AxisRange {
-    /// Covers all values that are finite; `None` without any. A single value gets room on both sides.
+    /// The range of all finite values; `None` if there is none. A single value gets room on both sides.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let widen = |range: Option<Self>, value: f64| {
             let Self { low, high } = range.unwrap_or(Self { low: value, high: value });
@@ -18,12 +18,12 @@ impl AxisRange {
         Some(if range.low < range.high { range } else { range.padded_by(range.low.abs().max(1.0) * 0.05) })
     }
 
-    /// Also covers another range.
+    /// The range of both.
     pub fn and(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
-    /// A share of its width more at either end.
+    /// The range with a share of its width added at either end.
     pub fn padded(self, share: f64) -> Self {
         self.padded_by((self.high - self.low) * share)
     }
@@ -32,12 +32,18 @@ impl AxisRange {
         Self { low: self.low - room, high: self.high + room }
     }
 
-    /// Where a value lies, 0 at the low end and 1 at the high one.
+    /// Where a value lies: 0 at the low end, 1 at the high end.
     pub fn share(self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// At most about `wanted` round values within: multiples of 1, 2 or 5 times a power of ten.
+    /// About `wanted` round values inside the range: multiples of 1, 2 or 5 times a power of ten.
+    ///
+    /// ```
+    /// use zagros_chart::axis::AxisRange;
+    ///
+    /// assert_eq!(AxisRange { low: 13.0, high: 97.0 }.ticks(5), [20.0, 40.0, 60.0, 80.0]);
+    /// ```
     pub fn ticks(self, wanted: usize) -> Vec<f64> {
         let least = (self.high - self.low) / wanted.max(1) as f64;
         let power = 10_f64.powf(least.log10().floor());
@@ -48,15 +54,15 @@ impl AxisRange {
     }
 }
 
-/// The range of most values: a few that stand out at either end, as the first steps do, do not flatten the rest.
+/// The range of most values. The lowest and the highest 2 % are ignored: the first steps of a run would flatten the rest.
 pub fn most_of(mut values: Vec<f64>) -> Option<AxisRange> {
     values.retain(|value| value.is_finite());
     values.sort_unstable_by(f64::total_cmp);
-    let cut = values.len() / 50;
-    AxisRange::of(values.get(cut..values.len() - cut)?.iter().copied())
+    let outliers = values.len() / 50;
+    AxisRange::of(values.get(outliers..values.len() - outliers)?.iter().copied())
 }
 
-/// At most about `most` points, the lowest and highest of each stretch, so that no spike is lost.
+/// About `most` points: the lowest and the highest of each stretch, so that no spike is lost.
 pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     if points.len() <= most {
         return points.to_vec();

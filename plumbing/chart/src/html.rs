@@ -14,7 +14,7 @@ h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2.2rem 0 .7rem; }
 h3 { font-size: .95rem; margin: 0; }
 p { margin: .2rem 0; } .lead { color: var(--soft); }
-.told { margin: 1rem 0 0; padding: .7rem .9rem; background: var(--card); border-left: 3px solid var(--c0); border-radius: 6px; }
+.note { margin: 1rem 0 0; padding: .7rem .9rem; background: var(--card); border-left: 3px solid var(--c0); border-radius: 6px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .7rem; margin-top: 1.2rem; }
 .tiles div, figure, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 8px; }
 .tiles div { padding: .6rem .8rem; } .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
@@ -76,13 +76,14 @@ const SHOWN: usize = 10;
 
 /// A table of which the last rows are shown, and all of them to whoever opens it; columns without a value are skipped.
 pub fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
-    let is_told = |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
-    let columns: Vec<usize> = (0..head.len()).filter(is_told).collect();
+    let has_value =
+        |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
+    let columns: Vec<usize> = (0..head.len()).filter(has_value).collect();
     let head: Vec<&str> = columns.iter().map(|column| head[*column]).collect();
-    let told = |(class, cells): &(&'static str, Vec<String>)| {
+    let visible = |(class, cells): &(&'static str, Vec<String>)| {
         (*class, columns.iter().filter_map(|column| cells.get(*column).cloned()).collect())
     };
-    let rows: Vec<(&str, Vec<String>)> = rows.iter().map(told).collect();
+    let rows: Vec<(&str, Vec<String>)> = rows.iter().map(visible).collect();
     if rows.len() <= SHOWN + 2 {
         return whole_table(&head, &rows);
     }

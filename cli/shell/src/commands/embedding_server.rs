@@ -18,10 +18,10 @@ pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
     Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
 }
 
-/// Serves the data path of one shard until told to stop.
+/// Serves the data path of one shard until it is asked to stop.
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
-    // Each server writes its own rows: what is wrong with its environment is told now.
+    // Each server writes its own rows: a fault of its environment is an error now.
     check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
     let grpc = role.bind(Port::EmbeddingServer, address).await?;

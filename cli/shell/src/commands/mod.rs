@@ -25,7 +25,7 @@ pub enum ServerCommand {
 }
 
 impl ServerCommand {
-    /// Roles tell what they do. Commands for a person stay quiet unless something is wrong.
+    /// Roles log what they do. Commands for a person stay quiet unless something is wrong.
     #[must_use]
     pub fn log_level(&self) -> &'static str {
         match self {

@@ -21,7 +21,7 @@ use view::Picture;
 
 /// How often the run is asked and drawn.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A silence that is told.
+/// A silence of this length is shown.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Whether the terminal is this module's, for [`give_back`].
@@ -123,7 +123,7 @@ fn is_over(status: &StatusReport) -> bool {
     matches!(status.state.as_str(), "finished" | "interrupted" | "failed")
 }
 
-/// Asks once. A short silence is nothing to tell.
+/// Asks once. A short silence is not shown.
 async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
     let asked = Deadline::after(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
     match asked {

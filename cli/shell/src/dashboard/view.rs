@@ -17,7 +17,7 @@ pub(crate) struct Picture {
     pub(crate) status: Option<StatusReport>,
     /// Why there is no newer status.
     pub(crate) trouble: Option<String>,
-    /// The last log lines, oldest first; of a run elsewhere there are none.
+    /// The last log lines, oldest first; none for a run on another machine.
     pub(crate) lines: Vec<String>,
     /// What the keys do.
     pub(crate) keys: &'static str,
@@ -80,13 +80,13 @@ fn state(status: &StatusReport) -> Span<'static> {
 fn head(status: &StatusReport) -> Line<'static> {
     let elapsed = HumanDuration(std::time::Duration::from_secs_f64(status.elapsed_seconds.max(0.0)));
     let (step, samples) = (HumanCount(status.step), HumanCount(status.samples));
-    let told = format!("  step {step}, {samples} samples, {elapsed}");
+    let progress = format!("  step {step}, {samples} samples, {elapsed}");
     let reason = if status.reason.is_empty() { String::new() } else { format!("  {}", status.reason) };
     Line::from(vec![
         Span::styled(status.job.clone(), Style::new().add_modifier(Modifier::BOLD)),
         Span::raw("  "),
         state(status),
-        Span::raw(told),
+        Span::raw(progress),
         Span::styled(reason, Style::new().fg(Color::Yellow)),
     ])
 }

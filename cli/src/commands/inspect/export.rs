@@ -20,7 +20,7 @@ pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Resul
     let bar = progress(model);
     let exported = zagros_export::export(&source, to, args.force, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
-    tell(&exported.map_err(not_exported)?, to, args.json)?;
+    print_exported(&exported.map_err(not_exported)?, to, args.json)?;
     Ok(Exit::Success)
 }
 
@@ -33,7 +33,7 @@ fn not_exported(error: ExportError) -> Failure {
     }
 }
 
-fn tell(exported: &Exported, to: &Path, as_json: bool) -> Result<(), Failure> {
+fn print_exported(exported: &Exported, to: &Path, as_json: bool) -> Result<(), Failure> {
     let Exported { rows, columns } = exported;
     let bytes = std::fs::metadata(to).map_or(0, |data| data.len());
     if as_json {

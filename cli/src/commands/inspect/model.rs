@@ -57,7 +57,7 @@ impl Model {
     }
 
     fn of_files(folder: Folder, manifest: Option<Manifest>, files: Vec<SavedFile>) -> Self {
-        // Those that are missing are told when they are read.
+        // A missing file is an error when it is read.
         let bytes = files.iter().map(|file| file.input().map_or(0, |(_, bytes)| bytes)).sum();
         Self { manifest, files, folder, bytes }
     }

@@ -23,7 +23,7 @@ struct TableReport {
 
 /// As JSON; sizes in bytes.
 #[derive(Serialize)]
-struct Told<'a> {
+struct TableFacts<'a> {
     table: &'a str,
     rows: u64,
     dim: usize,
@@ -46,8 +46,8 @@ struct Told<'a> {
 pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
-        let told: Vec<Told<'_>> = reports.iter().map(Told::of).collect();
-        answer(&serde_json::to_string_pretty(&told).or_internal()?)?;
+        let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::of).collect();
+        answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
         return Ok(Exit::Success);
     }
     print_model(model, &reports);
@@ -113,13 +113,13 @@ fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut Norms) {
 }
 
 impl TableReport {
-    /// Bytes of rows in the files: ids, slots, marks.
+    /// Bytes of rows in the files: ids, slots, access metadata.
     fn bytes(&self) -> u64 {
         self.norms.rows * (8 + 4 * self.header.row_words() as u64)
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> TableFacts<'a> {
     fn of(report: &'a TableReport) -> Self {
         let TableReport { header, norms, sightings } = report;
         let mean = norms.mean();

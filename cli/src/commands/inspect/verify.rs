@@ -60,10 +60,10 @@ fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
 fn compare(file: &SavedFile, checked: &Checked, record: Option<&FileRecord>) -> Result<(), String> {
     let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
     let found = hexadecimal(&checked.sha256);
-    let told = || {
+    let mismatch = || {
         format!("{} is of another save: the manifest says SHA-256 {expected}, it has {found}", file.path().display())
     };
-    if found == *expected { Ok(()) } else { Err(told()) }
+    if found == *expected { Ok(()) } else { Err(mismatch()) }
 }
 
 fn missing_rows(manifest: &Manifest, files: &[FileReport]) -> Option<String> {

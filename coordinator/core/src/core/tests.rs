@@ -484,20 +484,6 @@ fn what_members_tell_is_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod barrier;
 mod drain;
 mod lost;
-
-#[test]
-fn all_asynchronous_workers_hear_of_a_barrier_that_one_requests() {
-    for asynchronous in [true, false] {
-        let mut core = Core::new(CoreConfig { asynchronous, ..core(1, 2).config });
-        join(&mut core, 0, MemberSlot::server(0));
-        let workers = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
-        let asks =
-            HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
-        let answer = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
-        let expected = if asynchronous { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
-        assert_eq!(answer(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
-        assert_eq!(answer(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
-    }
-}

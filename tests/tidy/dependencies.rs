@@ -1,0 +1,114 @@
+//! Dependencies keep to deny.toml: licences, sources, one version of each crate.
+//!
+//! cargo-deny reads the same file and checks advisories as well. The gate does not compile it (docs/adr/0031).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+use toml_edit::DocumentMut;
+use zagros_tests::repository;
+
+/// The packages that a program for Linux on x86-64 is made of, its tests and build scripts included.
+fn packages() -> Vec<Value> {
+    let mut metadata = Command::new(env!("CARGO"));
+    metadata.args(["metadata", "--locked", "--format-version", "1"]);
+    metadata.args(["--filter-platform", "x86_64-unknown-linux-gnu"]).current_dir(repository());
+    let printed = metadata.output().expect("cargo starts");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let metadata: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    metadata["packages"].as_array().expect("packages is an array").clone()
+}
+
+fn deny() -> DocumentMut {
+    let text = std::fs::read_to_string(repository().join("deny.toml")).expect("deny.toml");
+    text.parse().expect("deny.toml is TOML")
+}
+
+fn texts(deny: &DocumentMut, section: &str, key: &str) -> BTreeSet<String> {
+    let array = deny[section][key].as_array().expect(key);
+    array.iter().map(|value| value.as_str().expect("text").to_owned()).collect()
+}
+
+/// Whether the licences in `allowed` satisfy an SPDX expression. OR binds weaker than AND; an old manifest writes OR as `/`.
+fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let parts = |text: &str, separator: &str| {
+        let (mut depth, mut parts, mut start) = (0, Vec::new(), 0);
+        for (at, c) in text.char_indices() {
+            match c {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ if depth == 0 && text[at..].starts_with(separator) && at >= start => {
+                    parts.push(text[start..at].to_owned());
+                    start = at + separator.len();
+                }
+                _ => {}
+            }
+        }
+        parts.push(text[start..].to_owned());
+        parts
+    };
+    let all = |text: &String| {
+        parts(text, " AND ").iter().all(|part| {
+            let part = part.trim();
+            match part.strip_prefix('(').and_then(|part| part.strip_suffix(')')) {
+                Some(inner) => is_allowed(inner, allowed),
+                None => allowed.contains(part),
+            }
+        })
+    };
+    parts(&expression.replace('/', " OR "), " OR ").iter().any(all)
+}
+
+#[test]
+fn every_dependency_has_a_licence_that_deny_toml_allows() {
+    let allowed = texts(&deny(), "licenses", "allow");
+    let packages = packages();
+    assert!(packages.len() > 100, "the check looks at something");
+    for package in packages {
+        let licence = package["license"].as_str().unwrap_or_default();
+        assert!(is_allowed(licence, &allowed), "{} {}: licence {licence:?}", package["name"], package["version"]);
+    }
+}
+
+#[test]
+fn a_licence_expression_is_read_as_spdx_defines_it() {
+    let allowed = BTreeSet::from(["MIT", "ISC"].map(str::to_owned));
+    for good in ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "MIT AND ISC", "(GPL-3.0 OR MIT) AND ISC"] {
+        assert!(is_allowed(good, &allowed), "{good}");
+    }
+    for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "(GPL-3.0 OR BSD-3-Clause) AND ISC", "GPL-3.0 OR BSD-3-Clause"] {
+        assert!(!is_allowed(bad, &allowed), "{bad}");
+    }
+}
+
+#[test]
+fn every_dependency_comes_from_the_registry_that_deny_toml_names() {
+    let allowed = texts(&deny(), "sources", "allow-registry");
+    for package in packages() {
+        // A crate of this workspace has no source.
+        let Some(source) = package["source"].as_str() else { continue };
+        let registry = source.strip_prefix("registry+").unwrap_or(source);
+        assert!(allowed.contains(registry), "{} comes from {source}", package["name"]);
+    }
+}
+
+#[test]
+fn a_second_version_of_a_crate_is_named_in_deny_toml_and_each_name_there_is_needed() {
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in packages() {
+        let text = |key: &str| package[key].as_str().expect(key).to_owned();
+        versions.entry(text("name")).or_default().insert(text("version"));
+    }
+    let skipped = texts(&deny(), "bans", "skip");
+    for (name, versions) in &versions {
+        let counted: Vec<_> =
+            versions.iter().filter(|version| !skipped.contains(&format!("{name}@{version}"))).collect();
+        assert!(counted.len() <= 1, "{name} has the versions {counted:?}: add the older one to deny.toml, or drop it");
+    }
+    for skip in &skipped {
+        let (name, version) = skip.split_once('@').expect("name@version");
+        let found = versions.get(name).is_some_and(|versions| versions.len() > 1 && versions.contains(version));
+        assert!(found, "deny.toml names {skip}, of which there is no second version");
+    }
+}
