@@ -1,5 +1,6 @@
 //! Rules of the code base that neither the compiler nor clippy knows.
 
+mod circles;
 mod compose;
 mod dependencies;
 mod invariants;
@@ -7,4 +8,7 @@ mod layers;
 mod lengths;
 mod logs;
 mod monitoring;
+mod names;
 mod sources;
+mod syntax;
+mod vocabulary;
