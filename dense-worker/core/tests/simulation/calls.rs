@@ -121,6 +121,9 @@ impl World {
                     unreachable!()
                 };
                 if let Some(batch) = self.worker(*index).in_flight.take() {
+                    // Gradients are pushed where another rank made the step, and only there.
+                    let was_made = steps == self.worker(*index).steps + 1;
+                    assert_eq!(in_flight == InFlight::Push, was_made, "{:?}", self.worker(*index).at);
                     match in_flight {
                         InFlight::Push => self.push(*index, batch),
                         InFlight::ReadAgain => self.worker(*index).stream.push_front(batch),
