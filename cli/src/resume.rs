@@ -6,7 +6,7 @@ use zagros_shell::{Exit, Failure, check_folders, note};
 
 /// What is wanted of earlier runs of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ResumeChoice {
     /// To go on with the last one that learned as this job does.
     Same,
     /// `--resume`: to go on with the last one, though something else is learned from there on.
@@ -24,7 +24,7 @@ pub(crate) struct Start {
     _lock: Option<RunLock>,
 }
 
-impl Wanted {
+impl ResumeChoice {
     /// As the flags say, which exclude each other.
     pub(crate) fn new(fresh: bool, resume: bool) -> Self {
         match (fresh, resume) {
@@ -42,11 +42,11 @@ impl Start {
     /// # Errors
     /// When a run was to go on with changes that make what was learned meaningless, with every such key; when none of
     /// its checkpoints is intact.
-    pub(crate) fn of(job: &Job, wanted: Wanted) -> Result<Self, Failure> {
+    pub(crate) fn of(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         check_folders(job)?;
         let earlier = match wanted {
-            Wanted::Nothing => Earlier::Nothing,
-            _ => ResumePoint::of_last_run(job, wanted == Wanted::Changed).map_err(failed)?,
+            ResumeChoice::Nothing => Earlier::Nothing,
+            _ => ResumePoint::of_last_run(job, wanted == ResumeChoice::Changed).map_err(failed)?,
         };
         match earlier {
             Earlier::GoOn(LastRun { folder, lock, point }) => {
@@ -71,15 +71,15 @@ impl Start {
     /// can be started there: a run has one folder.
     ///
     /// # Errors
-    /// As [`Self::of`], and when something else is learned now and [`Wanted::Changed`] was not said.
-    pub(crate) fn within(folder: RunFolder, job: &Job, wanted: Wanted) -> Result<Self, Failure> {
+    /// As [`Self::of`], and when something else is learned now and [`ResumeChoice::Changed`] was not said.
+    pub(crate) fn within(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         let point = match wanted {
-            Wanted::Nothing => None,
+            ResumeChoice::Nothing => None,
             _ => ResumePoint::newest(job, &folder).map_err(failed)?,
         };
         if let Some(point) = &point {
             let changed = check(job, point)?;
-            if wanted == Wanted::Same && changed.iter().any(Change::is_learning) {
+            if wanted == ResumeChoice::Same && changed.iter().any(Change::is_learning) {
                 let what = format!(
                     "the job learns otherwise than the run in {} did up to step {}:{}",
                     folder.path().display(),

@@ -39,7 +39,7 @@ impl SavedModel {
             let run = whole.as_deref().and_then(Path::parent).map(Folder::disk);
             return Ok(Self { folder: place, run });
         }
-        if let Some(folder) = told_by_run(&place, timeout)? {
+        if let Some(folder) = reported_by_run(&place, timeout)? {
             if !has_manifest(&folder)? {
                 let what = format!("the model of {place} was saved in {folder}, and there is no {MANIFEST} any more");
                 return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
@@ -85,7 +85,7 @@ fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure
 }
 
 /// Where a run on this disk says that it saved its model, where that is not in its folder.
-fn told_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Failure> {
+fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Failure> {
     #[derive(Deserialize)]
     struct ModelPlace {
         model: Option<PathBuf>,

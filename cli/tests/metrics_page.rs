@@ -143,7 +143,7 @@ async fn the_page_of_metrics_is_up_to_date() {
     let folder = tempfile::tempdir().unwrap();
     let operator = Registry::new();
     let metrics = zagros_operator::metrics::Metrics::new(&operator);
-    for outcome in ["done", "told", "retried"] {
+    for outcome in ["done", "reported", "retried"] {
         metrics.reconciles.with_label_values(&[outcome]);
     }
     let sections = train(folder.path()).await.into_iter().chain([("Operator", table(&operator))]);

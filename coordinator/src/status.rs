@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_told_in_words() {
+    fn a_member_is_reported_in_words() {
         let report = StatusReport::from(response());
         assert_eq!(report.members[0].detail(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
         assert_eq!(

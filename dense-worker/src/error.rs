@@ -418,14 +418,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_once_with_what_to_do() {
+    fn a_full_disk_is_reported_once_with_what_to_do() {
         let path = PathBuf::from("runs/ads/summary.json");
         let source = io::Error::from(io::ErrorKind::StorageFull);
         let error = WorkerError::File { what: "write", path, source };
         assert_eq!(error.exit_class(), ExitClass::Storage);
-        let told = error.to_string();
-        assert!(told.starts_with("cannot write runs/ads/summary.json: ") && told.contains("make room"), "{told}");
-        assert_eq!(told.matches("summary.json").count(), 1);
+        let reported = error.to_string();
+        assert!(
+            reported.starts_with("cannot write runs/ads/summary.json: ") && reported.contains("make room"),
+            "{reported}"
+        );
+        assert_eq!(reported.matches("summary.json").count(), 1);
     }
 
     #[test]

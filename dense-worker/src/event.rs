@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 pub use zagros_eval::Evaluation;
 
-/// Told of everything that happens, in order. Called on the training path: must be quick, and hand
+/// Reported of everything that happens, in order. Called on the training path: must be quick, and hand
 /// slow work to a thread of its own.
 pub trait Observer: Send + Sync {
     /// Something happened.

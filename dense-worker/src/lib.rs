@@ -1,7 +1,7 @@
 //! The trainer process: reads, looks up, steps, pushes.
 //!
 //! [`Worker`] is all of it; [`Evaluate`] scores data with a model that a worker saved. What happens meanwhile is
-//! told to an [`Observer`].
+//! reported to an [`Observer`].
 
 pub mod datapath;
 pub mod metrics;

@@ -240,19 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_job_asks_is_told() {
-        let told = |sets: &str, makes_checkpoints| {
+    fn what_the_job_asks_is_reported() {
+        let reported = |sets: &str, makes_checkpoints| {
             let text = format!("[data]\nformat = 'criteo'\ntrain = 'a.txt'\n{sets}");
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
             let registry = Registry::new();
             Metrics::new(&registry).promise(&job, makes_checkpoints);
             zagros_plumbing::metrics::render(&registry)
         };
-        let shown = told("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
+        let shown = reported("[train]\nstaleness = 3\n[checkpoint]\nevery_seconds = 90\n", true);
         assert!(shown.contains("zagros_worker_staleness_bound_batches 3"), "{shown}");
         assert!(shown.contains("zagros_worker_checkpoint_interval_seconds 90"), "{shown}");
-        assert!(told("", false).contains("zagros_worker_checkpoint_interval_seconds 0"));
-        assert!(told("[checkpoint]\nkeep = 0\n", true).contains("zagros_worker_checkpoint_interval_seconds 0"));
+        assert!(reported("", false).contains("zagros_worker_checkpoint_interval_seconds 0"));
+        assert!(reported("[checkpoint]\nkeep = 0\n", true).contains("zagros_worker_checkpoint_interval_seconds 0"));
     }
 
     #[test]

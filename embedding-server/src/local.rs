@@ -121,8 +121,8 @@ mod tests {
         let shard = LocalShard::new(placed(1, 0));
         shard.lookup(lookup_of(&[(0, &[1, 2]), (1, &[1])], Access::Train)).await.unwrap();
         let tables = shard.describe(DescribeRequest {}).await.unwrap().tables;
-        let told: Vec<_> = tables.iter().map(|table| (table.name.as_str(), table.rows)).collect();
-        assert_eq!(told, [("user", 2), ("item", 1)]);
+        let reported: Vec<_> = tables.iter().map(|table| (table.name.as_str(), table.rows)).collect();
+        assert_eq!(reported, [("user", 2), ("item", 1)]);
         assert!(tables.iter().all(|table| table.bytes > 0));
     }
 }

@@ -101,13 +101,13 @@ impl ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// How many requests have begun, and how many of them are under way.
+    /// How many requests have started, and how many of them are under way.
     pub(crate) fn requests(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];
         // In this order: a request that ends in between is still under way, not one that never began.
         let ended: u64 = calls.iter().map(|call| call.seconds.get_sample_count()).sum();
-        let begun: u64 = calls.iter().map(|call| call.requests.get()).sum();
-        (begun, begun.saturating_sub(ended))
+        let started: u64 = calls.iter().map(|call| call.requests.get()).sum();
+        (started, started.saturating_sub(ended))
     }
 }
 

@@ -56,7 +56,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<(), ServerE
     let roots = StorageFolders::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
     let service = EmbeddingService::new(&config.job, config.index, &config.registry)?;
-    // A token of its own: a server that is told to stop does not stop its whole process.
+    // A token of its own: a server that is asked to stop does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
     let grace = GRACE.min(config.job.cluster.timeout);

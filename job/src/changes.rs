@@ -9,7 +9,7 @@ use crate::{Job, Standardise};
 /// What another value of a key means for a run that was begun with the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The same is learned: where, for how long, how fast, and what is told of it. A run goes on with it.
+    /// The same is learned: where, for how long, how fast, and what is reported of it. A run goes on with it.
     Operational,
     /// Something else is learned from there on: another experiment. A run goes on with it only where that is asked for.
     Learning,
@@ -43,7 +43,7 @@ const EFFECTS: [(&str, Effect); 73] = [
     ("data.max_bad_rows", Operational),
     ("data.max_line_bytes", Operational),
     ("data.threads", Operational),
-    // Where a stream was left is told in its windows.
+    // Where a stream was left is reported in its windows.
     ("data.shuffle_rows", Meaning),
     ("rows.dim", Meaning),
     ("rows.init", Meaning),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_rows_or_weights_another_meaning_is_told_apart() {
+    fn what_gives_rows_or_weights_another_meaning_is_distinguished() {
         let worst = |now: &str| changes("", now).into_iter().filter(|(_, effect)| *effect == Meaning).count();
         for now in [
             "[train]\nseed = 5\n",

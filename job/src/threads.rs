@@ -124,15 +124,15 @@ mod tests {
 
     #[test]
     fn the_line_says_who_has_what_and_when_it_is_too_much() {
-        let told = |cores, workers, servers| {
+        let reported = |cores, workers, servers| {
             let machine = Machine { cores, workers, servers };
             machine.describe(&machine.plan())
         };
-        assert_eq!(told(4, 1, 1), "2 dense + 1 parse + 1 server of 4 cores");
-        assert_eq!(told(3, 1, 0), "1 dense + 1 parse of 3 cores");
-        assert_eq!(told(64, 4, 4), "4 workers × (12 dense + 2 parse) + 8 for 4 servers of 64 cores");
+        assert_eq!(reported(4, 1, 1), "2 dense + 1 parse + 1 server of 4 cores");
+        assert_eq!(reported(3, 1, 0), "1 dense + 1 parse of 3 cores");
+        assert_eq!(reported(64, 4, 4), "4 workers × (12 dense + 2 parse) + 8 for 4 servers of 64 cores");
         assert_eq!(
-            told(4, 2, 2),
+            reported(4, 2, 2),
             "2 workers × (1 dense + 1 parse) + 1 for 2 servers of 4 cores; 5 threads share them, which slows each"
         );
         let asked = ThreadPlan { torch: 9, parse: 1, server: 1 };

@@ -27,7 +27,7 @@ use crate::validate::ValidJob;
 /// How soon a removal is looked at again, if no watch tells of it before.
 const SOON: Duration = Duration::from_secs(5);
 
-/// When the workers of a deleted job should have been told to end, whatever keeps Kubernetes from it.
+/// When the workers of a deleted job should have been asked to end, whatever keeps Kubernetes from it.
 const LATE: Duration = Duration::from_secs(300);
 
 /// What a decision was made on.
@@ -268,7 +268,7 @@ pub(crate) async fn release(
     Ok(())
 }
 
-/// The job is deleted. Its workers end first, and write a checkpoint; then all else is told to go. The finalizer holds the
+/// The job is deleted. Its workers end first, and write a checkpoint; then all else is reported to go. The finalizer holds the
 /// job for that long and no longer: not for a right that the operator lost, and not for a pod that never ends. What is left
 /// then goes with its owner, by Kubernetes itself.
 pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
@@ -310,8 +310,8 @@ async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), E
     Ok(())
 }
 
-/// Whether no worker of a job that is deleted is waited for any more. One that was told to go has its time; one that was
-/// not told long after is not waited for.
+/// Whether no worker of a job that is deleted is waited for any more. One that was reported to go has its time; one that was
+/// not reported long after is not waited for.
 async fn end_workers(look: &Reconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
     let now = look.now();
     let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
@@ -321,12 +321,12 @@ async fn end_workers(look: &Reconciliation<'_>, job: &HybridJob) -> Result<bool,
     }
     let observed = ObservedObjects::new(status(job).attempt, &look.context.caches.objects(&look.key));
     let removal = observed.workers_removal(RemovalScope::All, now);
-    let is_told = observed.awaited_worker(RemovalScope::All, now).is_some_and(|pod| pod.until.is_some());
+    let is_reported = observed.awaited_worker(RemovalScope::All, now).is_some_and(|pod| pod.until.is_some());
     match removal {
         Removal::Done => Ok(!look.cluster.has_workers(RemovalScope::All, now).await?),
-        Removal::Wait(_) if is_told => Ok(false),
+        Removal::Wait(_) if is_reported => Ok(false),
         _ if is_late => {
-            warn!(job = look.key.name, "job is deleted, its workers were not told to end in time");
+            warn!(job = look.key.name, "job is deleted, its workers were not asked to end in time");
             Ok(true)
         }
         step => carry_out(look, job, step, RemovalScope::All).await.map(|()| false),

@@ -164,9 +164,9 @@ where
         let mut turns = self.turns.subscribe();
         let waited = timeout(TIMEOUT, async {
             loop {
-                let standing = self.state().standing();
-                if let Some(standing) = standing {
-                    return standing;
+                let verdict = self.state().verdict();
+                if let Some(verdict) = verdict {
+                    return verdict;
                 }
                 let _ = turns.changed().await;
             }
@@ -215,7 +215,7 @@ impl<K: Resource<DynamicType = ()>> CacheState<K> {
     }
 
     /// Whether the cache can be relied on; `None` while that is not known.
-    fn standing(&self) -> Option<Result<(), Error>> {
+    fn verdict(&self) -> Option<Result<(), Error>> {
         let refused = self
             .failure
             .as_ref()
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_list_replaces_what_went_while_nobody_watched_and_wakes_its_job() {
         let cache = Cache::<Service>::default();
-        assert!(cache.state().standing().is_none(), "not listed");
+        assert!(cache.state().verdict().is_none(), "not listed");
         let list = |services: &[(&str, &str)]| {
             assert!(cache.state().take(Event::Init).is_empty());
             for (job, name) in services {
@@ -295,7 +295,7 @@ mod tests {
             cache.state().take(Event::InitDone)
         };
         assert_eq!(list(&[("a", "a-1"), ("b", "b-1")]), [key("a"), key("b")].into());
-        assert!(cache.state().standing().is_some_and(|standing| standing.is_ok()));
+        assert!(cache.state().verdict().is_some_and(|verdict| verdict.is_ok()));
         assert_eq!(list(&[("b", "b-1")]), [key("a"), key("b")].into());
         assert_eq!((names(&cache, "a"), names(&cache, "b")), (vec![], vec!["b-1".to_owned()]));
     }
@@ -312,9 +312,9 @@ mod tests {
         assert_eq!(names(&cache, "a"), ["a-2"]);
     }
 
-    /// A cache whose watch is refused grows old: that is told, and forgotten once the watch goes on.
+    /// A cache whose watch is refused grows old: that is reported, and forgotten once the watch goes on.
     #[tokio::test(start_paused = true)]
-    async fn a_refused_watch_is_told_and_a_broken_one_is_not() {
+    async fn a_refused_watch_is_reported_and_a_broken_one_is_not() {
         let cache = Cache::<Service>::default();
         let refuse = |code: u16| {
             let status = kube::core::Status { code, ..kube::core::Status::default() };

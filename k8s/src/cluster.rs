@@ -61,7 +61,7 @@ impl Cluster {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// The HybridJob as it is now; what a watch has told may be old.
+    /// The HybridJob as it is now; what a watch has reported may be old.
     ///
     /// # Errors
     /// When the request fails.
@@ -149,7 +149,7 @@ impl Cluster {
     /// When a request fails.
     pub async fn end(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
         for RemovalTarget { kind, name, how } in targets {
-            info!(job = self.job, name, "pods are told to end");
+            info!(job = self.job, name, "pods are asked to end");
             match (kind, how) {
                 (OwnedKind::Coordinator | OwnedKind::Workers, How::Suspend) => self.suspend(name).await?,
                 (OwnedKind::Coordinator | OwnedKind::Workers, How::Delete) => self.remove_named::<Job>(name).await?,

@@ -278,13 +278,13 @@ enum Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     fn of(facts: &DecisionFacts<'a>, is_ready: bool) -> Self {
-        let told = facts.status.workers_lost.as_ref().map(|time| time.0);
+        let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
         if !facts.rejoins {
             return Self::Whole;
         }
         let ended = facts.observed.lost_worker(back(facts));
-        let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > told;
-        match told {
+        let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > reported;
+        match reported {
             Some(_) if is_ready && every_worker_is_ready(facts) => Self::Back,
             Some(_) if ended.is_some_and(is_newer) => Self::Lost(ended),
             Some(_) => Self::Waiting(ended),

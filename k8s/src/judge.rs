@@ -10,7 +10,7 @@ use crate::names::Role;
 use crate::observe::{JobEnd, JobState, ObservedObjects, PodState};
 
 /// How long the exit codes of others are waited for after the first Job failed: the cause is rarely the first to be seen.
-pub const SETTLE: Duration = Duration::from_secs(15);
+pub const GRACE: Duration = Duration::from_secs(15);
 
 /// Reasons of a Job one of whose numbers failed as often as it may.
 const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
@@ -58,7 +58,7 @@ pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: T
     let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
         return hopeless.map_or(AttemptVerdict::Going, |pod| failed(attempt, pod, codes));
     };
-    let left = SETTLE.saturating_sub(elapsed(since, now));
+    let left = GRACE.saturating_sub(elapsed(since, now));
     let is_over = [&observed.coordinator, &observed.workers].into_iter().all(|job| !is_running(job));
     if hopeless.is_none() && !is_over && !left.is_zero() {
         return AttemptVerdict::Settling(left);
@@ -132,7 +132,7 @@ pub(crate) fn end_of(pod: &PodState) -> String {
     format!("{} ended with {} ({}){detail}", pod.name, exit.code, exit_words(exit.code, &exit.reason))
 }
 
-/// No container told anything: its pod was deleted, or its node is gone.
+/// No container reported anything: its pod was deleted, or its node is gone.
 fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailure {
     let gone = observed.pods.iter().find_map(|pod| pod.departure.as_ref().map(|node| (pod, node)));
     let (pod, message) = match gone {

@@ -26,7 +26,7 @@ struct OperatorArguments {
 
 #[derive(Debug, Subcommand)]
 enum OperatorCommand {
-    /// Look after HybridJobs until told to stop.
+    /// Look after HybridJobs until reported to stop.
     Run(RunArgs),
     /// Print the custom resource definition as YAML.
     Crd,

@@ -50,7 +50,7 @@ pub struct OwnedObject {
     pub attempt: Option<i32>,
     /// A Job that has not ended and is not suspended; of other kinds always.
     pub is_active: bool,
-    /// Whether it was told to go.
+    /// Whether it was reported to go.
     pub is_deleting: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Remaining {
     pub attempt: Option<i32>,
     /// What it is.
     pub role: Role,
-    /// When the kubelet kills it, once it was told to go.
+    /// When the kubelet kills it, once it was reported to go.
     pub until: Option<Timestamp>,
 }
 
@@ -143,7 +143,7 @@ pub struct PodState {
     pub creating: Option<Timestamp>,
     /// The node that it is lost with, or being removed from.
     pub departure: Option<String>,
-    /// When the kubelet kills it, once it was told to go.
+    /// When the kubelet kills it, once it was reported to go.
     pub until: Option<Timestamp>,
     /// Whether it has ended, well or badly.
     pub has_ended: bool,

@@ -1,6 +1,6 @@
 //! In which order a run is removed.
 //!
-//! Workers go first: told to end, they write a checkpoint of what they have trained, and that needs the servers and the
+//! Workers go first: reported to end, they write a checkpoint of what they have trained, and that needs the servers and the
 //! coordinator. Those go once no worker is left, and what pods find each other by goes last:
 //!
 //! ```text
@@ -44,11 +44,11 @@ impl RemovalScope {
 /// The next step of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Workers are told to end.
+    /// Workers are asked to end.
     Workers(Vec<RemovalTarget>),
     /// A pod has not ended yet.
     Wait(String),
-    /// Servers and coordinator are told to end.
+    /// Servers and coordinator are asked to end.
     Members(Vec<RemovalTarget>),
     /// What pods find each other by goes: Services, the job file, groups.
     Services,
@@ -67,7 +67,7 @@ pub struct RemovalTarget {
     pub how: How,
 }
 
-/// How an object's pods are told to end.
+/// How an object's pods are asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// The object is deleted, and all its pods with it.
@@ -167,7 +167,7 @@ impl ObservedObjects {
     }
 }
 
-/// Whether a pod that was told to go should have gone so long ago.
+/// Whether a pod that was reported to go should have gone so long ago.
 #[must_use]
 pub fn is_overdue(until: Option<Timestamp>, by: SignedDuration, now: Timestamp) -> bool {
     until.and_then(|until| until.checked_add(by).ok()).is_some_and(|gone| gone <= now)
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_going_is_not_told_again() {
+    fn an_object_that_is_going_is_not_reported_again() {
         let mut seen = run(1);
         seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
         assert_eq!(seen.removal(RemovalScope::All, at(0)), Removal::Wait("ctr-1-worker-0".to_owned()));

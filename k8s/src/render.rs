@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn what_is_wrong_is_reported() {
         assert!(render("kind: Pod", None).unwrap_err().starts_with("not a HybridJob"));
         let mut job = hybrid_job();
         job.spec.volumes.clear();

@@ -250,7 +250,7 @@ fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
         let path = plain(Path::new(folder));
         !folder.contains("://") && !own.iter().chain(&writable).any(|mount| path.starts_with(mount))
     };
-    let told = |(key, folder): (&str, &str)| {
+    let reported = |(key, folder): (&str, &str)| {
         let message = format!(
             "{key} is \"{folder}\", which is on no volume that pods can write: name a folder below /output, or below a \
              volume whose readOnly is false, or one in an object store"
@@ -259,7 +259,7 @@ fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
     };
     let lost =
         folders.into_iter().filter_map(|(key, folder, own)| Some((key, folder.filter(|one| is_lost(one, own))?)));
-    lost.map(told).collect()
+    lost.map(reported).collect()
 }
 
 fn job_field(object: &HybridJob) -> &'static str {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_job_file_is_told_by_its_own_lines() {
+    fn a_wrong_job_file_is_reported_by_its_own_lines() {
         let found = problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("seed", "sede")));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("spec.job.inline: ") && found[0].contains("sede"), "{found:?}");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told_at_once() {
+    fn everything_is_reported_at_once() {
         let found = problems(|object| {
             object.spec.dense_workers.replicas = 0;
             object.spec.volumes.push(object.spec.volumes[0].clone());
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(fields, expected);
     }
 
-    /// What the definition's rules say is told here too: the definition in the cluster may be an older one.
+    /// What the definition's rules say is reported here too: the definition in the cluster may be an older one.
     #[test]
     fn the_rules_of_the_definition_hold_without_a_cluster() {
         let found = problems(|object| {

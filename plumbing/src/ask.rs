@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_told_at_once() {
+    async fn nobody_there_is_reported_at_once() {
         let (listener, address) = listener().await;
         drop(listener);
         let error = ask(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();

@@ -124,7 +124,7 @@ mod tests {
         assert!(deadline.is_past() && tries > 5, "{tries} tries");
     }
 
-    /// Invariant WT-1: nobody waits longer than was said, and the last real answer is what is told.
+    /// Invariant WT-1: nobody waits longer than was said, and the last real answer is what is reported.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_hangs_does_not_outlast_the_deadline() {
         let deadline = Deadline::after(Duration::from_secs(10));

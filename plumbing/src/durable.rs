@@ -87,8 +87,11 @@ mod tests {
             file.write_all(b"half of the ne")?;
             Err(io::Error::other("disk full"))
         });
-        let told = failed.map_err(naming(&path)).unwrap_err().to_string();
-        assert!(told.contains("manifest.json: disk full") && told.matches("manifest.json").count() == 1, "{told}");
+        let reported = failed.map_err(naming(&path)).unwrap_err().to_string();
+        assert!(
+            reported.contains("manifest.json: disk full") && reported.matches("manifest.json").count() == 1,
+            "{reported}"
+        );
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

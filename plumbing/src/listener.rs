@@ -125,7 +125,7 @@ struct NumberedConnections {
     open: HashMap<u64, Arc<ConnectionActivity>>,
 }
 
-/// When a connection was last heard, and how it is told to close.
+/// When a connection was last heard, and how it is reported to close.
 #[derive(Debug, Default)]
 struct ConnectionActivity {
     /// Milliseconds since the port was opened.

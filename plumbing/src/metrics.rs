@@ -54,11 +54,11 @@ mod tests {
     fn a_process_tells_its_release_and_when_it_started() {
         let registry = Registry::new();
         describe_process(&registry, "1.2.3");
-        let told = render(&registry);
+        let reported = render(&registry);
         for metric in
             ["zagros_build_info{release=\"1.2.3\"} 1", "process_start_time_seconds", "process_resident_memory_bytes"]
         {
-            assert!(told.contains(metric), "{metric} is not in\n{told}");
+            assert!(reported.contains(metric), "{metric} is not in\n{reported}");
         }
     }
 }

@@ -50,7 +50,7 @@ fn log_lines_show_words_and_no_empty_fields() {
     let fixture = Fixture::new(4_000);
     let run = fixture.zagros(["up", "job.toml"]).expect(0);
     assert!(run.stderr.contains("reason=run finished"), "{}", run.stderr);
-    for leak in ["Told(", "address=\"\""] {
+    for leak in ["Reported(", "address=\"\""] {
         assert!(!run.stderr.contains(leak), "{leak} in\n{}", run.stderr);
     }
 }

@@ -222,5 +222,5 @@ fn a_folder_for_the_model_that_cannot_be_is_refused_before_training() {
     }
     let outcome = fixture.zagros(["train", "job.toml", "--set", "output.model_folder=gs://models"]);
     outcome.expect(2).says(&["`output.model_folder` names no folder", "give a path, or s3://bucket/prefix"]);
-    assert!(!fixture.path("runs").exists(), "nothing was begun");
+    assert!(!fixture.path("runs").exists(), "nothing was started");
 }

@@ -138,7 +138,7 @@ fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "is AWS_ENDPOINT_URL right"]);
     let fixture = with(fixture, "AWS_ALLOW_HTTP", "false");
     fixture.zagros(train(&[])).expect(2).says(&["AWS_ALLOW_HTTP=true allows that"]);
-    assert!(!fixture.path("runs").exists(), "nothing was begun");
+    assert!(!fixture.path("runs").exists(), "nothing was started");
     assert_eq!(store.keys(), Vec::<String>::new());
 }
 

@@ -31,5 +31,5 @@ fn a_network_beyond_memory_is_refused_with_the_key_to_change() {
         }
         assert!(!outcome.contains("stack backtrace"), "{outcome}");
     }
-    assert!(!fixture.path("runs").exists(), "a run was begun");
+    assert!(!fixture.path("runs").exists(), "a run was started");
 }

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_told_before_training() {
+    fn a_folder_that_cannot_be_is_reported_before_training() {
         let mut job = job();
         job.checkpoint.folder = Some("gs://models".to_owned());
         let scheme = warning(&job).expect("refused");

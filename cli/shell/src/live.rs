@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_over_or_never_had_a_coordinator_is_told() {
+    fn a_run_that_is_over_or_never_had_a_coordinator_is_reported() {
         let runs = tempfile::tempdir().unwrap();
         let refusal = |run: &str| format!("{:?}", of_run(&runs.path().join(run)).unwrap_err());
         assert!(refusal("none").contains("no run folder"));

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_by_its_variable() {
+    fn what_is_no_token_is_reported_by_its_variable() {
         let refusal = |pairs: &[(&str, &str)]| found(pairs).unwrap_err();
         assert!(refusal(&[(TOKEN, "hunter2")]).contains("ZAGROS_PAGE_TOKEN: the token of the page has 7 characters"));
         assert!(refusal(&[(TOKEN, GOOD), (FILE, "x")]).contains("both set"));

@@ -11,7 +11,7 @@ use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
 
 use crate::args::WorkerArgs;
 use crate::memory;
-use crate::resume::{Start, Wanted, failed};
+use crate::resume::{ResumeChoice, Start, failed};
 use crate::terminal::Terminal;
 
 /// Trains until the data ends.
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
     tokio::spawn(admin::serve(http, routes, role.shutdown.clone()));
 
-    let wanted = Wanted::new(args.fresh, args.resume);
+    let wanted = ResumeChoice::new(args.fresh, args.resume);
     // One worker writes for all.
     let start = match args.folder {
         _ if args.index > 0 => None,

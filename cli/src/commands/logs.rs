@@ -19,12 +19,12 @@ const RUNS: &str = "runs";
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Which lines are shown.
-struct Wanted {
+struct LineFilter {
     level: Level,
     since: Option<SystemTime>,
 }
 
-impl Wanted {
+impl LineFilter {
     fn takes(&self, line: &Line) -> bool {
         line.level >= self.level && self.since.is_none_or(|since| line.time >= since)
     }
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
         return Err(Failure::with_help(Exit::Usage, what, "leave --role and --index out to see them all"));
     }
     let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
-    let wanted = Wanted { level: args.level, since };
+    let wanted = LineFilter { level: args.level, since };
     let all: Result<Vec<_>, _> = sources.iter_mut().map(Source::all).collect();
     let all = all.map_err(|error| unreadable(&folder, &error))?;
     for (source, line) in logs::merged(all).filter(|(_, line)| wanted.takes(line)) {
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
 }
 
 /// Until Ctrl-C.
-async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &Wanted) -> Result<Exit, Failure> {
+async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &LineFilter) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let _signals = watch_signals(&shutdown)?;
     loop {
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn lines_are_chosen_by_level_and_age() {
         let line = Line::parse("2026-11-22T02:09:29.000000Z WARN slow").unwrap();
-        let takes = |level, since| Wanted { level, since }.takes(&line);
+        let takes = |level, since| LineFilter { level, since }.takes(&line);
         assert!(takes(Level::Warn, None) && !takes(Level::Error, None));
         assert!(takes(Level::Info, Some(line.time)) && !takes(Level::Info, Some(line.time + Duration::from_secs(1))));
     }

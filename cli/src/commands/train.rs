@@ -14,7 +14,7 @@ use crate::args::TrainArgs;
 use crate::memory;
 use crate::plan;
 use crate::report;
-use crate::resume::{Start, Wanted};
+use crate::resume::{ResumeChoice, Start};
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedServers;
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     note!("threads: {}", describe_threads(&job, &Machine::this()));
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
+    let start = Start::of(&job, ResumeChoice::new(args.fresh, args.resume))?;
     let worker = worker(job, &start, shutdown).await?;
     report::finish(worker, Terminal::new(false), &signals).await
 }

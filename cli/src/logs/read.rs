@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_told_apart_by_their_files() {
+    fn roles_are_distinguished_by_their_files() {
         let folder = tempfile::tempdir().unwrap();
         for name in
             ["coordinator.log", "dense-worker-0.log", "dense-worker-0.1.log", "dense-worker-11.log", "notes.txt"]

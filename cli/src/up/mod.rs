@@ -25,7 +25,7 @@ use zagros_shell::{
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
-use crate::resume::{Start, Wanted};
+use crate::resume::{ResumeChoice, Start};
 use crate::{memory, plan};
 use targets::Targets;
 
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let console = RunConsole::default();
     let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
     let addresses = RoleAddresses::of(&job, is_given, &console)?;
-    let start = Start::of(&job, Wanted::new(args.fresh, args.resume))?;
+    let start = Start::of(&job, ResumeChoice::new(args.fresh, args.resume))?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 

@@ -8,6 +8,22 @@ use crate::sys::NativeGroup;
 use crate::sys::nccl::Nccl;
 use crate::{Backend, CollectiveError};
 
+impl Backend {
+    /// Whether this program was built with it. Says nothing about the machine.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Backend`] when it was not.
+    pub fn is_built(self) -> Result<(), CollectiveError> {
+        if self == Self::Nccl && !cfg!(feature = "nccl") {
+            let reason = "this program was built without NCCL".to_owned();
+            let next =
+                "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/nccl.md)";
+            return Err(CollectiveError::Backend { backend: self, reason, next });
+        }
+        Ok(())
+    }
+}
+
 /// A backend that is ready on this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Connector {
@@ -84,7 +100,7 @@ mod tests {
 
     #[cfg(feature = "nccl")]
     #[test]
-    fn a_machine_without_cuda_is_told_what_to_put_where() {
+    fn a_machine_without_cuda_is_reported_what_to_put_where() {
         let error = open_nccl("libno_such_library.so").unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": libtorch's CUDA half cannot be opened: libno_such_library.so";
         assert!(error.starts_with(expected) && error.contains("LD_LIBRARY_PATH"), "{error}");

@@ -87,7 +87,7 @@ impl TrainingLoop {
         self.state
     }
 
-    /// How far the worker is, as other ranks are told when a group forms.
+    /// How far the worker is, as it is reported to other ranks when a group forms.
     #[must_use]
     pub fn progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;

@@ -66,7 +66,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn sizes_and_compression_are_told() {
+    fn sizes_and_compression_are_reported() {
         let (folder, path) = fixture::file("some text\n");
         let zipped = folder.path().join("zipped");
         let mut encoder = GzEncoder::new(fs::File::create(&zipped).unwrap(), Compression::fast());

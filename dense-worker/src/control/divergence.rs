@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_stays_far_above_ignorance_is_told_and_then_ends_training() {
+    fn a_loss_that_stays_far_above_ignorance_is_reported_and_then_ends_training() {
         assert_eq!(follow([251.0; 300]), (Sense::None, Some(200)));
         assert_eq!(follow([3.0; 300]), (Sense::Doubtful, Some(200)));
         assert_eq!(follow([f64::INFINITY; 300]).0, Sense::None);

@@ -36,7 +36,7 @@ impl Trainer {
                     Some(event)
                 }
             };
-            // A loop that gets no reply is told so by an event that it does not expect.
+            // A loop that gets no reply is reported so by an event that it does not expect.
             actions = training.on(event.unwrap_or(Event::Left));
         }
     }

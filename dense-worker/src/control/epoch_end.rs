@@ -59,7 +59,7 @@ impl Trainer {
         Err(IngestError::NoRows { files, rows, part: "train" }.into())
     }
 
-    /// Where another worker is lost, the cause is what that worker told the coordinator, if it still could, or what the
+    /// Where another worker is lost, the cause is what that worker reported the coordinator, if it still could, or what the
     /// coordinator has made of it.
     pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);

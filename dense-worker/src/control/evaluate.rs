@@ -45,7 +45,7 @@ pub struct Evaluate {
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
     pub connect: Connect,
-    /// Told of what happens.
+    /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     /// Ends it.
     pub shutdown: Shutdown,

@@ -52,7 +52,7 @@ impl Trainer {
         Ok(evaluation)
     }
 
-    /// The coordinator only shows it: a silent one is told no more and stops nothing.
+    /// The coordinator only shows it: a silent coordinator stops nothing.
     async fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
         let part = match part {
             HeldOutPart::Validation => control::HeldOutPart::Validation,

@@ -325,7 +325,7 @@ mod tests {
         (disk, manifest)
     }
 
-    fn told<T: std::fmt::Debug>(result: Result<T, WorkerError>) -> String {
+    fn reported<T: std::fmt::Debug>(result: Result<T, WorkerError>) -> String {
         result.unwrap_err().to_string()
     }
 
@@ -347,7 +347,7 @@ mod tests {
                 let found = Manifest::read(&disk).and_then(|manifest| manifest.check_files(&disk));
                 assert!(found.is_err(), "byte {place} of {name}");
                 if name != MANIFEST {
-                    let read = told(manifest.read_file(&disk, &name));
+                    let read = reported(manifest.read_file(&disk, &name));
                     assert!(read.contains(&format!("{name} is not the file that was saved: its SHA-256 is")), "{read}");
                 }
             }
@@ -362,13 +362,18 @@ mod tests {
         let (disk, manifest) = saved(folder.path());
         for content in ["row", "rows and more"] {
             disk.write("rows-0-of-1.zrows", content.as_bytes()).unwrap();
-            for told in [told(manifest.check_files(&disk)), told(manifest.read_file(&disk, "rows-0-of-1.zrows"))] {
-                assert!(told.contains("is not the file that was saved") && told.contains("bytes"), "{told}");
+            for reported in
+                [reported(manifest.check_files(&disk)), reported(manifest.read_file(&disk, "rows-0-of-1.zrows"))]
+            {
+                assert!(
+                    reported.contains("is not the file that was saved") && reported.contains("bytes"),
+                    "{reported}"
+                );
             }
         }
         disk.delete_file("rows-0-of-1.zrows").unwrap();
-        assert!(told(manifest.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));
-        let unnamed = told(manifest.read_file(&disk, "training.json"));
+        assert!(reported(manifest.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));
+        let unnamed = reported(manifest.read_file(&disk, "training.json"));
         assert!(unnamed.contains("does not name training.json"), "{unnamed}");
     }
 
@@ -379,24 +384,24 @@ mod tests {
         let (disk, good) = saved(folder.path());
         let refused = |manifest: Manifest| {
             disk.write(MANIFEST, &manifest.sealed().1).unwrap();
-            told(Manifest::read(&disk))
+            reported(Manifest::read(&disk))
         };
         let old = Manifest { files: Vec::new(), ..good.clone() };
         let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
         assert!(refused(Manifest { row_files: many, ..old.clone() }).contains("names 1025 files"));
         for elsewhere in ["../rows.zrows", "/dev/zero", "", ".."] {
-            let told = refused(Manifest { row_files: vec![elsewhere.to_owned()], ..old.clone() });
-            assert!(told.contains("which is no file of the folder itself"), "{told}");
+            let reported = refused(Manifest { row_files: vec![elsewhere.to_owned()], ..old.clone() });
+            assert!(reported.contains("which is no file of the folder itself"), "{reported}");
         }
         let twice = vec!["a.zrows".to_owned(), "a.zrows".to_owned()];
         assert!(refused(Manifest { row_files: twice, ..old.clone() }).contains("\"a.zrows\" twice"));
         let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
         assert!(unknown.contains("does not say what \"rows-0-of-1.zrows\" is known by"), "{unknown}");
         disk.write(MANIFEST, &vec![b' '; 5 << 20]).unwrap();
-        assert!(told(Manifest::read(&disk)).contains("and should have 4194304 at most"));
+        assert!(reported(Manifest::read(&disk)).contains("and should have 4194304 at most"));
         rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
         assert!(
-            told(good.check_file(&disk, "pipe", &|_| ()).and_then(|()| old.read_file(&disk, "pipe")))
+            reported(good.check_file(&disk, "pipe", &|_| ()).and_then(|()| old.read_file(&disk, "pipe")))
                 .contains("pipe or a device")
         );
     }

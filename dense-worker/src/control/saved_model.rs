@@ -64,8 +64,8 @@ pub(crate) fn place(job: &Job, run: &RunFolder) -> Result<(Folder, String), Work
         _ => parent,
     };
     let folder = parent.join(&run.name()).join(MODEL);
-    let told = folder.to_string();
-    Ok((folder, told))
+    let reported = folder.to_string();
+    Ok((folder, reported))
 }
 
 /// Writes the model below `folder`, which every embedding server must reach under the same name.
@@ -81,12 +81,12 @@ pub(crate) async fn save(
     let folder = prepare(folder.clone()).await?;
     let weights = dense.call(|dense| dense.model.to_safetensors()).await??;
     let saved = try_join_all(servers.iter().map(|server| save_rows(server, &folder, SaveStage::Whole))).await?;
-    conclude(&folder, trained, Written { own: vec![(DENSE, weights)], saved }).await
+    conclude(&folder, trained, WrittenModel { own: vec![(DENSE, weights)], saved }).await
 }
 
 /// What is known once the rows are written.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenModel {
     /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
     pub(crate) own: Vec<(&'static str, Vec<u8>)>,
     /// By server.
@@ -101,7 +101,7 @@ pub(crate) struct Written {
 pub(crate) async fn conclude(
     folder: &Folder,
     trained: Trained<'_>,
-    Written { mut own, saved }: Written,
+    WrittenModel { mut own, saved }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
@@ -312,15 +312,15 @@ mod tests {
         let (mut job, dense) = dense(1).await;
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
-        let (own, told) = place(&job, &run).unwrap();
-        assert_eq!((own.path(), told.as_str()), (Some(run.model().as_path()), "model"));
+        let (own, reported) = place(&job, &run).unwrap();
+        assert_eq!((own.path(), reported.as_str()), (Some(run.model().as_path()), "model"));
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
-        let (model, told) = place(&job, &run).unwrap();
+        let (model, reported) = place(&job, &run).unwrap();
         save(&model, trained(&job), &dense, &shards()).await.unwrap();
-        assert_eq!(std::path::Path::new(&told), elsewhere.join(run.name()).join("model"));
-        assert!(std::path::Path::new(&told).join(MANIFEST).is_file());
-        let saved = fs::read_to_string(std::path::Path::new(&told).join(JOB)).unwrap();
+        assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
+        assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
+        let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
         assert!(saved.contains(&format!("model_folder = \"{}\"", elsewhere.display())), "{saved}");
         job.output.model_folder = Some("below".to_owned());
         assert!(std::path::Path::new(&place(&job, &run).unwrap().1).is_absolute());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_that_went_missing_are_told() {
+    async fn rows_that_went_missing_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let (job, dense) = dense(1).await;
         let shards = shards();

@@ -14,7 +14,7 @@ use zagros_plumbing::metrics::register;
 
 use crate::event::{Event, Observer};
 
-/// A wait of which a server is told to be slow; again when it has doubled.
+/// A wait of which a server is reported to be slow; again when it has doubled.
 const SLOW: Duration = Duration::from_secs(3);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(250);
@@ -41,13 +41,13 @@ impl SlowServers {
         // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
         let client = Arc::downgrade(&client);
         let looking = tokio::spawn(async move {
-            let mut told = Told::default();
+            let mut reported = Reported::default();
             loop {
                 tokio::time::sleep(LOOK).await;
                 let Some(client) = client.upgrade() else { return };
                 let waiting = client.waiting();
                 show(&gauge, client.servers().len(), &waiting);
-                for news in told.news(&waiting) {
+                for news in reported.news(&waiting) {
                     tell(&news, &client, (window.inside(), places), &*observer);
                 }
             }
@@ -72,13 +72,13 @@ enum News {
     Back(u32),
 }
 
-/// What was told: by server, the wait from which on it is told again.
+/// What was reported: by server, the wait from which on it is reported again.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     again_at: BTreeMap<u32, Duration>,
 }
 
-impl Told {
+impl Reported {
     fn news(&mut self, waiting: &[Waiting]) -> Vec<News> {
         let is_slow = |server: u32| waiting.iter().any(|other| other.server == server && other.oldest >= SLOW);
         let back: Vec<u32> = self.again_at.keys().copied().filter(|server| !is_slow(*server)).collect();
@@ -136,15 +136,15 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_server_is_told_once_and_again_when_its_wait_has_doubled() {
-        let mut told = Told::default();
-        assert!(told.news(&[waiting(0, 0), waiting(1, 2)]).is_empty());
-        assert_eq!(told.news(&[waiting(0, 1), waiting(1, 4)]), [News::Slow(waiting(1, 4))]);
-        assert!(told.news(&[waiting(1, 5)]).is_empty() && told.news(&[waiting(1, 7)]).is_empty());
-        assert_eq!(told.news(&[waiting(1, 8)]), [News::Slow(waiting(1, 8))]);
+    fn a_slow_server_is_reported_once_and_again_when_its_wait_has_doubled() {
+        let mut reported = Reported::default();
+        assert!(reported.news(&[waiting(0, 0), waiting(1, 2)]).is_empty());
+        assert_eq!(reported.news(&[waiting(0, 1), waiting(1, 4)]), [News::Slow(waiting(1, 4))]);
+        assert!(reported.news(&[waiting(1, 5)]).is_empty() && reported.news(&[waiting(1, 7)]).is_empty());
+        assert_eq!(reported.news(&[waiting(1, 8)]), [News::Slow(waiting(1, 8))]);
         // Its oldest request was answered; a younger one waits.
-        assert_eq!(told.news(&[waiting(1, 1)]), [News::Back(1)]);
-        assert!(told.news(&[]).is_empty());
-        assert_eq!(told.news(&[waiting(1, 3)]), [News::Slow(waiting(1, 3))]);
+        assert_eq!(reported.news(&[waiting(1, 1)]), [News::Back(1)]);
+        assert!(reported.news(&[]).is_empty());
+        assert_eq!(reported.news(&[waiting(1, 3)]), [News::Slow(waiting(1, 3))]);
     }
 }

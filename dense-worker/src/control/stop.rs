@@ -41,9 +41,9 @@ impl Stop {
             return None;
         }
         let mut view = self.view.clone();
-        let told = view.wait_for(|view| view.draining.is_some() || end(view).is_some());
-        let told = tokio::time::timeout(WORD_OF_DRAIN, told).await.ok()?.ok()?;
-        told.draining.clone()
+        let reported = view.wait_for(|view| view.draining.is_some() || end(view).is_some());
+        let reported = tokio::time::timeout(WORD_OF_DRAIN, reported).await.ok()?.ok()?;
+        reported.draining.clone()
     }
 
     /// Whether training must end, as of now.
@@ -58,19 +58,22 @@ impl Stop {
         tokio::select! {
             biased;
             () = self.shutdown.requested() => WorkerError::Interrupted,
-            reason = told(&mut self.view, reason) => reason,
+            reason = reported(&mut self.view, reason) => reason,
         }
     }
 
     /// Resolves once nothing that this worker does can count any more: the run is over, or this worker is fenced.
     pub(crate) async fn over(&mut self) -> WorkerError {
-        told(&mut self.view, end).await
+        reported(&mut self.view, end).await
     }
 }
 
-async fn told(view: &mut watch::Receiver<MemberView>, of: impl Fn(&MemberView) -> Option<WorkerError>) -> WorkerError {
-    let told = view.wait_for(|view| of(view).is_some()).await.ok().and_then(|view| of(&view));
-    match told {
+async fn reported(
+    view: &mut watch::Receiver<MemberView>,
+    of: impl Fn(&MemberView) -> Option<WorkerError>,
+) -> WorkerError {
+    let reported = view.wait_for(|view| of(view).is_some()).await.ok().and_then(|view| of(&view));
+    match reported {
         Some(reason) => reason,
         // The membership is gone, so nobody will tell.
         None => std::future::pending().await,

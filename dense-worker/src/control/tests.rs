@@ -102,7 +102,7 @@ async fn run(worker: Worker, batches: u64) -> Result<Summary, WorkerError> {
 }
 
 #[tokio::test]
-async fn every_batch_is_stepped_pushed_and_told() {
+async fn every_batch_is_stepped_pushed_and_reported() {
     let setting = Setting::new(FakeShard::default());
     let summary = setting.run(2, 20).await.unwrap();
     assert_eq!((summary.outcome, summary.steps, summary.samples), (Outcome::Finished, 20, 80));

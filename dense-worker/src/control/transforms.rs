@@ -73,11 +73,11 @@ impl Worker {
             return apply(&mut self.job, columns, &known);
         }
         self.measure_unless_known(caller).await?;
-        let told = caller.call(transforms(&self.job, columns), 0).await?;
-        apply(&mut self.job, columns, &told.measured)
+        let reported = caller.call(transforms(&self.job, columns), 0).await?;
+        apply(&mut self.job, columns, &reported.measured)
     }
 
-    /// Reads all training files, unless a checkpoint has told.
+    /// Reads all training files, unless a checkpoint has reported.
     async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
         if measured_columns(&self.job).is_empty() {
             return Ok(());
@@ -126,14 +126,14 @@ impl Caller {
         let request = TransformsRequest { member: self.member, incarnation: self.incarnation, measured, bytes };
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
-        let told = tokio::select! {
-            told = backoff.retry(deadline, is_away, || self.control.transforms(request.clone())) => told,
+        let reported = tokio::select! {
+            reported = backoff.retry(deadline, is_away, || self.control.transforms(request.clone())) => reported,
             reason = stop.requested() => return Err(reason),
         };
-        told.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
+        reported.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
     }
 
-    /// Until it is told to stop, or nobody can be told.
+    /// Until it is asked to stop, or nobody can be reported.
     async fn keep_reporting(&self, read: &AtomicU64) -> WorkerError {
         let mut stop = self.stop.clone();
         loop {
@@ -147,16 +147,16 @@ impl Caller {
         }
     }
 
-    /// Asks until the first worker has told. The deadline moves on with each byte that it reads.
+    /// Asks until the first worker has reported. The deadline moves on with each byte that it reads.
     async fn wait(&self) -> Result<Vec<Transform>, WorkerError> {
         let (mut bytes, mut since, mut stop) = (0, Instant::now(), self.stop.clone());
         loop {
-            let told = self.call(Vec::new(), 0).await?;
-            if !told.measured.is_empty() {
-                return Ok(told.measured);
+            let reported = self.call(Vec::new(), 0).await?;
+            if !reported.measured.is_empty() {
+                return Ok(reported.measured);
             }
-            if told.bytes > bytes {
-                (bytes, since) = (told.bytes, Instant::now());
+            if reported.bytes > bytes {
+                (bytes, since) = (reported.bytes, Instant::now());
             }
             if since.elapsed() > self.timeout {
                 let what = format!(

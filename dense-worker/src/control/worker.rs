@@ -60,7 +60,7 @@ pub struct Worker {
     pub rendezvous: Option<Arc<dyn Rendezvous>>,
     /// Where metrics are registered.
     pub registry: Registry,
-    /// Told of what happens.
+    /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
     /// Where measures, summary and model are written; nothing is written without one, nor by another worker than the
     /// first.
@@ -132,7 +132,7 @@ impl Worker {
             _ => membership.leave(outcome(&trained), &reason(&trained)).await,
         };
         if let (Err(error), true) = (left, trained.is_ok()) {
-            tracing::warn!(%error, "the coordinator was not told of the end");
+            tracing::warn!(%error, "the coordinator was not informed of the end");
         }
         trained
     }
@@ -330,7 +330,7 @@ fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
     DataFile { path: path.display().to_string(), bytes: *bytes, splittable: *splittable, fingerprint: *fingerprint }
 }
 
-/// As the coordinator is told: an interrupted run did not fail.
+/// As the coordinator is reported: an interrupted run did not fail.
 pub(super) fn outcome(trained: &Result<Summary, WorkerError>) -> control::Outcome {
     match trained {
         Ok(Summary { outcome: Outcome::Finished, .. }) => control::Outcome::Finished,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker has done so far, as the others are told.
+/// What a worker has done so far, as it is reported to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerCounts {
     pub(crate) steps: u64,

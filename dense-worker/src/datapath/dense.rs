@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_network_that_cannot_be_built_is_told_at_the_start() {
+    async fn a_network_that_cannot_be_built_is_reported_at_the_start() {
         let job = job(0, &[2], Model::Dlrm { bottom: vec![], top: vec![], dropout: 0.0 });
         let refused = DenseThread::start(&job, Metrics::new(&prometheus::Registry::new())).await.unwrap_err();
         assert!(matches!(refused, WorkerError::Model(ModelError::Shape { .. })), "{refused}");

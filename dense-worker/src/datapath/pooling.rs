@@ -146,16 +146,16 @@ mod tests {
     #[test]
     fn features_of_one_table_are_chosen_apart() {
         let one = Ids { ids: vec![9, 1], offsets: None };
-        let told = bags(&[&[1, 9], &[20]]);
+        let reported = bags(&[&[1, 9], &[20]]);
         let history = bags(&[&[1, 2, 3, 4, 5, 6], &[9, 10, 11, 12, 13, 14]]);
         let plan = [PoolAt::Server, PoolAt::Auto, PoolAt::Worker];
-        let (unique, sums) = choose(&plan, 1, &[told.clone(), history, one.clone()]);
+        let (unique, sums) = choose(&plan, 1, &[reported.clone(), history, one.clone()]);
         // Ids 9 and 1 themselves, then the sums of both features.
         assert_eq!(unique.tables[0].ids[..3], [9, 1, 2]);
         assert_eq!(sums, [Some(4), Some(2), None]);
         assert_eq!((unique.tables[0].ids.len(), unique.tables[0].wanted()), (13, 6));
         let short = bags(&[&[1], &[9]]);
-        let (unique, sums) = choose(&plan, 1, &[told, short, one]);
+        let (unique, sums) = choose(&plan, 1, &[reported, short, one]);
         assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(2), None, None], 4));
     }
 

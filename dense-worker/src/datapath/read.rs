@@ -48,7 +48,7 @@ impl Reader {
         let (send, incoming) = mpsc::channel(READY);
         let (tell_end, ended) = oneshot::channel();
         let cancel = Arc::new(AtomicBool::new(false));
-        let work = Work { preparer, metrics, send, told: None };
+        let work = Work { preparer, metrics, send, reported: None };
         let flag = Arc::clone(&cancel);
         let run = move || {
             let stats = work.run(open, flag);
@@ -86,7 +86,7 @@ struct Work {
     preparer: Preparer,
     metrics: Metrics,
     send: mpsc::Sender<Result<Prepared, WorkerError>>,
-    told: Option<StreamStats>,
+    reported: Option<StreamStats>,
 }
 
 impl Work {
@@ -126,10 +126,10 @@ impl Work {
 
     /// Adds what is new since the last time.
     fn count(&mut self, stats: StreamStats) {
-        let told = self.told.replace(stats).unwrap_or_default();
-        let parse = (stats.cpu_seconds - told.cpu_seconds).max(0.0);
+        let reported = self.reported.replace(stats).unwrap_or_default();
+        let parse = (stats.cpu_seconds - reported.cpu_seconds).max(0.0);
         self.metrics.spent(Stage::Parse, Duration::from_secs_f64(parse));
-        self.metrics.bad_rows.inc_by(stats.bad_rows.saturating_sub(told.bad_rows));
+        self.metrics.bad_rows.inc_by(stats.bad_rows.saturating_sub(reported.bad_rows));
     }
 }
 

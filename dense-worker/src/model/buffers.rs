@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_cannot_be_summed_and_another_shape_are_told_by_name() {
+    fn a_change_that_cannot_be_summed_and_another_shape_are_reported_by_name() {
         let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
         let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();

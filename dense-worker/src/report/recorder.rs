@@ -159,15 +159,15 @@ struct Files {
 }
 
 impl Files {
-    /// A full disk must not end training: it is told once.
+    /// A full disk must not end training: it is reported once.
     fn run(mut self, lines: &Receiver<Line>) {
-        let mut told = false;
+        let mut reported = false;
         for line in lines {
             if let Err(error) = self.write(&line)
-                && !told
+                && !reported
             {
                 tracing::warn!(%error, "measures are not recorded; training goes on");
-                told = true;
+                reported = true;
             }
         }
     }

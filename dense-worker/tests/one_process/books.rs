@@ -98,8 +98,8 @@ async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
 async fn a_run_of_which_another_process_took_a_split_does_not_finish() {
     let error = train_with(Mishap::Forged).await.unwrap_err();
     assert_eq!(error.exit_class(), ExitClass::Cluster);
-    let told = "epoch 1: 1 splits were reported complete in the name of dense worker 0, which never read them";
-    assert!(error.to_string().starts_with(told), "{error}");
+    let reported = "epoch 1: 1 splits were reported complete in the name of dense worker 0, which never read them";
+    assert!(error.to_string().starts_with(reported), "{error}");
 }
 
 /// Two workers have read the rows of an epoch; its measures are of both.

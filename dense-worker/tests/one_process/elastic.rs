@@ -16,14 +16,14 @@ fn job(folder: &Path) -> Job {
     job
 }
 
-/// Who trains, of each group that was told of.
-fn groups(told: &Recording) -> Vec<Vec<u32>> {
-    let told = told.0.lock().unwrap();
+/// Who trains, of each group that was reported of.
+fn groups(reported: &Recording) -> Vec<Vec<u32>> {
+    let reported = reported.0.lock().unwrap();
     let workers = |event: &Event| match event {
         Event::Regrouped { workers, .. } => Some(workers.clone()),
         _ => None,
     };
-    told.iter().filter_map(workers).collect()
+    reported.iter().filter_map(workers).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,14 +31,14 @@ async fn two_of_three_workers_train_on_every_row_without_the_third() {
     let folder = tempfile::tempdir().unwrap();
     let (own, whole) = unharmed(job(folder.path())).await;
     let run = Run::new(job(folder.path())).await;
-    let (killer, told) = (Killer::after(20), Arc::new(Recording::default()));
-    let mut first = run.start(0, vec![told.clone(), killer.clone()]);
+    let (killer, reported) = (Killer::after(20), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![reported.clone(), killer.clone()]);
     // Ranks are not indices once the worker in between is lost.
     let (mut lost, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
     assert!(within(&mut lost).await.is_err());
     let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
-    assert_eq!(groups(&told), [vec![0, 2]]);
+    assert_eq!(groups(&reported), [vec![0, 2]]);
     assert_eq!((first.steps, first.samples, first.evaluation), (third.steps, third.samples, third.evaluation));
     assert!(first.samples >= whole.samples);
     let pushes = run.tally.by_id();
@@ -66,13 +66,13 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let folder = tempfile::tempdir().unwrap();
     let (own, _) = unharmed(job(folder.path())).await;
     let run = Run::new(job(folder.path())).await;
-    let (killer, told) = (Killer::after(20), Arc::new(Recording::default()));
-    let mut first = run.start(0, vec![told.clone(), Arc::new(Slow(OnceLock::new())), killer.clone()]);
+    let (killer, reported) = (Killer::after(20), Arc::new(Recording::default()));
+    let mut first = run.start(0, vec![reported.clone(), Arc::new(Slow(OnceLock::new())), killer.clone()]);
     let (mut second, mut lost) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
     assert!(within(&mut lost).await.is_err());
     let regrouped = async {
-        while groups(&told).is_empty() {
+        while groups(&reported).is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -82,7 +82,7 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     for worker in [&mut first, &mut second, &mut back] {
         summaries.push(within(worker).await.unwrap().unwrap());
     }
-    assert_eq!(groups(&told), [vec![0, 1], vec![0, 1, 2]]);
+    assert_eq!(groups(&reported), [vec![0, 1], vec![0, 1, 2]]);
     let first = &summaries[0];
     assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
     let pushes = run.tally.by_id();

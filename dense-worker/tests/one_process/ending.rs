@@ -1,4 +1,4 @@
-//! What a run leaves behind when it ends, and what is told of its checkpoints meanwhile.
+//! What a run leaves behind when it ends, and what is reported of its checkpoints meanwhile.
 
 use tokio::runtime::Handle;
 use zagros_protocol::RefusalKind;
@@ -15,13 +15,13 @@ impl Watch for Mute {
     }
 }
 
-const CUTS: [&str; 3] = ["train.mode=sync", "checkpoint.every_steps=10", "checkpoint.every_seconds=0"];
+const CHECKPOINTS: [&str; 3] = ["train.mode=sync", "checkpoint.every_steps=10", "checkpoint.every_seconds=0"];
 
 /// Invariant CK-5: the model is there, the summary is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &CUTS);
+    let job = job(folder.path(), &CHECKPOINTS);
     let cluster = Cluster::start(&job).await;
     let inner = Arc::clone(&cluster.connect);
     let connect: Connect =
@@ -44,7 +44,7 @@ async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
 async fn kept_states_are_there_until_the_summary_is() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["data.validation_share=0.2", "train.early_stop={}", "output.save_model=false"];
-    let job = job(folder.path(), &[&CUTS[..], &sets].concat());
+    let job = job(folder.path(), &[&CHECKPOINTS[..], &sets].concat());
     let cluster = Cluster::start(&job).await;
     let worker = cluster.worker(job.clone(), Arc::new(Silent), Shutdown::new());
     let run = worker.folder.clone().unwrap();
@@ -63,13 +63,13 @@ async fn kept_states_are_there_until_the_summary_is() {
 }
 
 /// Holds training up after a step until the coordinator knows of the checkpoint before it.
-struct UntilTold {
+struct UntilReported {
     control: Arc<LocalCoordinator>,
     cut: AtomicU64,
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
-impl UntilTold {
+impl UntilReported {
     fn newest(&self) -> u64 {
         let status = Handle::current().block_on(self.control.status(StatusRequest {})).unwrap();
         let steps = status.members.iter().filter_map(|member| member.progress.as_ref());
@@ -77,7 +77,7 @@ impl UntilTold {
     }
 }
 
-impl Observer for UntilTold {
+impl Observer for UntilReported {
     fn on(&self, event: &Event) {
         match event {
             Event::Checkpoint { step, .. } => self.cut.store(*step, Ordering::Release),
@@ -87,7 +87,7 @@ impl Observer for UntilTold {
                 while self.newest() == 0 && std::time::Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                self.told.store(self.newest(), Ordering::Release);
+                self.reported.store(self.newest(), Ordering::Release);
             }),
             _ => {}
         }
@@ -95,14 +95,14 @@ impl Observer for UntilTold {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_is_told_once_it_is_there_and_not_with_the_next_one() {
+async fn a_checkpoint_is_reported_once_it_is_there_and_not_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &[&CUTS[..], &["cluster.lease_seconds=1"]].concat());
+    let job = job(folder.path(), &[&CHECKPOINTS[..], &["cluster.lease_seconds=1"]].concat());
     let cluster = Cluster::start(&job).await;
-    let (control, cut, told) = (cluster.control.clone(), AtomicU64::new(0), AtomicU64::new(0));
-    let observer = Arc::new(UntilTold { control, cut, told });
+    let (control, cut, reported) = (cluster.control.clone(), AtomicU64::new(0), AtomicU64::new(0));
+    let observer = Arc::new(UntilReported { control, cut, reported });
     let worker = cluster.worker(job, observer.clone(), Shutdown::new());
     worker.run().await.unwrap();
     assert!(observer.cut.load(Ordering::Acquire) >= 10);
-    assert_eq!(observer.told.load(Ordering::Acquire), 10);
+    assert_eq!(observer.reported.load(Ordering::Acquire), 10);
 }

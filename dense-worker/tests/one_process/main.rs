@@ -1,7 +1,7 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
-mod apart;
-mod apart_resume;
+mod asynchronous;
+mod asynchronous_resume;
 mod books;
 mod counting;
 mod elastic;
@@ -269,7 +269,7 @@ async fn a_model_that_does_not_fit_the_job_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fitted_transforms_are_told_and_kept_in_the_resolved_job() {
+async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
     let folder = tempfile::tempdir().unwrap();
     let (summary, recorded, run) = train(job(folder.path(), &["train.max_steps=1"])).await;
     assert!(summary.is_ok());
@@ -360,7 +360,7 @@ async fn bad_data_ends_the_run_with_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_not_there_is_told_before_anything_else() {
+async fn a_file_that_is_not_there_is_reported_before_anything_else() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &[]);
     std::fs::remove_file(folder.path().join("train.csv")).unwrap();

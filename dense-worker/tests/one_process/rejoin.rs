@@ -93,14 +93,14 @@ impl Run {
         tokio::spawn(worker.run())
     }
 
-    /// Kills one of all workers after a step, and starts it again; the summaries by index, what the others told, and
+    /// Kills one of all workers after a step, and starts it again; the summaries by index, what the others reported, and
     /// how often each id was trained on.
     async fn with_loss_of(&self, victim: u32, step: u64) -> (Vec<Summary>, Arc<Recording>, BTreeMap<u64, u32>) {
-        let (killer, told) = (Killer::after(step), Arc::new(Recording::default()));
+        let (killer, reported) = (Killer::after(step), Arc::new(Recording::default()));
         let teller = u32::from(victim == 0);
         let mut workers: Vec<_> = (0..self.job.cluster.workers)
             .map(|index| {
-                let tells = vec![told.clone() as Arc<dyn Observer>, killer.clone() as Arc<dyn Observer>];
+                let tells = vec![reported.clone() as Arc<dyn Observer>, killer.clone() as Arc<dyn Observer>];
                 self.start(index, if index == teller { tells } else { Vec::new() })
             })
             .collect();
@@ -113,7 +113,7 @@ impl Run {
         for worker in &mut workers {
             summaries.push(within(worker).await.expect("no panic").expect("the run ends well"));
         }
-        (summaries, told, self.tally.by_id())
+        (summaries, reported, self.tally.by_id())
     }
 }
 
@@ -146,7 +146,7 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     let a_epoch = whole.steps / 2;
     for (victim, step) in [(1, 20), (1, 30), (1, a_epoch + 5), (0, 25), (0, a_epoch + 5)] {
         let run = Run::new(job()).await;
-        let (summaries, told, pushes) = run.with_loss_of(victim, step).await;
+        let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
         for summary in &summaries {
             let first = &summaries[0];
             assert_eq!((summary.steps, summary.samples), (first.steps, first.samples), "lost {victim} after {step}");
@@ -166,13 +166,13 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
         // At most what one worker reads of an epoch.
         assert!(u64::from(twice) <= whole.samples / 2, "{twice} rows were trained on once more");
         assert!((auc(&summaries[0]) - auc(&whole)).abs() < 0.02);
-        let told = told.0.lock().unwrap().clone();
-        let lost = told.iter().find_map(|event| match event {
+        let reported = reported.0.lock().unwrap().clone();
+        let lost = reported.iter().find_map(|event| match event {
             Event::WorkerLost { workers, .. } => Some(workers.clone()),
             _ => None,
         });
         assert_eq!(lost.as_deref(), Some(format!("dense worker {victim}").as_str()));
-        assert!(told.iter().any(|event| matches!(event, Event::Regrouped { generation: 2, .. })));
+        assert!(reported.iter().any(|event| matches!(event, Event::Regrouped { generation: 2, .. })));
         let scored = evaluate(&run.folder, &[], None).await.unwrap();
         assert!((scored.auc.unwrap() - auc(&summaries[0])).abs() < 1e-5, "the saved model is another one");
     }
@@ -223,7 +223,7 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
         ("train.mode=hybrid", "train.staleness=2", "dense worker 1 is lost: silent for"),
         ("train.mode=sync", "train.staleness=0", "dense worker 1 gone or late"),
     ];
-    for (mode, staleness, told) in modes {
+    for (mode, staleness, reported) in modes {
         let job = job_with(folder.path(), 2, &["cluster.timeout_seconds=6", mode, staleness]);
         let run = Run::new(job).await;
         let killer = Killer::after(20);
@@ -233,7 +233,7 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
         assert!(within(&mut lost).await.is_err());
         let error = within(&mut first).await.unwrap().unwrap_err();
         assert_eq!(error.exit_class(), ExitClass::Cluster);
-        assert!(error.to_string().contains(told), "{mode}: {error}");
+        assert!(error.to_string().contains(reported), "{mode}: {error}");
     }
 }
 
@@ -316,8 +316,8 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
     for (at, call) in [(40, "agreeing on a step"), (41, "the sums of a step")] {
         let run = Run::new(job()).await;
         let deaf = Deaf { rendezvous: run.rendezvous.clone(), at };
-        let told = Arc::new(Recording::default());
-        let mut first = run.start(0, vec![told.clone()]);
+        let reported = Arc::new(Recording::default());
+        let mut first = run.start(0, vec![reported.clone()]);
         let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
         let [first, second] = [&mut first, &mut second].map(within);
         let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
@@ -326,8 +326,8 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         let pushes = run.tally.by_id();
         let other = own.keys().filter(|id| pushes.get(*id) != Some(&2)).count();
         assert_eq!(other, 0, "{call}: {other} of {} rows were not trained on once an epoch", own.len());
-        let told = told.0.lock().unwrap();
+        let reported = reported.0.lock().unwrap();
         let regrouped = |event: &&Event| matches!(event, Event::Regrouped { generation: 2, .. });
-        assert_eq!(told.iter().filter(regrouped).count(), 1, "{call}");
+        assert_eq!(reported.iter().filter(regrouped).count(), 1, "{call}");
     }
 }

@@ -5,7 +5,7 @@ use zagros_collective::{InProcess, Rendezvous};
 
 use super::*;
 
-/// Everything that has a state: dropout, Adam, momentum of rows by sightings, shuffled windows over several splits.
+/// Everything that has a state: dropout, Adam, momentum of rows by frequency counts, shuffled windows over several splits.
 const SETS: [&str; 8] = [
     "train.mode=sync",
     "train.evaluate_every=20",
@@ -29,7 +29,7 @@ pub(super) enum Break {
     /// Only the first worker was asked to.
     OfOne(u64),
     /// Gone as soon as a checkpoint is complete.
-    OnceCut,
+    AfterCheckpoint,
     /// Gone in the middle of what follows a step; by then a checkpoint is complete.
     Sudden(u64),
 }
@@ -59,9 +59,9 @@ impl Observer for GoneAfter {
 }
 
 /// Has everything gone at the first checkpoint.
-struct GoneOnceCut(Shutdown);
+struct GoneAfterCheckpoint(Shutdown);
 
-impl Observer for GoneOnceCut {
+impl Observer for GoneAfterCheckpoint {
     fn on(&self, event: &Event) {
         if matches!(event, Event::Checkpoint { .. }) {
             self.0.request();
@@ -102,7 +102,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: Break) -> Ended 
         match how {
             Break::Never => {}
             Break::Tidy(step) | Break::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
-            Break::OnceCut => observers.push(Arc::new(GoneOnceCut(gone.clone()))),
+            Break::AfterCheckpoint => observers.push(Arc::new(GoneAfterCheckpoint(gone.clone()))),
             Break::Sudden(step) => {
                 let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
                 observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));

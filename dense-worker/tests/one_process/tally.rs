@@ -27,7 +27,7 @@ impl Tally {
         Arc::new(move |entry| Ok(Arc::new(Watched::new(connect(entry)?, tally.clone())) as Arc<dyn Shard>))
     }
 
-    /// Pushes in the order in which they were begun.
+    /// Pushes in the order in which they were started.
     pub(crate) fn pushes(&self) -> Vec<Pushed> {
         self.1.lock().unwrap().clone()
     }

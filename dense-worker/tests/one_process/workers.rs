@@ -228,7 +228,7 @@ fn gzip(path: &Path) {
 
 /// Invariant RK-2.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was_told() {
+async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was_reported() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["train.staleness=2", "train.epochs=3", "train.evaluate_every=10", "cluster.servers=2"];
     let job = job(folder.path(), &sets);
@@ -308,7 +308,7 @@ async fn a_step_with_a_batch_that_is_no_number_is_skipped_by_all_where_the_job_s
 async fn workers_without_a_row_among_them_are_refused_as_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let head = rows(0);
-    for (text, sets, told) in [
+    for (text, sets, reported) in [
         (head, vec![], "no rows, at most empty lines"),
         (rows(3), vec!["data.test_fraction=0.999999"], "3 rows read, none in the train part"),
     ] {
@@ -319,14 +319,14 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
             let (ended, ..) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
             for error in ended.into_iter().map(Result::unwrap_err) {
                 assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
-                assert!(error.to_string().contains(told) && error.to_string().contains("train.csv"), "{error}");
+                assert!(error.to_string().contains(reported) && error.to_string().contains("train.csv"), "{error}");
             }
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_data_of_one_worker_is_told_by_all() {
+async fn bad_data_of_one_worker_is_reported_by_all() {
     let folder = tempfile::tempdir().unwrap();
     // The second split of sixteen is worker 1's alone, and lies behind the rows that are checked before the first step.
     let text = rows(40_000);
@@ -385,8 +385,8 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
             job.cluster.workers = workers;
             let (ended, ..) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
             let errors: Vec<_> = ended.into_iter().map(Result::unwrap_err).collect();
-            let told = format!("data.max_bad_rows allows {most};");
-            assert!(errors.iter().all(|error| error.to_string().contains(&told)), "{errors:?}");
+            let reported = format!("data.max_bad_rows allows {most};");
+            assert!(errors.iter().all(|error| error.to_string().contains(&reported)), "{errors:?}");
             assert!(errors.iter().any(|error| error.exit_class() == ExitClass::Data), "{errors:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! A server's rows told and saved, whatever becomes of the connection meanwhile.
+//! A server's rows reported and saved, whatever becomes of the connection meanwhile.
 //!
 //! At the end of a run hours of training hang on these calls. A retry is safe: telling changes nothing, a save says by a
 //! number of its own which one it is, so that the server answers with what the first try did, and a load that replaces
@@ -93,7 +93,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Fails as told, first to last, and then serves.
+    /// Fails as reported, first to last, and then serves.
     struct Flaky {
         failures: Mutex<VecDeque<RefusalKind>>,
         attempts: Mutex<Vec<u64>>,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_and_a_server_that_stays_away_are_told() {
+    async fn a_refusal_and_a_server_that_stays_away_are_reported() {
         use RefusalKind::{Internal, Moved, Unavailable};
         for final_one in [Internal, Moved] {
             let (_, shard) = flaky(&[Unavailable, final_one]);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn another_failure_to_open_is_told_as_it_is() {
+    fn another_failure_to_open_is_reported_as_it_is() {
         let error = refused(Path::new("/x"), "IO error: Read-only file system");
         assert_eq!(error.to_string(), "the cold tier cannot open: IO error: Read-only file system (in /x)");
     }

@@ -57,7 +57,7 @@ impl Format {
     }
 }
 
-/// Writes a table to `path`; `passed` is told how many bytes of the saved files are done.
+/// Writes a table to `path`; `passed` gets how many bytes of the saved files are done.
 ///
 /// # Errors
 /// When `path` exists and is not to be replaced, names no format or cannot be written, and when the saved rows cannot

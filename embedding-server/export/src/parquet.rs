@@ -73,13 +73,13 @@ fn list(name: &str, element: TypePtr) -> Result<TypePtr, ExportError> {
 }
 
 fn properties(source: &Source) -> WriterProperties {
-    let told = source.description().into_iter().map(|(key, value)| KeyValue::new(format!("zagros.{key}"), value));
+    let reported = source.description().into_iter().map(|(key, value)| KeyValue::new(format!("zagros.{key}"), value));
     WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         // Trained numbers do not repeat.
         .set_dictionary_enabled(false)
         .set_created_by(format!("zagros {}", env!("CARGO_PKG_VERSION")))
-        .set_key_value_metadata(Some(told.collect()))
+        .set_key_value_metadata(Some(reported.collect()))
         .build()
 }
 

@@ -27,7 +27,7 @@ struct Tensor<'a> {
 enum Column<'a> {
     Ids,
     Part(&'a Part),
-    Marks,
+    Access,
 }
 
 /// Writes the table.
@@ -59,7 +59,7 @@ pub(crate) fn write(
 
 fn tensors(source: &Source, rows: u64) -> Vec<Tensor<'_>> {
     let ids = Tensor { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: Column::Ids };
-    let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Marks };
+    let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Access };
     let part = |part| tensor_of(part, rows);
     let access = source.with_marks().then(mark);
     std::iter::once(ids).chain(source.columns().iter().map(part)).chain(access).collect()
@@ -74,8 +74,8 @@ fn tensor_of(part: &Part, rows: u64) -> Tensor<'_> {
 /// Writes the header; answers where in the file each tensor starts.
 fn write_header(to: &mut impl Write, source: &Source, tensors: &[Tensor<'_>], rows: u64) -> io::Result<Vec<u64>> {
     let (mut header, mut offset, mut starts) = (Map::new(), 0, Vec::new());
-    let told = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));
-    header.insert("__metadata__".to_owned(), Value::Object(told.collect()));
+    let reported = source.description().into_iter().map(|(key, value)| (key.to_owned(), Value::String(value)));
+    header.insert("__metadata__".to_owned(), Value::Object(reported.collect()));
     for Tensor { name, dtype, shape, row_bytes, .. } in tensors {
         let end = offset + rows * row_bytes;
         header.insert((*name).to_owned(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [offset, end] }));
@@ -97,7 +97,7 @@ fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &RowBatch, into: &mut V
             into.clear();
             into.extend(rows.ids.iter().flat_map(|id| id.to_le_bytes()));
         }
-        Column::Marks => {
+        Column::Access => {
             let whole = Part { name: "mark", element: Element::F32, values: 1, words: 0..1 };
             column_bytes(&whole, 1, &rows.access, into);
         }

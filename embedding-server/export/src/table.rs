@@ -58,11 +58,11 @@ impl Source {
         std::iter::once(id).chain(columns).chain(self.with_marks.then_some("mark")).map(str::to_owned).collect()
     }
 
-    /// What other programs are told of the table, as pairs of text.
+    /// What other programs are reported of the table, as pairs of text.
     pub(crate) fn description(&self) -> Vec<(&'static str, String)> {
         let TableHeader { name, dim, element, state, .. } = &self.header;
-        let told = [("table", name.clone()), ("dim", dim.to_string()), ("element", element.clone())];
-        told.into_iter().chain([("optimizer_state", state.clone())]).collect()
+        let reported = [("table", name.clone()), ("dim", dim.to_string()), ("element", element.clone())];
+        reported.into_iter().chain([("optimizer_state", state.clone())]).collect()
     }
 
     /// Rows of all files, counted without reading them where the format allows.

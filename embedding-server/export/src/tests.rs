@@ -73,8 +73,8 @@ fn parquet_holds_ids_lists_state_and_marks() {
         Exported { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
     );
     let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
-    let told = reader.metadata().file_metadata().key_value_metadata().unwrap();
-    assert!(told.iter().any(|pair| pair.key == "zagros.table" && pair.value.as_deref() == Some(USER)));
+    let reported = reader.metadata().file_metadata().key_value_metadata().unwrap();
+    assert!(reported.iter().any(|pair| pair.key == "zagros.table" && pair.value.as_deref() == Some(USER)));
     let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
     let ids: Vec<u64> = rows.iter().map(|row| row.get_ulong(0).unwrap()).collect();
     assert_eq!(ids, [7, u64::MAX]);

@@ -4,7 +4,7 @@ use zagros_table::RowBatch;
 
 use crate::format::{BlockHead, Kind, TableHeader};
 
-/// What marks are told by.
+/// What marks are reported by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// Steps.

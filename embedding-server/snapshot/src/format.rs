@@ -11,7 +11,7 @@
 //! | kind | number | from .. until | payload |
 //! |---|---|---|---|
 //! | rows | 1 | buckets | ids u64 [entries] · slots u32 [entries × width] · marks u32 [entries], if the table has them |
-//! | counts | 2 | buckets | ids u64 [entries] · sightings u32 [entries] |
+//! | counts | 2 | buckets | ids u64 [entries] · frequency counts u32 [entries] |
 //! | sketch | 3 | a stripe | cells u32 [words], packed as the table has them |
 //! | clock | 4 | | steps u64 · seconds u64 |
 //! | end | 0xffffffff | | blocks u64 · rows u64, the end itself not counted |
@@ -85,7 +85,7 @@ pub struct TableHeader {
     /// What the access metadata of a row counts. `None` when rows have none. Files call it `marks`.
     #[serde(default, rename = "marks", alias = "access")]
     pub access: Option<String>,
-    /// How ids without a row are counted. `None` when they are not. Files call it `sightings`.
+    /// How ids without a row are counted. `None` when they are not. Files call it `frequency counts`.
     #[serde(default, rename = "sightings", alias = "counter")]
     pub counter: Option<String>,
 }
@@ -99,7 +99,7 @@ pub enum Kind {
     Counts,
     /// The cells of one stripe's count-min sketch.
     Sketch,
-    /// The time that marks are told by.
+    /// The time that marks are reported by.
     Clock,
     /// How much came before.
     End,

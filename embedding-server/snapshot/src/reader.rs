@@ -175,8 +175,9 @@ impl Reader {
         let Content::Clock(counts) = self.read_content(head, bytes, &place)? else { return Ok(()) };
         let (blocks, rows) = (self.blocks, self.rows);
         if [counts.steps, counts.seconds] != [blocks, rows] {
-            let told = format!("says {} rows in {} blocks, there are {rows} in {blocks}", counts.seconds, counts.steps);
-            return Err(self.from.inconsistent(&place, told));
+            let reported =
+                format!("says {} rows in {} blocks, there are {rows} in {blocks}", counts.seconds, counts.steps);
+            return Err(self.from.inconsistent(&place, reported));
         }
         match self.from.left() {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! A run of rows in the order of a file: sorted by (bucket, id), cut where a block is full.
+//! A run of rows in the order of a file: sorted by (bucket, id), range where a block is full.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(crate) struct Order {
 
 /// Neighbours in the order, and the buckets they lie in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct RowRange {
     pub(crate) rows: Range<usize>,
     /// `[first, end)`.
     pub(crate) buckets: Range<u32>,
@@ -29,24 +29,24 @@ impl Order {
     }
 
     /// The order in pieces of up to `most` rows.
-    pub(crate) fn cuts(&self, most: usize) -> impl Iterator<Item = Cut> {
+    pub(crate) fn ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
         let most = most.max(1);
         (0..self.places.len()).step_by(most).map(move |start| {
             let rows = start..(start + most).min(self.places.len());
-            // Not empty: a cut starts at a row that is there.
+            // Not empty: a range starts at a row that is there.
             let buckets = self.places[rows.start].0..self.places[rows.end - 1].0 + 1;
-            Cut { rows, buckets }
+            RowRange { rows, buckets }
         })
     }
 
-    /// Ids of a cut, in order.
-    pub(crate) fn ids(&self, cut: &Cut) -> impl Iterator<Item = u64> {
-        self.places[cut.rows.clone()].iter().map(|place| place.1)
+    /// Ids of a range, in order.
+    pub(crate) fn ids(&self, range: &RowRange) -> impl Iterator<Item = u64> {
+        self.places[range.rows.clone()].iter().map(|place| place.1)
     }
 
-    /// Positions before sorting of a cut's rows, in order.
-    pub(crate) fn positions(&self, cut: &Cut) -> impl Iterator<Item = usize> {
-        self.places[cut.rows.clone()].iter().map(|place| place.2 as usize)
+    /// Positions before sorting of a range's rows, in order.
+    pub(crate) fn positions(&self, range: &RowRange) -> impl Iterator<Item = usize> {
+        self.places[range.rows.clone()].iter().map(|place| place.2 as usize)
     }
 }
 
@@ -58,17 +58,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_hold_each_row_once_in_ranges_that_follow(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
+        fn ranges_hold_each_row_once_in_ranges_that_follow(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
             let order = Order::of(3, 64, &ids);
             let (mut seen, mut last) = (Vec::new(), 0);
-            for cut in order.cuts(most) {
-                prop_assert!(cut.rows.len() <= most && !cut.rows.is_empty());
-                prop_assert!(cut.buckets.start >= last);
-                last = cut.buckets.end - 1;
-                for (id, position) in std::iter::zip(order.ids(&cut), order.positions(&cut)) {
+            for range in order.ranges(most) {
+                prop_assert!(range.rows.len() <= most && !range.rows.is_empty());
+                prop_assert!(range.buckets.start >= last);
+                last = range.buckets.end - 1;
+                for (id, position) in std::iter::zip(order.ids(&range), order.positions(&range)) {
                     prop_assert_eq!(ids[position], id);
                     let bucket = bucket_of(RowKey { table: TableId(3), id }, 64);
-                    prop_assert!(cut.buckets.contains(&bucket));
+                    prop_assert!(range.buckets.contains(&bucket));
                     seen.push(position);
                 }
             }

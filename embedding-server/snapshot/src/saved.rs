@@ -2,25 +2,20 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Reader, SnapshotError};
-
-/// What a file is read through.
-pub trait Input: Read + Seek + Send {}
-
-impl<T: Read + Seek + Send> Input for T {}
+use crate::{Input, Reader, SnapshotError};
 
 /// Opens a file; answers its size in bytes too.
-type Open = dyn Fn() -> io::Result<(Box<dyn Input>, u64)> + Send + Sync;
+type OpenFile = dyn Fn() -> io::Result<(Box<dyn Input>, u64)> + Send + Sync;
 
 /// A file of rows that is opened anew each time that it is read.
 #[derive(Clone)]
 pub struct SavedFile {
     path: PathBuf,
-    open: Arc<Open>,
+    open: Arc<OpenFile>,
 }
 
 impl SavedFile {
@@ -101,10 +96,10 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_opened_or_is_damaged_is_called_by_its_name() {
         let away = SavedFile::new("s3://a/b.zrows", || Err::<(Cursor<Vec<u8>>, u64), _>(io::Error::other("away")));
-        let told = away.open().err().unwrap().to_string();
-        assert_eq!(told, "cannot read s3://a/b.zrows: away");
+        let reported = away.open().err().unwrap().to_string();
+        assert_eq!(reported, "cannot read s3://a/b.zrows: away");
         let other = SavedFile::new("s3://a/c.zrows", || Ok((Cursor::new(b"no rows at all".to_vec()), 14)));
-        let told = other.open().err().unwrap().to_string();
-        assert!(told.starts_with("s3://a/c.zrows is not a file of rows"), "{told}");
+        let reported = other.open().err().unwrap().to_string();
+        assert!(reported.starts_with("s3://a/c.zrows is not a file of rows"), "{reported}");
     }
 }

@@ -20,11 +20,11 @@ pub struct Checked {
     pub version: u32,
     /// SHA-256 of the file, that of [`crate::Written`]: whether it is the one that was saved.
     pub sha256: [u8; 32],
-    /// The time that marks are told by; none in files of version 1.
+    /// The time that marks are reported by; none in files of version 1.
     pub clock: Clock,
 }
 
-/// Checks a whole file; `passed` is told the bytes that each block took.
+/// Checks a whole file; `passed` is reported the bytes that each block took.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -34,8 +34,8 @@ pub fn verify(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Checked, 
     let mut reader = Reader::from_input(file.path(), Hashed { input, sha256: Arc::clone(&sha256) }, bytes)?;
     let (mut before, mut clock) = (0, Clock::default());
     while let Some(block) = reader.next(|_| true)? {
-        if let Content::Clock(told) = block.content {
-            clock = told;
+        if let Content::Clock(reported) = block.content {
+            clock = reported;
         }
         passed(reader.position() - before);
         before = reader.position();

@@ -7,7 +7,7 @@ use zagros_table::RowBatch;
 
 use crate::block::Clock;
 use crate::format::{BLOCK_BYTES, BlockHead, Header, Kind, MAGIC, TableHeader, VERSION};
-use crate::run::{Cut, Order};
+use crate::run::{Order, RowRange};
 
 /// A file in the making. Where it goes is the caller's matter, and that it appears whole or not at all.
 pub struct Writer<W> {
@@ -55,38 +55,38 @@ impl<W: Write> Writer<W> {
         check("slots", rows.slots.len(), rows.ids.len() * width)?;
         check("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
         let order = Order::of(number, self.header.buckets.max(1), &rows.ids);
-        for cut in order.cuts(BLOCK_BYTES / (8 + 4 * words)) {
-            self.keyed(Kind::Rows, table, words, &cut, &order)?;
-            for position in order.positions(&cut) {
+        for range in order.ranges(BLOCK_BYTES / (8 + 4 * words)) {
+            self.keyed(Kind::Rows, table, words, &range, &order)?;
+            for position in order.positions(&range) {
                 put_words(&mut self.payload, &rows.slots[position * width..][..width]);
             }
             if words > width {
                 order
-                    .positions(&cut)
+                    .positions(&range)
                     .for_each(|position| put_words(&mut self.payload, &rows.access[position..=position]));
             }
-            self.finish_block(block_of(Kind::Rows, table, words, &cut))?;
-            self.rows += cut.rows.len() as u64;
+            self.finish_block(block_of(Kind::Rows, table, words, &range))?;
+            self.rows += range.rows.len() as u64;
         }
         Ok(())
     }
 
-    /// Writes how often ids without a row were sighted.
+    /// Writes how often ids without a row were counts.
     ///
     /// # Errors
     /// Those of `to`, and when there is not one count for each id.
     pub fn counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check("counts", counts.len(), ids.len())?;
         let order = Order::of(self.table(table)?.number, self.header.buckets.max(1), ids);
-        for cut in order.cuts(BLOCK_BYTES / 12) {
-            self.keyed(Kind::Counts, table, 1, &cut, &order)?;
-            order.positions(&cut).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
-            self.finish_block(block_of(Kind::Counts, table, 1, &cut))?;
+        for range in order.ranges(BLOCK_BYTES / 12) {
+            self.keyed(Kind::Counts, table, 1, &range, &order)?;
+            order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
+            self.finish_block(block_of(Kind::Counts, table, 1, &range))?;
         }
         Ok(())
     }
 
-    /// Writes the sketch that one stripe of a table counts sightings with.
+    /// Writes the sketch that one stripe of a table counts frequency counts with.
     ///
     /// # Errors
     /// Those of `to`.
@@ -98,7 +98,7 @@ impl<W: Write> Writer<W> {
         self.finish_block(BlockHead { kind: Kind::Sketch, table, from: stripe, until: stripe + 1, entries: 1, words })
     }
 
-    /// Writes the time that marks are told by.
+    /// Writes the time that marks are reported by.
     ///
     /// # Errors
     /// Those of `to`.
@@ -122,11 +122,11 @@ impl<W: Write> Writer<W> {
     }
 
     /// Starts the payload of a block with its ids.
-    fn keyed(&mut self, kind: Kind, table: u32, words: usize, cut: &Cut, order: &Order) -> io::Result<()> {
-        let bytes = block_of(kind, table, words, cut).payload_bytes();
+    fn keyed(&mut self, kind: Kind, table: u32, words: usize, range: &RowRange, order: &Order) -> io::Result<()> {
+        let bytes = block_of(kind, table, words, range).payload_bytes();
         self.payload.clear();
         self.payload.reserve(usize::try_from(bytes).map_err(io::Error::other)?);
-        order.ids(cut).for_each(|id| self.payload.extend(id.to_le_bytes()));
+        order.ids(range).for_each(|id| self.payload.extend(id.to_le_bytes()));
         Ok(())
     }
 
@@ -145,9 +145,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn block_of(kind: Kind, table: u32, words: usize, cut: &Cut) -> BlockHead {
-    let (entries, words) = (cut.rows.len() as u32, words as u32);
-    BlockHead { kind, table, from: cut.buckets.start, until: cut.buckets.end, entries, words }
+fn block_of(kind: Kind, table: u32, words: usize, range: &RowRange) -> BlockHead {
+    let (entries, words) = (range.rows.len() as u32, words as u32);
+    BlockHead { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
 }
 
 fn check(what: &str, found: usize, expected: usize) -> io::Result<()> {

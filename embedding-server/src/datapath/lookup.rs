@@ -96,7 +96,7 @@ mod tests {
 
     /// Invariant PL-2.
     #[test]
-    fn another_generation_is_told_to_move_in_both_directions() {
+    fn another_generation_is_reported_to_move_in_both_directions() {
         let service = placed(1, 0);
         let request = lookup_of(&[(0, &[1])], WireAccess::Train);
         for generation in [0, 2] {

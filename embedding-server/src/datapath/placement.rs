@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_told_as_ranges() {
+    fn buckets_are_reported_as_ranges() {
         let owners = [0, 1, 1, 0, 1].map(zagros_protocol::ServerIndex);
         let packed: Vec<u8> = owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect();
         let map = Arc::new(BucketMap::unpack(Generation(1), &packed).unwrap());

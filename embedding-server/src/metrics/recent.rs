@@ -10,7 +10,7 @@ use super::ServerMetrics;
 
 /// Looks that are remembered: with one a second, the last ten seconds.
 const LOOKS: usize = 10;
-/// The percentile of lookup times that is told.
+/// The percentile of lookup times that is reported.
 const TAIL: f64 = 0.99;
 
 /// LookupCounts at the last looks, oldest first.
@@ -60,10 +60,10 @@ impl LookupCounts {
             counts.found += of_table.hits;
             counts.missed += of_table.misses;
         }
-        let told = prometheus::core::Metric::metric(times);
-        let told = told.get_histogram();
-        counts.lookups = told.get_sample_count();
-        counts.buckets = told.get_bucket().iter().map(prometheus::proto::Bucket::cumulative_count).collect();
+        let reported = prometheus::core::Metric::metric(times);
+        let reported = reported.get_histogram();
+        counts.lookups = reported.get_sample_count();
+        counts.buckets = reported.get_bucket().iter().map(prometheus::proto::Bucket::cumulative_count).collect();
         counts
     }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_lately_is_told_and_what_was_before_is_not() {
+    fn what_was_done_lately_is_reported_and_what_was_before_is_not() {
         let service = placed(1, 0);
         let mut recent = RecentLookups::default();
         let mut look = || recent.look(&service.metrics, &service.tables, service.held());
@@ -121,9 +121,12 @@ mod tests {
         };
         lookup(&[1, 2, 3, 4]);
         lookup(&[1, 2, 3, 4]);
-        let told = look();
-        assert_eq!((told.rows, told.requests, told.under_way, told.hit_rate), (4, 2, 0, Some(0.5)));
-        assert!(told.lookup_seconds_mean.unwrap() > 0.0 && told.lookup_seconds_p99.unwrap() > 0.0, "{told:?}");
+        let reported = look();
+        assert_eq!((reported.rows, reported.requests, reported.under_way, reported.hit_rate), (4, 2, 0, Some(0.5)));
+        assert!(
+            reported.lookup_seconds_mean.unwrap() > 0.0 && reported.lookup_seconds_p99.unwrap() > 0.0,
+            "{reported:?}"
+        );
         for _ in 0..LOOKS {
             look();
         }

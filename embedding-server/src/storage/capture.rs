@@ -4,28 +4,14 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 use zagros_protocol::control::{SaveRequest, SaveResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
+use super::captures::{SnapshotCapture, SnapshotCaptures};
 use super::save::save;
 use crate::EmbeddingService;
-
-/// The last captured snapshot. Its files are being written, or are complete.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotCaptures(Mutex<Option<SnapshotCapture>>);
-
-#[derive(Clone, Debug)]
-struct SnapshotCapture {
-    folder: String,
-    attempt: u64,
-    pause_seconds: f64,
-    /// Resolves once the files are written.
-    files: Shared<BoxFuture<'static, Result<SaveResponse, Refusal>>>,
-}
 
 impl SnapshotCaptures {
     /// Answers as soon as the snapshot is captured. Later pushes are not in the files.
@@ -68,15 +54,6 @@ impl SnapshotCaptures {
             return Ok(known);
         }
         tokio::spawn(capture(service, request)).await.unwrap_or_else(|error| Err(ended(&error)))
-    }
-
-    /// The snapshot of this attempt, unless its files could not be written.
-    fn made_for(&self, request: &SaveRequest) -> Option<SnapshotCapture> {
-        let is_retry = |known: &SnapshotCapture| {
-            request.attempt != 0 && (known.attempt, &known.folder) == (request.attempt, &request.folder)
-        };
-        let has_failed = |known: &SnapshotCapture| known.files.peek().is_some_and(Result::is_err);
-        self.0.lock().clone().filter(|known| is_retry(known) && !has_failed(known))
     }
 }
 

@@ -21,15 +21,15 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
     }
 }
 
-/// What keeps rows saved under `there` from being read here; marks and sightings do not: they can start anew.
+/// What keeps rows saved under `there` from being read here; marks and frequency counts do not: they can start anew.
 pub(super) fn difference(there: &TableHeader, here: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| (table.dim, table.element.clone(), table.width, table.state.clone());
     if shape(there) == shape(here) {
         return None;
     }
-    let told = |table: &TableHeader| {
+    let reported = |table: &TableHeader| {
         let TableHeader { dim, element, width, state, .. } = table;
         format!("dim {dim} of {element} with {width} words of {state} a row")
     };
-    Some(format!("table `{}` has {} there, and {} here", there.name, told(there), told(here)))
+    Some(format!("table `{}` has {} there, and {} here", there.name, reported(there), reported(here)))
 }

@@ -32,7 +32,7 @@ pub(crate) enum StorageError {
     #[error("rows are being saved or loaded already; ask again when that is done")]
     Busy,
     #[error(transparent)]
-    Cut(#[from] TableSnapshotError),
+    Capture(#[from] TableSnapshotError),
     #[error(transparent)]
     Clear(#[from] ClearError),
     #[error("table `{name}`: {source}")]
@@ -74,15 +74,15 @@ impl From<StorageError> for Refusal {
             },
             StorageError::Write(_) => RefusalKind::Storage,
             StorageError::Read(SnapshotError::Read { source, .. }) if !is_damage(source.kind()) => RefusalKind::Storage,
-            StorageError::Busy | StorageError::Cut(_) | StorageError::Clear(_) => RefusalKind::Unavailable,
+            StorageError::Busy | StorageError::Capture(_) | StorageError::Clear(_) => RefusalKind::Unavailable,
             StorageError::Table { source, .. } if source.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,
         };
         let cause = std::error::Error::source(&error).map(ToString::to_string);
-        let told = error.to_string();
-        match cause.filter(|cause| !told.contains(cause.as_str())) {
-            Some(cause) => Self::new(kind, format!("{told}: {cause}")),
-            None => Self::new(kind, told),
+        let reported = error.to_string();
+        match cause.filter(|cause| !reported.contains(cause.as_str())) {
+            Some(cause) => Self::new(kind, format!("{reported}: {cause}")),
+            None => Self::new(kind, reported),
         }
     }
 }

@@ -83,7 +83,7 @@ struct SavedTables<'a> {
     saved: SavedFile,
     /// In the order of the file's tables.
     tables: Vec<TableTarget<'a>>,
-    /// The file may have sightings of our ids.
+    /// The file may have frequency counts of our ids.
     has_ours: bool,
     /// By what the whole file is known, where this server is to compare that.
     digest: Option<FileDigest>,
@@ -97,7 +97,7 @@ struct TableTarget<'a> {
     table: &'a Table,
     /// The file's buckets are this model's, so that a block may be passed by what its head says.
     same_buckets: bool,
-    /// The file's marks are told as ours are.
+    /// The file's marks are reported as ours are.
     same_access: bool,
     /// The file's sketches may be added to ours.
     same_counter: bool,
@@ -196,7 +196,7 @@ impl<'a> SavedTables<'a> {
         Ok(0)
     }
 
-    /// Sketches of another size cannot be added: their ids are sighted anew.
+    /// Sketches of another size cannot be added: their ids are counts anew.
     fn put_sketch(&self, target: &TableTarget<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
         if target.same_counter {
             let merged = target.table.merge_sketch(stripe as usize, cells);

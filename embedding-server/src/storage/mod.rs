@@ -1,6 +1,7 @@
 //! Rows as files: save, load. Blocking file work, called on threads that may block.
 
 mod capture;
+mod captures;
 mod describe;
 mod error;
 mod load;
@@ -9,7 +10,7 @@ mod save;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use capture::SnapshotCaptures;
+pub(crate) use captures::SnapshotCaptures;
 pub(crate) use error::StorageError;
 pub(crate) use load::load;
 pub(crate) use lock::StorageLock;

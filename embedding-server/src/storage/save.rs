@@ -29,10 +29,10 @@ pub(crate) fn save(
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     let name = file_name(service.index.0, service.servers);
     folder.make().map_err(StorageError::Folder)?;
-    let cut = service.tables.snapshot().map_err(StorageError::Cut)?;
+    let snapshot = service.tables.snapshot().map_err(StorageError::Capture)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
-    let Written { rows, bytes, sha256 } = write_file(service, &placement, &cut, &folder, &name)?;
+    let Written { rows, bytes, sha256 } = write_file(service, &placement, &snapshot, &folder, &name)?;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
     let files = vec![FileDigest { name, bytes, sha256: sha256.to_vec().into() }];
@@ -42,11 +42,11 @@ pub(crate) fn save(
 fn write_file(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
-    cut: &TableSnapshot<'_>,
+    snapshot: &TableSnapshot<'_>,
     folder: &Folder,
     name: &str,
 ) -> Result<Written, StorageError> {
-    folder.write_unless(name, |file| match write_tables(service, placement, cut, file) {
+    folder.write_unless(name, |file| match write_tables(service, placement, snapshot, file) {
         Err(StorageError::Write(error)) => Err(error),
         written => Ok(written),
     })?
@@ -55,16 +55,16 @@ fn write_file(
 fn write_tables(
     service: &EmbeddingService,
     placement: &OwnedBuckets,
-    cut: &TableSnapshot<'_>,
+    snapshot: &TableSnapshot<'_>,
     file: &mut dyn Write,
 ) -> Result<Written, StorageError> {
     let mut writer = Writer::start(file, header(service, placement))?;
-    let moment = cut.moment();
+    let moment = snapshot.moment();
     writer.clock(Clock { steps: moment.steps, seconds: moment.seconds })?;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
-        write_table(&mut writer, cut, number as u32, table, service.run_bytes, &refused)?;
-        write_sightings(&mut writer, cut, number as u32, table, &refused)?;
+        write_table(&mut writer, snapshot, number as u32, table, service.run_bytes, &refused)?;
+        write_frequency_counts(&mut writer, snapshot, number as u32, table, &refused)?;
     }
     Ok(writer.finish()?)
 }
@@ -72,7 +72,7 @@ fn write_tables(
 /// Through a buffer of `run` bytes, part after part of each stripe, so that a save needs little memory besides the tables.
 fn write_table<W: Write>(
     writer: &mut Writer<W>,
-    cut: &TableSnapshot<'_>,
+    snapshot: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
     run: usize,
@@ -80,7 +80,7 @@ fn write_table<W: Write>(
 ) -> Result<(), StorageError> {
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
     for stripe in 0..table.stripes() {
-        let mut parts = cut.stripe(number, stripe).map_err(refused)?;
+        let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
             write_run(writer, number, &mut rows)?;
         }
@@ -97,24 +97,24 @@ fn write_run<W: Write>(writer: &mut Writer<W>, number: u32, rows: &mut RowBatch)
 }
 
 /// What admission has counted; nothing for a table that counts nothing.
-fn write_sightings<W: Write>(
+fn write_frequency_counts<W: Write>(
     writer: &mut Writer<W>,
-    cut: &TableSnapshot<'_>,
+    snapshot: &TableSnapshot<'_>,
     number: u32,
     table: &Table,
     refused: &dyn Fn(TableError) -> StorageError,
 ) -> Result<(), StorageError> {
-    let mut sighted = FrequencyCounts::default();
+    let mut counts = FrequencyCounts::default();
     for stripe in 0..table.stripes() {
-        cut.read_frequency_counts(number, stripe, &mut sighted).map_err(refused)?;
-        if !sighted.cells.is_empty() {
-            writer.sketch(number, stripe as u32, &sighted.cells)?;
-            sighted.cells.clear();
+        snapshot.read_frequency_counts(number, stripe, &mut counts).map_err(refused)?;
+        if !counts.cells.is_empty() {
+            writer.sketch(number, stripe as u32, &counts.cells)?;
+            counts.cells.clear();
         }
-        if size_of_val(&sighted.ids[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
-            writer.counts(number, &sighted.ids, &sighted.counts)?;
-            sighted.ids.clear();
-            sighted.counts.clear();
+        if size_of_val(&counts.ids[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
+            writer.counts(number, &counts.ids, &counts.counts)?;
+            counts.ids.clear();
+            counts.counts.clear();
         }
     }
     Ok(())

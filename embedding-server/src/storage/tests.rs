@@ -150,7 +150,7 @@ fn a_load_waits_for_the_placement_as_long_as_the_job_is_patient() {
 
 /// Invariant CK-1, from the reader's side.
 #[test]
-fn a_damaged_file_is_told_and_leaves_memory_as_it_was() {
+fn a_damaged_file_is_reported_and_leaves_memory_as_it_was() {
     let (folder, files, service) = small();
     let path = folder.path().join(&files[0]);
     let good = fs::read(&path).unwrap();
@@ -274,8 +274,9 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_taken() {
             let service = placed(servers, *index);
             let request = LoadRequest { folder: folder.clone(), files: now.clone(), replace: false };
             let loaded = storage::load(&service, &request);
-            let told = |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
-            assert!(loaded.as_ref().err().is_none_or(told), "{loaded:?}");
+            let reported =
+                |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
+            assert!(loaded.as_ref().err().is_none_or(reported), "{loaded:?}");
             loaded.is_err() && service.held().rows == 0
         });
         assert!(refused.count() >= 1, "{servers} servers");
@@ -363,7 +364,7 @@ fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -
 }
 
 #[test]
-fn sightings_come_back_on_any_number_of_servers() {
+fn frequency_counts_come_back_on_any_number_of_servers() {
     /// `user` counts each id, `item` with a sketch; both make a row at the third sighting.
     fn counting(job: &mut Job) {
         let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
@@ -388,7 +389,7 @@ fn sightings_come_back_on_any_number_of_servers() {
 }
 
 #[test]
-fn marks_and_the_time_they_are_told_by_come_back() {
+fn marks_and_the_time_they_are_reported_by_come_back() {
     fn aging(job: &mut Job) {
         job.tables[0].ttl_steps = 100;
     }
@@ -406,7 +407,7 @@ fn marks_and_the_time_they_are_told_by_come_back() {
         assert_eq!(content(&services), content(&saved), "{servers} servers");
         assert!(services.iter().all(|service| service.tables.snapshot().unwrap().moment().steps == 60));
     }
-    // Marks that are told otherwise are skipped: rows count as used at the time of the load.
+    // Marks that are reported otherwise are skipped: rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
         job.tables[0].evict = EvictionOrder::Lfu { half_life: 10 };

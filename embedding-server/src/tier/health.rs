@@ -63,7 +63,7 @@ impl StoreCalls {
             }
             Err(reason) => {
                 let reason = reason.to_string();
-                // Told once, however often it is tried.
+                // Reported once, however often it is tried.
                 if failure.is_none() {
                     error!(reason, "the cold tier failed; serving goes on from memory while there is room");
                 }

@@ -234,11 +234,11 @@ mod tests {
             assert_eq!(layout.stride, dim.div_ceil(2) + 2 * dim);
             let mut slot = vec![u32::MAX; layout.stride];
             layout.fill_slot(9, &mut slot);
-            let [mut stored, mut told, mut unrounded] = [(); 3].map(|()| vec![f32::NAN; dim]);
+            let [mut stored, mut reported, mut unrounded] = [(); 3].map(|()| vec![f32::NAN; dim]);
             layout.read(&slot, &mut stored);
-            layout.fill_weights(9, &mut told);
+            layout.fill_weights(9, &mut reported);
             exact.fill_weights(9, &mut unrounded);
-            assert_eq!(stored, told);
+            assert_eq!(stored, reported);
             let z: &[f32] = bytemuck::cast_slice(&slot[layout.weights..][..dim]);
             for index in 0..dim {
                 assert!((stored[index] - unrounded[index]).abs() <= error * unrounded[index].abs());

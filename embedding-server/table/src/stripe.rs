@@ -294,7 +294,7 @@ impl Stripe {
         self.index.len()
     }
 
-    /// Bytes of index, slab, sightings and what is kept for a snapshot, allocated, used or not.
+    /// Bytes of index, slab, frequency counts and what is kept for a snapshot, allocated, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
         self.index.bytes() + self.slab.bytes() + self.filter.bytes() + captured

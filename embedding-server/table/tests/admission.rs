@@ -39,7 +39,7 @@ fn push(set: &TableSet, ids: &[u64], gradient: f32) -> PushReport {
 }
 
 #[test]
-fn an_id_gets_its_row_at_the_sighting_that_was_asked_for() {
+fn an_id_gets_its_row_at_the_lookup_that_was_asked_for() {
     for counter in COUNTERS {
         let set = set(twice(counter), Retention::default());
         let refused = LookupReport { refused: 3, ..LookupReport::default() };
@@ -66,7 +66,7 @@ fn the_gradient_of_an_id_without_a_row_moves_no_neighbour() {
 }
 
 #[test]
-fn a_share_of_ids_has_rows_from_the_first_sighting_or_gradient_on_and_the_others_never() {
+fn a_share_of_ids_has_rows_from_the_first_lookup_or_gradient_on_and_the_others_never() {
     let (first, second) = (set(SHARE, Retention::default()), set(SHARE, Retention::default()));
     let ids: Vec<u64> = (0..200).collect();
     let (rows, report) = lookup(&first, &ids, LookupMode::Train);
@@ -112,7 +112,7 @@ fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCo
 }
 
 #[test]
-fn a_snapshot_carries_the_sightings_of_its_instant_to_another_table() {
+fn a_snapshot_carries_the_frequency_counts_of_its_instant_to_another_table() {
     for counter in COUNTERS {
         let first = set(twice(counter), Retention::default());
         lookup(&first, &[1, 2, 3, 4], LookupMode::Train);
@@ -137,7 +137,7 @@ fn a_snapshot_carries_the_sightings_of_its_instant_to_another_table() {
 }
 
 #[test]
-fn sightings_that_do_not_fit_are_refused() {
+fn frequency_counts_that_do_not_fit_are_refused() {
     let sketch = set(twice(COUNTERS[1]), Retention::default());
     let table = sketch.table(0).unwrap();
     assert!(table.counter_layout().unwrap().ends_with("x 5 in 4 stripes"));

@@ -119,7 +119,7 @@ async fn what_is_refused_is_named_and_not_applied() {
 
 /// Invariant MB-2: epochs, generations and writers count from 1 in each run.
 #[tokio::test]
-async fn a_process_of_an_earlier_run_changes_nothing_and_is_told_both_runs() {
+async fn a_process_of_an_earlier_run_changes_nothing_and_is_reported_both_runs() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
@@ -170,5 +170,6 @@ async fn an_incarnation_that_nobody_was_given_fences_nobody() {
     // A run that goes on far ahead.
     process.coordinator.change(|state| state.batch = 1 << 40);
     let ahead = || PushRequest { seq: 1 << 40, step: 1 << 40, ..next() };
-    wait("the coordinator has told how far the run is", async || process.client().push(ahead()).await.is_ok()).await;
+    wait("the coordinator has reported how far the run is", async || process.client().push(ahead()).await.is_ok())
+        .await;
 }

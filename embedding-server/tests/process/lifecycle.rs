@@ -24,7 +24,7 @@ async fn it_joins_with_what_the_coordinator_must_check() {
     assert_eq!((joined.role(), joined.index), (Role::EmbeddingServer, 0));
     assert_eq!((joined.job_fingerprint, joined.protocol_version), (job().fingerprint(), PROTOCOL_VERSION));
     assert_eq!(joined.address, process.address);
-    process.coordinator.until("the load was told", |state| state.load.is_some_and(|load| load.bytes > 0)).await;
+    process.coordinator.until("the load was reported", |state| state.load.is_some_and(|load| load.bytes > 0)).await;
 }
 
 #[tokio::test]

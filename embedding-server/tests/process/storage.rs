@@ -81,9 +81,9 @@ async fn an_error_tells_nothing_of_what_is_in_a_file() {
     let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true };
     let refusal = refusal_of(storage(&process).load(load).await.unwrap_err());
     assert!(refusal.message.contains("secret.txt is not a file of rows"), "{refusal}");
-    for told in ["SECRET", "53", "0x53", "83"] {
+    for reported in ["SECRET", "53", "0x53", "83"] {
         let path = process.runs.path().display().to_string();
-        assert!(!refusal.message.replace(&path, "").contains(told), "{refusal}");
+        assert!(!refusal.message.replace(&path, "").contains(reported), "{refusal}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Objects of other operators: groups of pods that are placed together, and what Prometheus is told.
+//! Objects of other operators: groups of pods that are placed together, and what Prometheus is reported.
 
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::GroupVersionKind;
@@ -37,7 +37,7 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, Obje
     (group_resource(gang.scheduler), plan.metadata(plan.attempt.gang()), json!({ "spec": spec }))
 }
 
-/// Kind of what the Prometheus operator is told.
+/// Kind of what the Prometheus operator is reported.
 pub(super) fn monitor_resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
     ApiResource::from_gvk_with_plural(&kind, "podmonitors")

@@ -111,7 +111,7 @@ fn roles_are_started_by_the_command_line_they_have() {
     }
 }
 
-/// The addresses that pods are told are those that Services and host names give.
+/// The addresses that pods are reported are those that Services and host names give.
 #[test]
 fn names_that_are_advertised_resolve() {
     let object = all(|_| ());

@@ -38,7 +38,7 @@ pub fn refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
         let place = |path: &str| path.trim_start_matches('.').to_owned();
         problems.extend(errors.into_iter().map(|error| problem(place(&error.field_path), error.message)));
     }
-    // Always in one order: what is told again in another would be written again.
+    // Always in one order: what is reported again in another would be written again.
     problems.sort();
     problems
 }
@@ -180,12 +180,12 @@ mod tests {
 
     use super::*;
 
-    fn told(schema: Value, value: Value) -> Vec<String> {
+    fn reported(schema: Value, value: Value) -> Vec<String> {
         schema_problems(&schema, &value).iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn what_does_not_meet_the_schema_is_told_by_its_path() {
+    fn what_does_not_meet_the_schema_is_reported_by_its_path() {
         let schema = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string", "maxLength": 3, "pattern": "^[a-z]+$"},
             "count": {"type": "integer", "minimum": 1, "maximum": 9},
@@ -196,7 +196,7 @@ mod tests {
         }});
         let good = json!({"name": "abc", "count": 9, "kinds": ["a"], "amounts": {"cpu": 2, "memory": "1Gi"}, "note": null,
             "anything": {"x": 1}});
-        assert_eq!(told(schema.clone(), good), Vec::<String>::new());
+        assert_eq!(reported(schema.clone(), good), Vec::<String>::new());
         for (value, expected) in [
             (json!({}), "name: is missing"),
             (json!({"name": "abcd"}), "name: has 4 characters, expected at most 3"),
@@ -210,7 +210,7 @@ mod tests {
             (json!({"name": "a", "amounts": {"cpu": true}}), "amounts.cpu: is true, expected integer or string"),
             (json!({"name": "a", "nmae": 1}), "nmae: is no field of it"),
         ] {
-            assert_eq!(told(schema.clone(), value), [expected]);
+            assert_eq!(reported(schema.clone(), value), [expected]);
         }
     }
 }

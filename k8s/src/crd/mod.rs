@@ -7,6 +7,7 @@
 
 mod admission;
 mod edits;
+mod env_name;
 mod pattern;
 mod pod;
 mod policy;
@@ -21,7 +22,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use admission::{refusals, schema_problems};
-pub use pod::{EnvName, PodSettings};
+pub use env_name::EnvName;
+pub use pod::PodSettings;
 pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
 pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
 pub use sidecar::Sidecar;

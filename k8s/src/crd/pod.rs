@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Sidecar, pattern};
+use super::{EnvName, Sidecar, pattern};
 
 /// Settings of the pods of one role. The operator sets everything else: command, probes, volumes.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,13 +77,4 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub termination_grace_period_seconds: Option<i64>,
-}
-
-/// A Secret as a source of variables.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EnvName {
-    /// Name of a Secret of the same namespace.
-    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
-    pub secret_name: String,
 }

@@ -27,7 +27,7 @@ pub struct DecisionFacts<'a> {
     pub observed: &'a ObservedObjects,
     /// Whether the others wait for a lost worker, which Kubernetes then starts again.
     pub rejoins: bool,
-    /// What the coordinator told just now.
+    /// What the coordinator reported just now.
     pub progress: Option<Progress>,
     /// Now.
     pub now: Timestamp,

@@ -304,15 +304,15 @@ fn a_first_failure_waits_for_the_others_codes() {
 
 /// In mode hybrid the others wait, and Kubernetes starts the lost one again.
 #[test]
-fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
+fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
     let at = Timestamp::from_second(case.now).unwrap();
     let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(at) };
     let lost = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x", Role::Worker) };
-    let standing = PodState { is_ready: true, ..pod("ctr-1-worker-0-x", Role::Worker) };
+    let running = PodState { is_ready: true, ..pod("ctr-1-worker-0-x", Role::Worker) };
     let replaced = pod("ctr-1-worker-1-y", Role::Worker);
-    case.observed.pods = vec![standing, replaced, lost];
+    case.observed.pods = vec![running, replaced, lost];
     case.observed.workers = Some(JobState { ready: 1, failed: 1, ..JobState::default() });
     let waiting = case.step();
     assert_eq!((waiting.status.attempt, waiting.status.worker_restarts), (1, 1));
@@ -357,7 +357,7 @@ fn a_lost_worker_that_comes_back_is_told_and_begins_no_attempt() {
 
 /// Evicted or deleted, it tells no code, and its Job may not even count it.
 #[test]
-fn a_worker_that_vanished_is_told_when_it_is_gone_and_when_it_is_back() {
+fn a_worker_that_vanished_is_reported_when_it_is_gone_and_when_it_is_back() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
     let worker = |name: &str, is_ready| PodState { is_ready, ..pod(name, Role::Worker) };
@@ -395,7 +395,7 @@ fn a_worker_on_a_lost_node_is_given_up_long_after_its_time() {
 }
 
 #[test]
-fn a_job_that_somebody_suspended_is_told_once() {
+fn a_job_that_somebody_suspended_is_reported_once() {
     let mut case = DecisionCase::running();
     case.observed.workers = Some(JobState { is_suspended: true, ..JobState::default() });
     case.observed.owned = vec![OwnedObject { is_active: false, ..owned(OwnedKind::Workers, 1) }];
@@ -435,7 +435,7 @@ fn a_worker_that_used_its_restarts_up_ends_the_job() {
 }
 
 #[test]
-fn the_newest_checkpoint_is_told_with_its_time_and_stays_for_the_next_attempt() {
+fn the_newest_checkpoint_is_reported_with_its_time_and_stays_for_the_next_attempt() {
     let mut case = DecisionCase::running();
     let seen = |case: &mut DecisionCase, step: i64| {
         case.progress = Some(Progress { step: step + 5, checkpoint_step: step, ..Progress::default() });

@@ -38,7 +38,7 @@ fn an_end_is_a_code_and_the_last_line_of_the_log() {
 }
 
 #[test]
-fn what_keeps_a_pod_from_starting_is_told_in_the_kubelets_words() {
+fn what_keeps_a_pod_from_starting_is_reported_in_the_kubelets_words() {
     let waiting =
         |reason: &str| container(json!({"waiting": {"reason": reason, "message": "no such image"}}), json!({}));
     let trouble = pod(waiting("ImagePullBackOff")).trouble.unwrap();

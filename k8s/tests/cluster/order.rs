@@ -31,7 +31,7 @@ fn gone(world: &ClusterWorld, plurals: &[&str]) -> Vec<String> {
     names
 }
 
-/// Told to end, a worker writes a checkpoint, for which it needs servers and coordinator.
+/// Reported to end, a worker writes a checkpoint, for which it needs servers and coordinator.
 async fn ends_in_order(world: &ClusterWorld) {
     world.until("asked to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
     world.advance(40).await;

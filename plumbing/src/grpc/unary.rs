@@ -83,7 +83,7 @@ fn unreachable(error: tonic::transport::Error) -> Status {
     Status::from_error(Box::new(error))
 }
 
-/// A call that fails before it has a message is told so in the headers, by a proxy in HTTP's own words.
+/// A call that fails before it has a message is reported so in the headers, by a proxy in HTTP's own words.
 fn check_started(response: &Response<Body>) -> Result<(), Status> {
     match (Status::from_header_map(response.headers()), response.status()) {
         (Some(status), _) if status.code() != tonic::Code::Ok => Err(status),

@@ -25,8 +25,8 @@ impl Space {
     /// When the system does not tell.
     pub fn at(path: &Path) -> io::Result<Self> {
         let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
-        let told = rustix::fs::statvfs(existing)?;
-        Ok(Self { free: told.f_bavail * told.f_frsize, size: told.f_blocks * told.f_frsize })
+        let reported = rustix::fs::statvfs(existing)?;
+        Ok(Self { free: reported.f_bavail * reported.f_frsize, size: reported.f_blocks * reported.f_frsize })
     }
 }
 
@@ -87,15 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn room_is_told_in_bytes_under_the_name_given() {
+    fn room_is_reported_in_bytes_under_the_name_given() {
         let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
         watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
-        let told = render(&registry);
+        let reported = render(&registry);
         let size = Space::at(folder.path()).unwrap().size as f64;
-        assert!(told.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{told}");
+        assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
         assert!(
-            told.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),
-            "{told}"
+            reported.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),
+            "{reported}"
         );
     }
 }

@@ -63,11 +63,11 @@ impl Bucket {
     pub(crate) fn open(name: &str, timeout: Duration, environment: &Environment) -> Result<Self, StoreError> {
         let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let endpoint = variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL"));
-        let told = endpoint.map_or_else(|| "AWS".to_owned(), without_user);
+        let reported = endpoint.map_or_else(|| "AWS".to_owned(), without_user);
         let wrong = |reason: String| StoreError::Bucket {
             what: "open",
             place: format!("s3://{name}"),
-            endpoint: told.clone(),
+            endpoint: reported.clone(),
             problem: StoreProblem::Environment,
             reason,
         };
@@ -97,7 +97,7 @@ impl Bucket {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("store").build();
         let runtime = runtime.map_err(|error| wrong(format!("no thread for it: {error}")))?;
         let has_key = CREDENTIALS.iter().any(|name| variable(name).is_some());
-        Ok(Self { name: name.to_owned(), endpoint: told, has_key, store, timeout, runtime: Some(runtime) })
+        Ok(Self { name: name.to_owned(), endpoint: reported, has_key, store, timeout, runtime: Some(runtime) })
     }
 
     /// Starts a request.
@@ -185,7 +185,7 @@ mod tests {
     use super::without_user;
 
     #[test]
-    fn passwords_in_an_endpoint_are_not_told() {
+    fn passwords_in_an_endpoint_are_not_reported() {
         assert_eq!(without_user("https://user:secret@s3.example:9000/x"), "https://s3.example:9000/x");
         assert_eq!(without_user("http://127.0.0.1:9000"), "http://127.0.0.1:9000");
     }

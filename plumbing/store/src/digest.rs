@@ -24,7 +24,7 @@ impl Digest {
         Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
     }
 
-    /// Of all that is left to read; `passed` is told how many bytes were, now and then.
+    /// Of all that is left to read; `passed` gets how many bytes were, now and then.
     ///
     /// # Errors
     /// When it cannot be read.

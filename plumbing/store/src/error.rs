@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart_by_what_helps() {
+    fn failures_are_distinguished_by_what_helps() {
         let not_found = |document| object_store::Error::NotFound { path: String::new(), source: answered(document) };
         let generic = |document| object_store::Error::Generic { store: "S3", source: answered(document) };
         let problem = |error: object_store::Error| explain(&error).0;

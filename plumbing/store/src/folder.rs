@@ -179,15 +179,15 @@ impl Folder {
         let refused = |error| self.cause("read", file, error);
         let (input, size) = self.input(file).map_err(refused)?;
         if size > most {
-            let told = format!("it has {size} bytes, and should have {most} at most");
-            return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, told)));
+            let reported = format!("it has {size} bytes, and should have {most} at most");
+            return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, reported)));
         }
         let mut bytes = Vec::new();
         input.take(most).read_to_end(&mut bytes).map_err(refused)?;
         Ok(bytes)
     }
 
-    /// By what a file is known; reads all of it, in bounded memory. `passed` is told how many bytes were read.
+    /// By what a file is known; reads all of it, in bounded memory. `passed` gets how many bytes were read.
     ///
     /// # Errors
     /// When it is not there or cannot be read.

@@ -9,7 +9,7 @@
 //!
 //! Everything here blocks, as files do, and is called where that is allowed. Every request to a store has a deadline
 //! (invariant WT-1). Credentials and endpoint come from the environment, under the names that AWS gave them, and are
-//! never told.
+//! never reported.
 
 mod allowed;
 mod bucket;

@@ -1,4 +1,4 @@
-//! A folder does the same on a disk and in a store; and a store that fails is told by name, in time.
+//! A folder does the same on a disk and in a store; and a store that fails is reported by name, in time.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -107,36 +107,36 @@ fn a_large_object_goes_off_in_parts_and_is_read_from_anywhere() {
     assert!(all == content);
 }
 
-/// What passes by itself is not told at all.
+/// What passes by itself is not reported at all.
 #[test]
 fn a_store_that_stumbles_is_asked_again() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, TIMEOUT);
     let content = pattern(PART + 1);
-    for fault in [Fault::Fails, Fault::Cuts, Fault::Late(Duration::from_millis(300))] {
+    for fault in [Fault::Fails, Fault::Breaks, Fault::Late(Duration::from_millis(300))] {
         store.inject(fault, "PUT /models/ads/rows", 2);
         folder.write("rows", &content).unwrap();
         assert!(store.object("ads/rows").unwrap() == content, "{fault:?}");
         store.remove("ads/rows");
     }
     folder.write("rows", &content).unwrap();
-    store.inject(Fault::CutsHalfway, "GET", 1);
+    store.inject(Fault::BreaksHalfway, "GET", 1);
     assert!(folder.read("rows").unwrap() == content);
 }
 
 /// Invariant WT-1.
 #[test]
-fn a_store_that_is_silent_is_told_in_time_and_by_name() {
+fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
     let store = FakeS3::start("models");
     let folder = folder_of(&store, Duration::from_secs(1));
     store.inject(Fault::Hangs, "PUT", usize::MAX);
     let started = Instant::now();
     let error = folder.write("rows", b"rows").unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    let told = error.to_string();
-    assert_eq!(problem(&error), Some(StoreProblem::Away), "{told}");
-    assert!(told.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{told}");
-    assert!(told.contains("is AWS_ENDPOINT_URL right"), "{told}");
+    let reported = error.to_string();
+    assert_eq!(problem(&error), Some(StoreProblem::Away), "{reported}");
+    assert!(reported.contains("cannot write s3://models/ads/rows (http://127.0.0.1:"), "{reported}");
+    assert!(reported.contains("is AWS_ENDPOINT_URL right"), "{reported}");
     store.heal();
     folder.write("rows", b"rows").unwrap();
     drop(store);
@@ -165,9 +165,9 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
     };
     let wrong_key = with("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
     assert_eq!(problem(&wrong_key), Some(StoreProblem::Refused));
-    let told = wrong_key.to_string();
-    assert!(told.contains("InvalidAccessKeyId") && told.contains("check AWS_ACCESS_KEY_ID"), "{told}");
-    assert!(!told.contains("someone-else") && !told.contains("test-secret"), "{told}");
+    let reported = wrong_key.to_string();
+    assert!(reported.contains("InvalidAccessKeyId") && reported.contains("check AWS_ACCESS_KEY_ID"), "{reported}");
+    assert!(!reported.contains("someone-else") && !reported.contains("test-secret"), "{reported}");
     let no_bucket = with("s3://other/ads", "AWS_REGION", "us-east-1");
     assert_eq!(problem(&no_bucket), Some(StoreProblem::NoBucket), "{no_bucket}");
     let open = with("s3://models/ads", "AWS_ALLOW_HTTP", "false");
@@ -178,7 +178,7 @@ fn what_is_wrong_with_names_and_credentials_is_known_before_the_work() {
 }
 
 #[test]
-fn a_machine_that_has_no_role_either_is_told_which_variables_to_set() {
+fn a_machine_that_has_no_role_either_is_reported_which_variables_to_set() {
     let store = FakeS3::start("models");
     let mut environment = store.environment();
     environment.retain(|(key, _)| !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&key.as_str()));

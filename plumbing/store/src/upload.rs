@@ -53,7 +53,7 @@ impl Upload {
         let complete = async move {
             let completed = upload.complete().await.map(drop);
             if completed.is_err() {
-                // The cause is told; parts that stay are for the bucket's own rules.
+                // The cause is reported; parts that stay are for the bucket's own rules.
                 let _ = upload.abort().await;
             }
             completed

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_urls_are_told_apart() {
+    fn paths_and_urls_are_distinguished() {
         let bucket = |bucket: &str, prefix: &str| Location::Bucket { bucket: bucket.into(), prefix: prefix.into() };
         assert_eq!(Location::parse("runs/a").unwrap(), Location::Disk("runs/a".into()));
         assert_eq!(Location::parse("file:///mnt/a").unwrap(), Location::Disk("/mnt/a".into()));
@@ -58,10 +58,10 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_folder_is_told_with_what_does() {
+    fn what_names_no_folder_is_reported_with_what_does() {
         for text in ["", "gs://models", "s3://", "s3:///prefix", "s3://a b/c", "s3://a/../b", "file://host/a"] {
-            let told = Location::parse(text).unwrap_err().to_string();
-            assert!(told.contains("give a path, or s3://bucket/prefix"), "{told}");
+            let reported = Location::parse(text).unwrap_err().to_string();
+            assert!(reported.contains("give a path, or s3://bucket/prefix"), "{reported}");
         }
     }
 }

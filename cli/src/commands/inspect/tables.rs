@@ -18,7 +18,7 @@ const LARGE: usize = 16;
 struct TableReport {
     header: TableHeader,
     norms: Norms,
-    sightings: u64,
+    frequency_counts: u64,
 }
 
 /// As JSON; sizes in bytes.
@@ -38,7 +38,7 @@ struct TableFacts<'a> {
     /// Lower end, upper end, rows.
     norm_histogram: Vec<(f64, f64, u64)>,
     /// Ids counted that have no row yet.
-    sighted_ids: u64,
+    counted_ids: u64,
     marks: Option<&'a str>,
 }
 
@@ -84,7 +84,7 @@ fn read_file(
         |table: u32| tables.get(table as usize).is_some_and(|table| only.is_none_or(|only| table.name == only));
     for table in tables.iter().filter(|table| only.is_none_or(|only| table.name == only)) {
         if !reports.iter().any(|report| report.header.name == table.name) {
-            reports.push(TableReport { header: table.clone(), norms: Norms::default(), sightings: 0 });
+            reports.push(TableReport { header: table.clone(), norms: Norms::default(), frequency_counts: 0 });
         }
     }
     let mut before = 0;
@@ -96,7 +96,7 @@ fn read_file(
         let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { continue };
         match block.content {
             Content::Rows(rows) => add_norms(table, &rows, &mut report.norms),
-            Content::Counts { ids, .. } => report.sightings += ids.len() as u64,
+            Content::Counts { ids, .. } => report.frequency_counts += ids.len() as u64,
             Content::Sketch { .. } | Content::Clock(_) => {}
         }
     }
@@ -121,7 +121,7 @@ impl TableReport {
 
 impl<'a> TableFacts<'a> {
     fn of(report: &'a TableReport) -> Self {
-        let TableReport { header, norms, sightings } = report;
+        let TableReport { header, norms, frequency_counts } = report;
         let mean = norms.mean();
         Self {
             table: &header.name,
@@ -136,7 +136,7 @@ impl<'a> TableFacts<'a> {
             zero_rows: norms.zero,
             not_finite_rows: norms.not_finite,
             norm_histogram: norms.histogram(LARGE).iter().map(|bin| (bin.from, bin.until, bin.rows)).collect(),
-            sighted_ids: *sightings,
+            counted_ids: *frequency_counts,
             marks: header.access.as_deref(),
         }
     }
@@ -186,13 +186,13 @@ fn print_table_lines(reports: &[TableReport]) {
 }
 
 fn print_histogram(report: &TableReport) {
-    let TableReport { header, norms, sightings } = report;
+    let TableReport { header, norms, frequency_counts } = report;
     out!("\n{}", format!("{:>10}   {:<10} {:>12}", "norm", "", "rows").dimmed());
     bars(&norms.histogram(LARGE)).iter().for_each(|line| out!("{line}"));
     if let Some(marks) = &header.access {
         out!("\nmarks: {marks}");
     }
-    if *sightings > 0 {
-        out!("\n{} id(s) were seen and have no row yet", HumanCount(*sightings));
+    if *frequency_counts > 0 {
+        out!("\n{} id(s) were seen and have no row yet", HumanCount(*frequency_counts));
     }
 }

@@ -196,7 +196,7 @@ fn each_worker_goes_on_with_its_own_rest_and_then_with_its_share() {
 }
 
 #[test]
-fn fewer_workers_take_all_rests_each_as_a_stream_of_its_own() {
+fn fewer_workers_take_all_cursors_each_as_a_stream_of_its_own() {
     let mut ledger = resumed(1, false);
     assert_eq!(reader(&mut ledger, ADA), Some((0, 3)));
     let continuing = AssignRequest { epoch: 1, continuing: true, ..AssignRequest::default() };

@@ -50,7 +50,7 @@ pub enum Earlier {
 }
 
 /// What is wanted of a checkpoint, besides that it is intact.
-type Wanted<'a> = &'a dyn Fn(&ResumePoint) -> bool;
+type PointFilter<'a> = &'a dyn Fn(&ResumePoint) -> bool;
 
 /// The newest checkpoint of a run.
 enum Newest {
@@ -70,7 +70,7 @@ impl ResumePoint {
         Ok(newest.map(|(Newest::Intact(point) | Newest::Unwanted(point))| point))
     }
 
-    fn newest_in(checkpoints: &Folder, wanted: Wanted<'_>) -> Result<Option<Newest>, WorkerError> {
+    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<Newest>, WorkerError> {
         let mut damaged: Vec<WorkerError> = Vec::new();
         for (_, folder) in complete(checkpoints)?.into_iter().rev() {
             match Self::open(folder).and_then(|point| point.compared(wanted)) {
@@ -87,7 +87,7 @@ impl ResumePoint {
     }
 
     /// With every file of it compared with what was saved, where it is wanted.
-    fn compared(self, wanted: Wanted<'_>) -> Result<Newest, WorkerError> {
+    fn compared(self, wanted: PointFilter<'_>) -> Result<Newest, WorkerError> {
         if !wanted(&self) {
             return Ok(Newest::Unwanted(self));
         }

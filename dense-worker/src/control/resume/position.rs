@@ -89,7 +89,7 @@ pub(crate) struct ResumeCursor {
 }
 
 impl TrainingPosition {
-    /// What the coordinator is told when the run goes on.
+    /// What is reported to the coordinator when the run goes on.
     pub(crate) fn position(&self) -> Position {
         let id = |index: u32| u64::from(self.epoch) << 32 | u64::from(index);
         let split = |index: u32| {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_told_apart_by_number_and_size() {
+    fn other_files_are_distinguished_by_number_and_size() {
         let print = |bytes, fingerprint| FileSize { path: "moved/a".into(), bytes, fingerprint };
         let file = |bytes| print(bytes, Some(5));
         assert_eq!(training().other_files(&[file(30)]), None);

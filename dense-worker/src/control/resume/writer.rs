@@ -18,7 +18,7 @@ use super::folders::retain;
 use super::point::{OPTIMIZER, TRAINING};
 use super::position::{FileSize, TrainingPosition};
 use crate::control::blocking::blocking;
-use crate::control::saved_model::{self, Trained, Written};
+use crate::control::saved_model::{self, Trained, WrittenModel};
 use crate::error::WorkerError;
 use crate::report::files::to_json;
 use crate::summary::Outcome;
@@ -125,7 +125,7 @@ impl CapturedCheckpoint {
         let own = vec![(saved_model::DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let outcome = Outcome::Interrupted;
         let trained = Trained { job: &job, outcome, steps: step, samples, evaluation: None, validation: None };
-        let manifest = saved_model::conclude(&folder, trained, Written { own, saved }).await?;
+        let manifest = saved_model::conclude(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = blocking("checkpoints", move || retain(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| Ok(retained?)) {
             // The new one is there all the same.

@@ -124,14 +124,14 @@ fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
 #[test]
 fn all_know_what_all_bring() {
     let turns = [(4, false), (0, true), (2, false)];
-    let told = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+    let reported = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
         let (samples, stop) = turns[rank];
         dense.barrier().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
         let vote = StepVote { stop, ..StepVote::default() };
         dense.agree(RankTurn { samples, bytes: 10.0, vote }).unwrap()
     });
-    for agreed in told {
+    for agreed in reported {
         let agreed = agreed.unwrap();
         assert!(agreed.agreement().stop);
         assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));

@@ -1,4 +1,4 @@
-//! What was written is read; what was changed since is told with its place.
+//! What was written is read; what was changed since is reported with its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ fn any_flipped_bit_and_any_cut_is_noticed_by_name() {
 }
 
 #[test]
-fn damage_is_told_with_block_place_and_both_checksums() {
+fn damage_is_reported_with_block_place_and_both_checksums() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), &header(1), |writer| {
         writer.rows(0, &rows_of(0..3, 4, false))?;
@@ -133,11 +133,11 @@ fn damage_is_told_with_block_place_and_both_checksums() {
         panic!("corrupt")
     };
     assert_ne!(expected, found);
-    let told = verify(&SavedFile::disk(&path), |_| ()).unwrap_err().to_string();
+    let reported = verify(&SavedFile::disk(&path), |_| ()).unwrap_err().to_string();
     let place = format!(
         "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x} and has {found:08x}"
     );
-    assert!(told.contains(&place), "{told}\n{place}");
+    assert!(reported.contains(&place), "{reported}\n{place}");
 }
 
 /// A file of this header, as JSON, with the version and CRC that belong to it.
@@ -155,9 +155,9 @@ fn opened(path: &Path) -> String {
 #[test]
 fn a_later_version_says_which_release_reads_it() {
     let folder = tempfile::tempdir().unwrap();
-    let told = opened(&headed(folder.path(), 3, r#"{"release":"2.5.0","all":"new"}"#));
-    assert!(told.contains("format version 3, this release reads versions 1 to 2"), "{told}");
-    assert!(told.contains("written by release 2.5.0: use that one or a later one"), "{told}");
+    let reported = opened(&headed(folder.path(), 3, r#"{"release":"2.5.0","all":"new"}"#));
+    assert!(reported.contains("format version 3, this release reads versions 1 to 2"), "{reported}");
+    assert!(reported.contains("written by release 2.5.0: use that one or a later one"), "{reported}");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn headers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn other_files_are_told_apart() {
+fn other_files_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     fs::write(&path, "these are notes about the run").unwrap();

@@ -12,7 +12,7 @@ use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
 
 /// Rest of the maintenance when there was nothing to do.
-const REST: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// One run.
 struct Measured {
@@ -54,7 +54,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 if tables.maintain().expect("memory does not fail").is_idle() {
-                    thread::sleep(REST);
+                    thread::sleep(PAUSE);
                 }
             }
         });

@@ -85,13 +85,13 @@ impl AdmissionFilter {
     }
 
     /// Adds to the count of an id that has no row. A filter that does not count single ids ignores it.
-    pub(super) fn restore(&mut self, id: u64, sightings: u32) {
+    pub(super) fn restore(&mut self, id: u64, frequency_counts: u32) {
         let Self::Exact { counts, .. } = self else { return };
         let key = key_of(id);
         match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
-            Entry::Occupied(mut entry) => entry.get_mut().1 = entry.get().1.saturating_add(sightings),
+            Entry::Occupied(mut entry) => entry.get_mut().1 = entry.get().1.saturating_add(frequency_counts),
             Entry::Vacant(entry) => {
-                entry.insert((key, sightings));
+                entry.insert((key, frequency_counts));
             }
         }
     }
@@ -164,13 +164,13 @@ mod tests {
 
     const SKETCH: FrequencyCounter = FrequencyCounter::CountMin { error: 0.001, failure: 0.01 };
 
-    fn sightings(admission: AdmissionPolicy) -> AdmissionFilter {
+    fn frequency_counts(admission: AdmissionPolicy) -> AdmissionFilter {
         AdmissionFilter::new(admission, 4, 7, 2)
     }
 
-    fn saved(sightings: &AdmissionFilter) -> FrequencyCounts {
+    fn saved(frequency_counts: &AdmissionFilter) -> FrequencyCounts {
         let mut saved = FrequencyCounts::default();
-        sightings.save(&mut saved);
+        frequency_counts.save(&mut saved);
         saved
     }
 
@@ -178,7 +178,7 @@ mod tests {
         /// Each id is admitted at its use number `needed` since it was last admitted.
         #[test]
         fn exact_counts_are_a_map(needed in 1_u32..5, ids in prop::collection::vec(0_u64..20, 0..200)) {
-            let mut exact = sightings(AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact });
+            let mut exact = frequency_counts(AdmissionPolicy::Count { threshold: needed, counter: FrequencyCounter::Exact });
             let mut map = HashMap::new();
             for id in ids {
                 let count = map.entry(id).or_insert(0);
@@ -199,17 +199,17 @@ mod tests {
 
         /// What was saved goes on as if nothing had happened, and no id has to wait longer than it should.
         #[test]
-        fn restored_sightings_go_on(
+        fn restored_frequency_counts_go_on(
             before in prop::collection::vec(0_u64..20, 0..100),
             after in prop::collection::vec(0_u64..20, 0..100),
             sketch: bool,
         ) {
             let counter = if sketch { SKETCH } else { FrequencyCounter::Exact };
-            let mut first = sightings(AdmissionPolicy::Count { threshold: 3, counter });
+            let mut first = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter });
             before.into_iter().for_each(|id| {
                 first.observe(key_of(id));
             });
-            let mut second = sightings(AdmissionPolicy::Count { threshold: 3, counter });
+            let mut second = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter });
             let FrequencyCounts { ids, counts, cells } = saved(&first);
             ids.iter().zip(&counts).for_each(|(id, count)| second.restore(*id, *count));
             if sketch {
@@ -223,13 +223,13 @@ mod tests {
 
         #[test]
         fn a_share_is_chosen_by_seed_table_and_id_alone(id: u64, share in 0.0_f32..1.0) {
-            let mut one = sightings(AdmissionPolicy::Probability { share });
+            let mut one = frequency_counts(AdmissionPolicy::Probability { share });
             let chosen = one.observe(key_of(id));
             prop_assert_eq!((one.observe(key_of(id)), one.admits(key_of(id))), (chosen, chosen));
             let other = AdmissionFilter::new(AdmissionPolicy::Probability { share }, 64, 7, 2);
             prop_assert_eq!(other.admits(key_of(id)), chosen);
             // An id of a share is in every larger share.
-            let larger = sightings(AdmissionPolicy::Probability { share: share.midpoint(1.0) });
+            let larger = frequency_counts(AdmissionPolicy::Probability { share: share.midpoint(1.0) });
             prop_assert!(larger.admits(key_of(id)) || !chosen);
         }
     }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_sketch_admits_no_later_than_it_should() {
-        let mut sketch = sightings(AdmissionPolicy::Count { threshold: 3, counter: SKETCH });
+        let mut sketch = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter: SKETCH });
         for id in 0..200 {
             let admitted = [(); 3].map(|()| sketch.observe(key_of(id)));
             assert!(admitted[2], "{id}");
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn only_counters_have_something_to_remember() {
         for admission in [AdmissionPolicy::Always, AdmissionPolicy::Probability { share: 0.5 }] {
-            let rule = sightings(admission);
+            let rule = frequency_counts(admission);
             assert_eq!((rule.describe(), rule.bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
         }
-        let mut exact = sightings(AdmissionPolicy::Count { threshold: 9, counter: FrequencyCounter::Exact });
+        let mut exact = frequency_counts(AdmissionPolicy::Count { threshold: 9, counter: FrequencyCounter::Exact });
         assert_eq!((exact.describe().as_deref(), exact.bytes()), (Some("exact"), 0));
         (0..100).for_each(|id| assert!(!exact.observe(key_of(id))));
         assert!(exact.bytes() >= 100 * 16);
-        let mut always = sightings(AdmissionPolicy::Always);
+        let mut always = frequency_counts(AdmissionPolicy::Always);
         assert!(always.observe(1) && always.admits(1));
     }
 }

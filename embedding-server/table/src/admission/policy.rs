@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_out_of_range_are_told() {
+    fn settings_out_of_range_are_reported() {
         let problem = |admission: AdmissionPolicy| admission.problem().unwrap();
         let count = |threshold, counter| AdmissionPolicy::Count { threshold, counter };
         assert_eq!(problem(count(0, FrequencyCounter::Exact)), "an admission threshold of 0; expected 1 to 65535");

@@ -41,9 +41,9 @@ impl StripeFilter {
     }
 
     /// As [`AdmissionFilter::restore`].
-    pub(crate) fn restore(&mut self, key: u64, sightings: u32) {
+    pub(crate) fn restore(&mut self, key: u64, frequency_counts: u32) {
         self.keep();
-        self.inner.restore(id_of(key), sightings);
+        self.inner.restore(id_of(key), frequency_counts);
     }
 
     /// As [`AdmissionFilter::merge`].

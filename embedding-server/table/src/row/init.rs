@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::row::philox::philox4x32;
 
 /// Deviations beyond which a truncated normal draws again.
-const CUT: f64 = 2.0;
+const BOUND: f64 = 2.0;
 
 /// How the weights of a new row are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -141,16 +141,16 @@ fn four_truncated(row: RowSeed, block: u32) -> [f64; 4] {
     const DRAWS: u32 = 1 << 5;
     let mut values = four_normals(row, block);
     for draw in 1..DRAWS {
-        if values.iter().all(|value| value.abs() <= CUT) {
+        if values.iter().all(|value| value.abs() <= BOUND) {
             return values;
         }
         let stale = four_normals(row, block | draw << 16);
         for lane in 0..4 {
-            values[lane] = if values[lane].abs() <= CUT { values[lane] } else { stale[lane] };
+            values[lane] = if values[lane].abs() <= BOUND { values[lane] } else { stale[lane] };
         }
     }
     // One draw in 22 is repeated: never reached in the lifetime of any machine.
-    values.map(|value| value.clamp(-CUT, CUT))
+    values.map(|value| value.clamp(-BOUND, BOUND))
 }
 
 /// The top 24 bits as a number in `[-1, 1)`; every step is exact in f32.

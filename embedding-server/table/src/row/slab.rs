@@ -291,17 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_before_it_comes() {
+    fn growth_is_reported_before_it_comes() {
         let mut slab = empty(40, true);
         let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::bytes).sum::<usize>();
         for more in [1, 3, 1, 200, 7, 5000] {
-            let (before, told) = (held(&slab), slab.growth(more));
+            let (before, reported) = (held(&slab), slab.growth(more));
             let vacant = slab.vacant();
             let slots: Vec<u32> = (0..more).map(|_| slab.add()).collect();
-            assert_eq!(held(&slab) - before, told);
-            assert_eq!(vacant + told / 164, slab.vacant() + more);
+            assert_eq!(held(&slab) - before, reported);
+            assert_eq!(vacant + reported / 164, slab.vacant() + more);
             slots[..more / 2].iter().for_each(|slot| slab.release(*slot));
-            assert_eq!((slab.growth(more / 2), slab.vacant()), (0, vacant + told / 164 - more + more / 2));
+            assert_eq!((slab.growth(more / 2), slab.vacant()), (0, vacant + reported / 164 - more + more / 2));
         }
     }
 

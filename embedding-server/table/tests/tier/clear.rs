@@ -30,7 +30,7 @@ fn cleared_tables_are_as_they_were_made() {
 }
 
 #[test]
-fn sightings_are_forgotten_too() {
+fn frequency_counts_are_forgotten_too() {
     for counter in [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.01, failure: 0.01 }] {
         let config = TableConfig { admission: AdmissionPolicy::Count { threshold: 2, counter }, ..ledger_config(2, 1) };
         let tables = TableSet::new(0, &[config], Capacity::default()).unwrap();

@@ -29,7 +29,7 @@ enum Call {
     Tick(u64),
     Tend,
     TableSnapshot,
-    ReadCut,
+    ReadSnapshot,
 }
 
 #[derive(Clone, Debug)]
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
             Call::TableSnapshot => {
                 self.cut = self.cut.take().or_else(|| Some((self.tables.snapshot().unwrap(), self.model.content())))
             }
-            Call::ReadCut => self.read_cut(),
+            Call::ReadSnapshot => self.read_cut(),
         }
         let mut ranks = before;
         for id in &used {
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
     fn finish(mut self) {
         self.cut = None;
         self.call(&Call::TableSnapshot);
-        self.call(&Call::ReadCut);
+        self.call(&Call::ReadSnapshot);
     }
 }
 
@@ -242,7 +242,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         4 => (1_u64..4).prop_map(Call::Tick),
         2 => Just(Call::Tend),
         1 => Just(Call::TableSnapshot),
-        1 => Just(Call::ReadCut),
+        1 => Just(Call::ReadSnapshot),
     ];
     prop::collection::vec(call, 1..60)
 }

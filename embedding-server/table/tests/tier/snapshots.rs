@@ -12,9 +12,9 @@ use zagros_table::{
 
 use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};
 
-fn content(cut: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
+fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
     let mut rows = RowBatch::default();
-    (0..stripes).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
+    (0..stripes).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
     by_id(&rows, 2)
 }
 
@@ -32,14 +32,14 @@ fn expect(rows: &[(u64, f32)]) -> BTreeMap<u64, Vec<f32>> {
 fn a_snapshot_does_not_see_what_comes_after() {
     let tables = unlimited(Retention::default(), 2);
     push(&tables, &[1, 2, 3], 1.0);
-    let cut = tables.snapshot().unwrap();
+    let snapshot = tables.snapshot().unwrap();
     push(&tables, &[2, 4], 1.0);
     train(&tables, &[5]);
     let rows = RowBatch { ids: vec![3, 6], slots: vec![0; 4], access: Vec::new() };
     tables.table(0).unwrap().insert(&rows, &mut Scratch::new()).unwrap();
-    assert_eq!(content(&cut, 2), expect(&[(1, -1.0), (2, -1.0), (3, -1.0)]));
+    assert_eq!(content(&snapshot, 2), expect(&[(1, -1.0), (2, -1.0), (3, -1.0)]));
     push(&tables, &[1], 1.0);
-    drop(cut);
+    drop(snapshot);
     let all = [(1, -2.0), (2, -2.0), (3, 0.0), (4, -1.0), (5, 0.0), (6, 0.0)];
     assert_eq!(content(&tables.snapshot().unwrap(), 2), expect(&all));
 }
@@ -47,14 +47,14 @@ fn a_snapshot_does_not_see_what_comes_after() {
 #[test]
 fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
     let tables = unlimited(Retention::default(), 2);
-    let cut = tables.snapshot().unwrap();
+    let snapshot = tables.snapshot().unwrap();
     assert_eq!(tables.snapshot().unwrap_err(), TableSnapshotError::Running);
     let mut rows = RowBatch::default();
-    cut.read_stripe(0, 1, &mut rows).unwrap();
-    let again = cut.read_stripe(0, 1, &mut rows).unwrap_err();
+    snapshot.read_stripe(0, 1, &mut rows).unwrap();
+    let again = snapshot.read_stripe(0, 1, &mut rows).unwrap_err();
     assert_eq!(again, TableError::AlreadyRead { table: 0, stripe: 1 });
-    assert!(matches!(cut.read_stripe(1, 0, &mut rows), Err(TableError::UnknownTable { table: 1, .. })));
-    drop(cut);
+    assert!(matches!(snapshot.read_stripe(1, 0, &mut rows), Err(TableError::UnknownTable { table: 1, .. })));
+    drop(snapshot);
     tables.snapshot().unwrap().read_stripe(0, 1, &mut rows).unwrap();
 }
 
@@ -62,16 +62,16 @@ fn there_is_one_snapshot_at_a_time_and_a_stripe_is_read_once() {
 #[test]
 fn a_snapshot_waits_for_those_inside() {
     let tables = unlimited(Retention::default(), 1);
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     thread::scope(|scope| {
         let entry = tables.enter();
         let part = RequestPart { table: 0, dim: 2, ids: &[1] };
         entry.push(&[part], &[1.0, 1.0], 0, &mut Scratch::new()).unwrap();
         scope.spawn(|| tell.send(content(&tables.snapshot().unwrap(), 1)));
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "the cut came between");
+        assert!(reported.recv_timeout(Duration::from_millis(50)).is_err(), "the snapshot came between");
         entry.push(&[part], &[1.0, 1.0], 1, &mut Scratch::new()).unwrap();
         drop(entry);
-        assert_eq!(told.recv_timeout(Duration::from_secs(30)).unwrap(), expect(&[(1, -2.0)]));
+        assert_eq!(reported.recv_timeout(Duration::from_secs(30)).unwrap(), expect(&[(1, -2.0)]));
     });
 }
 
@@ -82,16 +82,16 @@ fn a_loaded_snapshot_is_the_same_table() {
         tables.tick(step, 0);
         push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
     }
-    let cut = tables.snapshot().unwrap();
+    let snapshot = tables.snapshot().unwrap();
     let mut rows = RowBatch::default();
-    (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
-    assert_eq!((rows.ids.len(), cut.moment().steps), (500, 9));
+    (0..2).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
+    assert_eq!((rows.ids.len(), snapshot.moment().steps), (500, 9));
     let (loaded, _) = tiny(&[ledger_config(2, 4)]);
-    loaded.tick(cut.moment().steps, cut.moment().seconds);
+    loaded.tick(snapshot.moment().steps, snapshot.moment().seconds);
     assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut Scratch::new()).unwrap(), 500);
     assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
-    let (mut again, cut) = (RowBatch::default(), loaded.snapshot().unwrap());
-    (0..4).for_each(|stripe| cut.read_stripe(0, stripe, &mut again).unwrap());
+    let (mut again, snapshot) = (RowBatch::default(), loaded.snapshot().unwrap());
+    (0..4).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut again).unwrap());
     let access =
         |rows: &RowBatch| rows.ids.iter().copied().zip(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
     assert_eq!((by_id(&again, 2), access(&again)), (by_id(&rows, 2), access(&rows)));
@@ -185,8 +185,8 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
         let (tables, store) = within(&[ledger_config(2, 1)], budget);
         ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
         assert_eq!(store.size().rows > 0, budget < 1 << 30);
-        let cut = tables.snapshot().unwrap();
-        let (mut parts, mut all, mut seed) = (cut.stripe(0, 0).unwrap(), RowBatch::default(), 1_u64);
+        let snapshot = tables.snapshot().unwrap();
+        let (mut parts, mut all, mut seed) = (snapshot.stripe(0, 0).unwrap(), RowBatch::default(), 1_u64);
         loop {
             let mut rows = RowBatch::default();
             let is_more = parts.read(70, &mut rows).unwrap();
@@ -208,7 +208,7 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
                 push(&tables, &some, 1.0);
             }
         }
-        assert!(cut.stripe(0, 0).is_err(), "it keeps nothing any more");
+        assert!(snapshot.stripe(0, 0).is_err(), "it keeps nothing any more");
         assert!(by_id(&all, 2).values().all(|row| row == &[-1.0, -1.0]) && all.access.len() == 3000);
         all.ids
     };
@@ -227,14 +227,14 @@ fn copies_for_a_snapshot_count_against_the_budget() {
     push(&tables, &ids, 1.0);
     let used = || tables.budget().unwrap().0;
     let before = used();
-    let cut = tables.snapshot().unwrap();
+    let snapshot = tables.snapshot().unwrap();
     push(&tables, &ids, 1.0);
     assert!(used() >= before + 2000 * 63 * 4, "{} bytes, {before} before", used());
     // Those that have not changed are read where they lie.
-    drop(cut);
+    drop(snapshot);
     assert_eq!(used(), before);
-    let cut = tables.snapshot().unwrap();
-    let (mut parts, mut rows) = (cut.stripe(0, 0).unwrap(), RowBatch::default());
+    let snapshot = tables.snapshot().unwrap();
+    let (mut parts, mut rows) = (snapshot.stripe(0, 0).unwrap(), RowBatch::default());
     while parts.read(100, &mut rows).unwrap() {
         rows = RowBatch::default();
         push(&tables, &[1], 0.0);

@@ -35,19 +35,19 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     if !named.contains(&format!("Credential={KEY}/")) {
         return refused(StatusCode::FORBIDDEN, "InvalidAccessKeyId");
     }
-    let told = format!("{} {path}", head.method);
-    shared.requests.lock().push(told.clone());
-    let fault = meets(&mut shared.fault.lock(), &told);
+    let reported = format!("{} {path}", head.method);
+    shared.requests.lock().push(reported.clone());
+    let fault = meets(&mut shared.fault.lock(), &reported);
     let halfway = match fault {
         None => false,
-        Some(Fault::CutsHalfway) => true,
+        Some(Fault::BreaksHalfway) => true,
         Some(Fault::Late(by)) => {
             tokio::time::sleep(by).await;
             false
         }
         Some(Fault::Hangs) => pending().await,
-        // The connection ends with its task, and nobody is told of a panic.
-        Some(Fault::Cuts) => std::panic::resume_unwind(Box::new("cut")),
+        // The connection ends with its task, and nobody sees a panic.
+        Some(Fault::Breaks) => std::panic::resume_unwind(Box::new("cut")),
         Some(Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         Some(Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
     };

@@ -29,9 +29,9 @@ pub enum Fault {
     /// No answer.
     Hangs,
     /// The connection is cut without an answer.
-    Cuts,
+    Breaks,
     /// Half of what was asked for, then the connection is cut.
-    CutsHalfway,
+    BreaksHalfway,
     /// The answer comes after this time.
     Late(Duration),
 }

@@ -123,7 +123,7 @@ fn a_run_is_shown_as_in_the_docs() {
 }
 
 #[test]
-fn trouble_is_told_in_words_and_signs() {
+fn trouble_is_reported_in_words_and_signs() {
     let mut status = training();
     status.warnings = (0..6).map(|number| format!("warning {number}")).collect();
     status.members[0].state = "lost".to_owned();

@@ -255,7 +255,7 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
 }
 
 #[test]
-fn without_a_placement_the_coordinators_reason_is_told() {
+fn without_a_placement_the_coordinators_reason_is_reported() {
     let cluster = Cluster::new(1);
     let waiting_for = "embedding server 0 has not joined".to_owned();
     let none = PlacementResponse { waiting_for, ..PlacementResponse::default() };

@@ -14,7 +14,7 @@ const F16_NORMAL: u32 = 113 << 23;
 /// Difference of the two exponents' biases.
 const F16_BIAS: u32 = 127 - 15;
 /// Fraction bits of f32 that f16 lacks.
-const F16_CUT: u32 = 13;
+const F16_TRUNCATED: u32 = 13;
 /// Steps of 2⁻²⁴ below 2⁻¹⁴ are at most 2¹⁰: so many bits of fraction fit a 31-bit number beside.
 const F16_FRACTION: u32 = 20;
 
@@ -47,8 +47,8 @@ pub(super) fn bf16_to_f32(value: u16) -> f32 {
 pub(super) fn f16_to_f32(value: u16) -> f32 {
     const MEND: f32 = f32::from_bits((127 + F16_BIAS) << 23);
     let magnitude = u32::from(value) & 0x7FFF;
-    let finite = f32::from_bits(magnitude << F16_CUT) * MEND;
-    let bits = if magnitude >= F16_INFINITE { magnitude << F16_CUT | INFINITE } else { finite.to_bits() };
+    let finite = f32::from_bits(magnitude << F16_TRUNCATED) * MEND;
+    let bits = if magnitude >= F16_INFINITE { magnitude << F16_TRUNCATED | INFINITE } else { finite.to_bits() };
     f32::from_bits(bits | (u32::from(value) & 0x8000) << 16)
 }
 
@@ -84,7 +84,8 @@ pub(super) fn stochastic_bf16(value: f32, random: u32) -> u16 {
 #[inline(always)]
 pub(super) fn stochastic_f16(value: f32, random: u32) -> u16 {
     let (bits, magnitude) = (value.to_bits(), value.to_bits() & MAGNITUDE);
-    let normal = (magnitude.wrapping_add(random & ((1 << F16_CUT) - 1)) >> F16_CUT).wrapping_sub(F16_BIAS << 10);
+    let normal =
+        (magnitude.wrapping_add(random & ((1 << F16_TRUNCATED) - 1)) >> F16_TRUNCATED).wrapping_sub(F16_BIAS << 10);
     // The significand, with as many bits below it as make its last one 2⁻⁴⁴ at the largest exponent.
     let significand = (magnitude & 0x7F_FFFF | 0x80_0000) << 6;
     let steps = significand >> (112_u32.saturating_sub(magnitude >> 23)).min(31);

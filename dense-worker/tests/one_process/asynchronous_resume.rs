@@ -13,7 +13,7 @@ fn with(rows: &str, folder: &Path, workers: u32, more: &[&str]) -> Job {
     job_over(rows.to_owned(), folder, &[&SETS[..], &[workers.as_str()], more].concat())
 }
 
-/// Epochs that were begun before the newest checkpoint, and its steps.
+/// Epochs that were started before the newest checkpoint, and its steps.
 fn newest(job: &Job, ended: &Ended) -> (u32, u64) {
     let point = ResumePoint::newest(job, &ended.run).unwrap().expect("a checkpoint");
     let text = std::fs::read(point.folder().path().unwrap().join("training.json")).unwrap();
@@ -24,20 +24,20 @@ fn newest(job: &Job, ended: &Ended) -> (u32, u64) {
 
 /// Invariant CK-2: each sample is trained on once up to the checkpoint, and what is left of the epoch after it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_run_of_workers_apart_goes_on_from_a_checkpoint_of_all() {
+async fn a_killed_run_of_asynchronous_workers_goes_on_from_a_checkpoint_of_all() {
     let folder = tempfile::tempdir().unwrap();
     // Several splits; and one, for which all others wait.
     for (text, before, after) in [(rows(40_000), 2, 3), (rows(40_000), 3, 1), (rows(4_000), 2, 2)] {
         let job = |workers, more: &[&str]| with(&text, folder.path(), workers, more);
         let whole = run(job(1, &["train.epochs=1"]), None, Break::Never).await.summary.unwrap();
         let cuts = ["train.epochs=4000", "checkpoint.every_seconds=0.1"];
-        let first = run(job(before, &cuts), None, Break::OnceCut).await;
-        let (begun, step) = newest(&job(before, &cuts), &first);
-        let epochs = format!("train.epochs={}", begun + 1);
+        let first = run(job(before, &cuts), None, Break::AfterCheckpoint).await;
+        let (started, step) = newest(&job(before, &cuts), &first);
+        let epochs = format!("train.epochs={}", started + 1);
         let second = run(job(after, &[&epochs, "cluster.servers=2"]), Some(&first.run), Break::Never).await;
         let summary = second.summary.unwrap();
-        let expected = whole.samples * u64::from(begun + 1);
-        assert_eq!((summary.samples, summary.rows), (expected, whole.rows), "{before} → {after}, {begun} epochs");
+        let expected = whole.samples * u64::from(started + 1);
+        assert_eq!((summary.samples, summary.rows), (expected, whole.rows), "{before} → {after}, {started} epochs");
         // Steps of all workers; the first one's, if it made any, count on from there.
         let next = second.losses.first().map_or(step + 1, |(next, _)| *next);
         assert!(summary.steps > step && next == step + 1, "{next} after {step}");
@@ -47,7 +47,7 @@ async fn a_killed_run_of_workers_apart_goes_on_from_a_checkpoint_of_all() {
 
 /// By time and by steps, again and again, over the ends of epochs: nobody misses a barrier or is left behind in one.
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_apart_cut_many_checkpoints_and_lose_no_sample() {
+async fn asynchronous_workers_cut_many_checkpoints_and_lose_no_sample() {
     let folder = tempfile::tempdir().unwrap();
     let text = rows(20_000);
     let job = |more: &[&str]| with(&text, folder.path(), 3, &[&["cluster.lease_seconds=0.9"], more].concat());
@@ -71,10 +71,10 @@ async fn one_worker_that_is_asked_to_stop_has_all_stop() {
     for how in [Break::OfOne(9), Break::Tidy(9)] {
         let first = run(endless.clone(), None, how).await;
         assert_eq!(first.outcomes, [Outcome::Interrupted; 2]);
-        let (begun, step) = newest(&endless, &first);
+        let (started, step) = newest(&endless, &first);
         assert_eq!(first.summary.unwrap().steps, step);
-        let epochs = format!("train.epochs={begun}");
+        let epochs = format!("train.epochs={started}");
         let second = run(job(&[&epochs]), Some(&first.run), Break::Never).await;
-        assert_eq!(second.summary.unwrap().samples, whole.samples * u64::from(begun));
+        assert_eq!(second.summary.unwrap().samples, whole.samples * u64::from(started));
     }
 }

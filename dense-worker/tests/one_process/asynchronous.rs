@@ -32,7 +32,7 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
         let (first, last) = (found.steps()[0].loss, apart.loss);
         assert!((first - last).abs() > 0.01, "nothing was learned: {first}, {last}");
         assert!((auc(&sync) - auc(&apart)).abs() < 1e-4, "{} sync, {} async", auc(&sync), auc(&apart));
-        // The rows that hold the dense weights are told to nobody.
+        // The rows that hold the dense weights are reported to nobody.
         assert_eq!(sync.rows, apart.rows);
         // What is saved beside the rows is what the servers held in the end.
         assert_eq!(evaluate(&run, &["cluster.servers=3"], None).await.unwrap(), apart.evaluation.unwrap());
@@ -41,7 +41,7 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
 
 /// Of several splits, on two workers and two servers.
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_apart_learn_what_workers_in_step_learn_and_drop_no_sample() {
+async fn asynchronous_workers_learn_what_workers_in_step_learn_and_drop_no_sample() {
     let folder = tempfile::tempdir().unwrap();
     // Seven missed by both together are three and a batch of each.
     let bounds = ["train.staleness=8", "train.staleness_total=7"];
@@ -76,7 +76,7 @@ async fn workers_apart_learn_what_workers_in_step_learn_and_drop_no_sample() {
 
 /// The best state is given back to the servers, and from them to every worker.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_best_state_of_workers_apart_is_scored_and_saved() {
+async fn the_best_state_of_asynchronous_workers_is_scored_and_saved() {
     let folder = tempfile::tempdir().unwrap();
     let sets = [
         ASYNC,
