@@ -177,7 +177,7 @@ impl Table {
 /// The gradients of a push, one for each row; the rows themselves are grouped in a [`Scratch`].
 pub(crate) struct DistinctGradients<'a> {
     pub(crate) gradients: Cow<'a, [f32]>,
-    /// Left out, as they were not finite or too large.
+    /// Skipped, as they were not finite or too large.
     pub(crate) skipped: u64,
     /// Added to another of the same id.
     pub(crate) repeated: u64,
