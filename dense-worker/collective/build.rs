@@ -45,6 +45,8 @@ fn compiler(libtorch: &str) -> cc::Build {
     let mut build = cc::Build::new();
     build
         .cpp(true)
+        // Debug information of libtorch's headers would double the time.
+        .debug(false)
         .std("c++20")
         .include(CALLS)
         .flag(format!("-isystem{}", include.display()))

@@ -19,6 +19,8 @@ fn main() {
     let include = Path::new(&libtorch).join("include");
     cc::Build::new()
         .cpp(true)
+        // Debug information of libtorch's headers would double the time.
+        .debug(false)
         .std("c++20")
         .include(CALLS)
         .flag(format!("-isystem{}", include.display()))
