@@ -154,6 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::default_constructed_unit_structs, reason = "tch calls it so")]
     fn an_archive_is_refused_with_its_reason() {
         let read = ZipArchive::new(io::empty()).unwrap_err();
         let mut writer = ZipWriter::new(io::sink());
