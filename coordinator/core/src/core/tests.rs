@@ -7,7 +7,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
 
 use zagros_protocol::RunId;
-use zagros_protocol::control::{DataFile, Evaluation, Outcome};
+use zagros_protocol::control::{DataFile, Evaluation, Outcome, Split};
 
 use super::*;
 use crate::SplitOrder;
@@ -74,6 +74,12 @@ fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<Heartbea
     let request =
         HeartbeatRequest { member: member.member, incarnation: member.incarnation, ..HeartbeatRequest::default() };
     core.heartbeat(at(seconds), &request)
+}
+
+/// Reports in a member's name that a split of the first epoch is complete.
+fn completion(member: &JoinResponse, split: &Split) -> CompleteRequest {
+    let JoinResponse { member, incarnation, .. } = *member;
+    CompleteRequest { member, incarnation, epoch: 0, splits: vec![split.id], bad_rows: vec![] }
 }
 
 fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, epoch: u32) -> Result<Work, Refusal> {
@@ -267,13 +273,7 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
         beat(&mut core, second, &server).unwrap();
     }
     assert!(matches!(core.take_events()[..], [RunEvent::MemberLost { splits: 1, .. }]));
-    let complete = CompleteRequest {
-        member: worker.member,
-        incarnation: worker.incarnation,
-        epoch: 0,
-        splits: vec![first.id],
-        bad_rows: vec![],
-    };
+    let complete = completion(&worker, &first);
     assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = core.join(at(12), &request(MemberSlot::worker(0), 2)).unwrap();
     let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };

@@ -162,13 +162,7 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
     core.take_events();
     beat(&mut core, 37, &worker).unwrap();
     assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::worker(0) }]);
-    let complete = CompleteRequest {
-        member: worker.member,
-        incarnation: worker.incarnation,
-        epoch: 0,
-        splits: vec![first.id],
-        bad_rows: vec![],
-    };
+    let complete = completion(&worker, &first);
     core.complete(at(37), &complete).unwrap();
 }
 
@@ -184,12 +178,6 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     let Work::Split(stolen) = assign(&mut core, 12, &bob, 0).unwrap() else { panic!("no split") };
     assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
-    let complete = CompleteRequest {
-        member: ada.member,
-        incarnation: ada.incarnation,
-        epoch: 0,
-        splits: vec![stolen.id],
-        bad_rows: vec![],
-    };
+    let complete = completion(&ada, &stolen);
     assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
