@@ -99,7 +99,7 @@ impl Cluster {
         Ok(listed.items.into_iter().map(Arc::new).collect())
     }
 
-    /// Applies an object, taking its fields from whoever changed them. Answers its generation, where its kind has one.
+    /// Applies an object, taking its fields from whoever changed them. Returns its generation, where its kind has one.
     ///
     /// # Errors
     /// When the request fails.

@@ -20,7 +20,7 @@ use crate::error::Error;
 /// event.
 pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Writes the status if it changed. Answers the job as it is then. A refusal stays in the message until the work is done.
+/// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
 pub(crate) async fn record(
     look: &Reconciliation<'_>,
     job: &HybridJob,

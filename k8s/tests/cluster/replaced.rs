@@ -36,7 +36,7 @@ impl Replaced {
         }
     }
 
-    /// A pod ended with a code, or was lost without one. Answers the Job's end, if that was it: the type of its condition
+    /// A pod ended with a code, or was lost without one. Returns the Job's end, if that was it: the type of its condition
     /// and the reason.
     pub(crate) fn ends(&self, job: &mut Value, pod: &str, code: Option<i32>) -> Option<(&'static str, &'static str)> {
         let (name, index) = (pod.rsplitn(3, '-').last().unwrap(), pod.rsplit('-').nth(1).unwrap());

@@ -166,7 +166,7 @@ fn pairs(query: &str) -> Vec<(String, String)> {
     pairs.map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
-/// Answers a request.
+/// Returns a request.
 pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBody> {
     let call = ApiCall::read(request).await;
     let verb = call.verb();
