@@ -9,6 +9,7 @@ use zagros_table::{
     Capacity, ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
     RequestPart, RowBatch, Scratch, TableConfig, TableSet,
 };
+use zagros_zip::ZipEq;
 
 /// SGD with a rate of 1 from zeros: a row is minus the sum of what was pushed to it.
 pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
@@ -73,7 +74,7 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
 pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
     assert_eq!(rows.slots.len(), rows.ids.len() * stride);
     let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
-    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip(rows.slots.chunks(stride).map(floats)).collect();
+    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip_eq(rows.slots.chunks(stride).map(floats)).collect();
     assert_eq!(all.len(), rows.ids.len(), "an id occurs twice");
     all
 }
