@@ -102,6 +102,10 @@ impl ColdStore for RocksStore {
         self.database.apply("remove", batch)
     }
 
+    fn flush(&self) -> Result<(), ColdError> {
+        self.database.db.flush().map_err(|error| self.database.failed("flush", &error))
+    }
+
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
         Ok(Box::new(RocksView::new(Arc::clone(&self.database))))
     }

@@ -25,6 +25,7 @@ mod index;
 mod key;
 mod machine;
 pub mod optimizer;
+mod recovery;
 mod request;
 mod row;
 mod row_batch;
@@ -32,8 +33,10 @@ mod schedule;
 mod set;
 mod snapshot;
 mod stripe;
+mod stripe_changes;
 mod table;
 mod tier;
+mod update_log;
 
 pub use admission::counts::FrequencyCounts;
 pub use admission::policy::{AdmissionPolicy, FrequencyCounter};
@@ -62,3 +65,4 @@ pub use tier::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, C
 pub use tier::maintenance::MaintenanceReport;
 pub use tier::memory_store::MemoryColdStore;
 pub use tier::retention::{EvictionOrder, EvictionTarget, Retention, Ttl};
+pub use update_log::{ChangeKind, PushOrigin, StripeChange, UpdateLog};

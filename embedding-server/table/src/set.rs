@@ -9,8 +9,8 @@ use parking_lot::RwLock;
 use crate::tier::managed::PreparedPush;
 use crate::tier::shared_memory::SharedMemory;
 use crate::{
-    Capacity, ColdError, LookupMode, LookupReport, PushReport, PushStep, Scratch, Table, TableConfig, TableError,
-    TableTime,
+    Capacity, ColdError, LookupMode, LookupReport, PushOrigin, PushReport, PushStep, Scratch, Table, TableConfig,
+    TableError, TableTime,
 };
 
 /// The tables of a model; a table's number is its position.
@@ -161,9 +161,11 @@ impl TableSet {
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: PushStep,
+        origin: Option<PushOrigin>,
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         self.check_values("gradients", parts, gradients.len())?;
+        scratch.origin = origin;
         for (part, values) in self.divide(parts) {
             self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
         }

@@ -8,9 +8,11 @@
 //! ends                         2        5
 //! ```
 
+use crate::PushOrigin;
 use crate::key::{key_of, stripe_of};
 use crate::request::deadline::RequestDeadline;
 use crate::row::slab::SlotAddress;
+use crate::stripe_changes::StripeChanges;
 use crate::tier::page_in_rows::PageIn;
 
 /// Bytes of page-in buffers that are kept from request to request.
@@ -39,6 +41,10 @@ pub struct Scratch {
     seen: Vec<u32>,
     /// Weights of a narrow row while they change.
     pub(crate) weights: Vec<f32>,
+    /// The push in progress, for the log.
+    pub(crate) origin: Option<PushOrigin>,
+    /// Rows of the present stripe, on their way to the log.
+    pub(crate) changes: StripeChanges,
 }
 
 impl Scratch {

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use parking_lot::RwLockReadGuard;
 
 use crate::{
-    LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, RequestPart, Scratch, TableError, TableSet,
+    LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestDeadline, RequestPart, Scratch, TableError,
+    TableSet,
 };
 
 /// Permission to look up and push. All that is done before it is dropped, on one thread or several, is on one side of
@@ -80,6 +81,22 @@ impl RequestGuard<'_> {
         scratch: &mut Scratch,
     ) -> Result<PushReport, TableError> {
         scratch.deadline = self.deadline;
-        self.set.push_inside(parts, gradients, step.into(), scratch)
+        self.set.push_inside(parts, gradients, step.into(), None, scratch)
+    }
+
+    /// As [`TableSet::push`], of a push that the log names.
+    ///
+    /// # Errors
+    /// As [`TableSet::push`].
+    pub fn push_from(
+        &self,
+        origin: PushOrigin,
+        parts: &[RequestPart<'_>],
+        gradients: &[f32],
+        step: PushStep,
+        scratch: &mut Scratch,
+    ) -> Result<PushReport, TableError> {
+        scratch.deadline = self.deadline;
+        self.set.push_inside(parts, gradients, step, Some(origin), scratch)
     }
 }

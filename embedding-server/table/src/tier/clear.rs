@@ -45,6 +45,9 @@ impl TableSet {
             return Err(busy("a row of the cold tier that a gradient waits for"));
         }
         self.shared().clock.restart_steps();
+        if let Some(log) = self.shared().log.get() {
+            log.cleared();
+        }
         self.iter().try_for_each(Table::clear)
     }
 }

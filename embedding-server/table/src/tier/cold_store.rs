@@ -35,6 +35,12 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     /// When the medium fails.
     fn remove_all(&self, table: u32) -> Result<(), ColdError>;
 
+    /// Waits until all that was written is on the disk: it survives the end of the process from then on.
+    ///
+    /// # Errors
+    /// When the medium fails.
+    fn flush(&self) -> Result<(), ColdError>;
+
     /// What is in the store now, for a reader that comes later.
     ///
     /// # Errors
