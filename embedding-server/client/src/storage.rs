@@ -1,8 +1,8 @@
-//! A server's rows reported and saved, whatever becomes of the connection meanwhile.
+//! Storage calls of a server, retried until they succeed or the server has not answered for the timeout.
 //!
-//! At the end of a run hours of training hang on these calls. A retry is safe: telling changes nothing, a save says by a
-//! number of its own which one it is, so that the server answers with what the first try did, and a load that replaces
-//! starts over. A server that was started anew in between refuses, for it has none of the rows.
+//! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
+//! save carries a number of its own, so the server answers a retry with the result of the first try. A load that
+//! replaces all rows starts again. A server that was restarted refuses, because it has lost its rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::Shard;
 
-/// A server whose storage calls are tried again while it cannot be reached.
-pub(crate) struct PatientShard {
+/// A server whose storage calls are retried while it cannot be reached.
+pub(crate) struct RetryingShard {
     shard: Arc<dyn Shard>,
     timeout: Duration,
 }
 
-impl PatientShard {
-    /// Waits for a server that is away for so long.
+impl RetryingShard {
+    /// Retries a server that does not answer for `timeout`.
     pub(crate) fn new(shard: Arc<dyn Shard>, timeout: Duration) -> Self {
         Self { shard, timeout }
     }
 
-    /// Calls until it is served, refused for good, or the server has been away for as long as the timeout, counted from
-    /// the first try that failed: a save may take hours.
+    /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
+    /// the first failed try, because a save may take hours.
     async fn retry<'a, T>(&'a self, call: impl Fn() -> BoxFuture<'a, Result<T, Refusal>>) -> Result<T, Refusal> {
         let (mut away, mut tries) = (None, 0);
         loop {
@@ -51,7 +51,7 @@ impl PatientShard {
     }
 }
 
-impl Shard for PatientShard {
+impl Shard for RetryingShard {
     fn name(&self) -> &str {
         self.shard.name()
     }
@@ -75,7 +75,7 @@ impl Shard for PatientShard {
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         if !request.replace {
-            // Counts that were added already would be added again.
+            // A load that adds rows is not repeated: it would add the same counts again.
             return self.shard.load(request);
         }
         async move { self.retry(|| self.shard.load(request.clone())).await }.boxed()
@@ -93,7 +93,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Fails as reported, first to last, and then serves.
+    /// Fails with these kinds in order, then serves.
     struct Flaky {
         failures: Mutex<VecDeque<RefusalKind>>,
         attempts: Mutex<Vec<u64>>,
@@ -133,10 +133,10 @@ mod tests {
         }
     }
 
-    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, PatientShard) {
+    fn flaky(failures: &[RefusalKind]) -> (Arc<Flaky>, RetryingShard) {
         let flaky =
             Arc::new(Flaky { failures: Mutex::new(failures.iter().copied().collect()), attempts: Mutex::default() });
-        (flaky.clone(), PatientShard::new(flaky, TIMEOUT))
+        (flaky.clone(), RetryingShard::new(flaky, TIMEOUT))
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Enters the run.
+//! Joining the run.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role};
 use zagros_protocol::{PROTOCOL_VERSION, ServerIndex};
 
-/// Joins with the job's timeout, as a process that is known by `instance`. The coordinator refuses another job or another protocol version by name.
+/// Joins the run as the process `instance`, within the job's timeout. The coordinator refuses a process with another
+/// job or another protocol version, and says which of them differs.
 pub(crate) async fn join(
     job: &Job,
     index: ServerIndex,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use safetensors::SafeTensors;
 use zagros_collective::{InProcess, ProcessGroupConfig, Rendezvous};
-use zagros_job::{DenseOptimizer, Job, Model, NonFinite, Precision};
+use zagros_job::{DenseOptimizer, Job, Model, NonFinitePolicy, Precision};
 use zagros_protocol::datapath::Access;
 
 use super::*;
@@ -180,7 +180,7 @@ fn what_is_no_number_on_one_worker_stops_all_by_name_and_changes_nothing() {
 fn what_is_no_number_on_one_worker_is_skipped_by_all_where_the_job_says_so() {
     let skips = |precision| {
         let mut job = job_of(1);
-        (job.train.updates.non_finite, job.train.precision) = (NonFinite::Skip, precision);
+        (job.train.updates.non_finite, job.train.precision) = (NonFinitePolicy::Skip, precision);
         job
     };
     for precision in [Precision::F32, Precision::F16] {

@@ -1,13 +1,13 @@
-//! The way into the tables: all that a request does under one guard is wholly in a snapshot or wholly after it.
+//! The guard of a request. A snapshot contains everything that a request does under one guard, or nothing of it.
 
 use parking_lot::RwLockReadGuard;
 
-use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestPart, Scratch, TableError, TableSet};
+use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestBuffers, RequestPart, TableError, TableSet};
 
-/// Permission to look up and push. All that is done before it is dropped, on one thread or several, is on one side of
-/// every [`crate::TableSnapshot`].
+/// Permission to look up and push, on one thread or several. A [`crate::TableSnapshot`] contains everything that is
+/// done under one guard, or nothing of it.
 ///
-/// Do not hold two at a time on one thread: the second would wait for a snapshot that waits for the first.
+/// One thread must not hold two guards. The second would wait for a snapshot that waits for the first.
 #[derive(Debug)]
 pub struct RequestGuard<'a> {
     set: &'a TableSet,
@@ -15,7 +15,7 @@ pub struct RequestGuard<'a> {
 }
 
 impl TableSet {
-    /// Starts a request. Waits while a snapshot is being taken, which is microseconds.
+    /// Starts a request. Waits for some microseconds if a snapshot is being taken.
     #[must_use]
     pub fn enter(&self) -> RequestGuard<'_> {
         RequestGuard { set: self, _gate: self.gate().read() }
@@ -32,7 +32,7 @@ impl RequestGuard<'_> {
         parts: &[RequestPart<'_>],
         access: LookupMode,
         out: &mut [f32],
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         self.set.lookup_inside(parts, access, out, scratch)
     }
@@ -46,7 +46,7 @@ impl RequestGuard<'_> {
         parts: &[RequestPart<'_>],
         gradients: &[f32],
         step: impl Into<PushStep>,
-        scratch: &mut Scratch,
+        scratch: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         self.set.push_inside(parts, gradients, step.into(), scratch)
     }

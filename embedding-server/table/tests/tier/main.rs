@@ -1,4 +1,4 @@
-//! Tables larger than memory: against a model, with many threads, with a cold tier that fails, under snapshots.
+//! Tables larger than memory: compared with a model, with many threads, with a failing cold tier, and with snapshots.
 
 mod clear;
 mod failures;
