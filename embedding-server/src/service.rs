@@ -11,7 +11,7 @@ use zagros_job::Job;
 use zagros_plumbing::metrics::Space;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus};
 use zagros_protocol::packed::Buffers;
-use zagros_protocol::{BucketMap, Refusal, RefusalKind, ServerIndex};
+use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::{RequestBuffers, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
@@ -104,6 +104,18 @@ impl EmbeddingService {
     #[must_use]
     pub fn index(&self) -> ServerIndex {
         self.index
+    }
+
+    /// The lineage of the server's rows. `None` if the server keeps no log, so that the rows are lost with its process.
+    #[must_use]
+    pub fn lineage(&self) -> Option<Lineage> {
+        None
+    }
+
+    /// Whether the server recovered rows of an earlier process from its log.
+    #[must_use]
+    pub fn has_recovered(&self) -> bool {
+        false
     }
 
     /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
