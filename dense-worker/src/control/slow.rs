@@ -121,8 +121,8 @@ fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize),
 mod tests {
     use super::*;
 
-    fn waiting(server: u32, seconds: u64) -> Waiting {
-        Waiting { server, lookups: 1, pushes: 2, oldest: Duration::from_secs(seconds) }
+    fn waiting(server: u32, seconds: u64) -> UnansweredRequests {
+        UnansweredRequests { server, lookups: 1, pushes: 2, oldest: Duration::from_secs(seconds) }
     }
 
     #[test]

@@ -40,13 +40,13 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
 }
 
 /// One sample per value, each with a row of its own.
-fn samples(values: &[f32]) -> (Prepared, Rows) {
+fn samples(values: &[f32]) -> (Prepared, BatchRows) {
     let ids: Vec<u64> = (0..values.len() as u64).collect();
     let mut batch = batch(values.len(), &[&ids]);
     batch.numeric = values.to_vec();
     batch.labels = values.iter().map(|value| f32::from(*value > 0.0)).collect();
     let prepared = Preparer::new(&job_of(1), Access::Train).prepare(batch).unwrap();
-    (prepared, Rows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
+    (prepared, BatchRows { tables: vec![values.iter().flat_map(|value| [value / 2.0, -value]).collect()] })
 }
 
 /// A step with these samples on this rank and so many on all; loss and row gradients.
