@@ -14,6 +14,8 @@
 
 mod loops;
 
+use zagros_zip::ZipEq;
+
 use loops::{RowLimits, each};
 
 pub use loops::{LARGEST, UpdateLimits};
@@ -161,7 +163,7 @@ impl Optimizer {
             Self::Ftrl { lr, beta, l1, l2 } => {
                 let (z, n) = state.split_at_mut(weights.len());
                 n.fill(0.0);
-                for (z, weight) in std::iter::zip(z, weights) {
+                for (z, weight) in z.iter_mut().zip_eq(weights) {
                     *z = if *weight == 0.0 { 0.0 } else { -(weight * (beta / lr + l2)) - weight.signum() * l1 };
                 }
             }
@@ -341,7 +343,7 @@ fn row_adagrad(
     [lr, epsilon, l2]: [f32; 3],
 ) {
     let total = |weight: f32, gradient: f32| shaping.gradient(gradient) + l2 * weight;
-    let squares = std::iter::zip(&*weights, gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
+    let squares = weights.iter().zip_eq(gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
     state[0] += squares.sum::<f32>() / weights.len() as f32;
     let rate = lr / (state[0].sqrt() + epsilon);
     // With ε = 0 and only zero gradients the rate is not finite.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use zagros_table::{
     ColdStore, LookupMode, MemoryColdStore, RequestBuffers, RequestPart, TableCounts, TableResources, TableSet,
 };
+use zagros_zip::ZipEq;
 
 use crate::workload::{Ids, Requests, id_of};
 use crate::{DIM, ledger};
@@ -101,7 +102,7 @@ fn check(tables: &TableSet, all: &[u64], requests: &Requests) {
     let mut rows = vec![f32::NAN; all.len() * DIM];
     let part = [RequestPart { table: 0, dim: DIM as u32, ids: all }];
     tables.lookup(&part, LookupMode::Read, &mut rows, &mut RequestBuffers::new()).expect("rows can be read");
-    for (row, pushes) in rows.chunks(DIM).zip(&pushes) {
+    for (row, pushes) in rows.chunks(DIM).zip_eq(&pushes) {
         assert!(row.iter().all(|value| *value == -pushes), "{row:?} after {pushes} pushes");
     }
 }

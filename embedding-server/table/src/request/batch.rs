@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use zagros_zip::ZipEq;
+
 use crate::machine::wide::wide;
 use crate::request::group::RequestBuffers;
 use crate::request::repeated_ids;
@@ -66,7 +68,7 @@ impl Table {
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let before = stripe.rows();
-            for (key, position) in std::iter::zip(group.keys, group.positions) {
+            for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 stripe.put(*key, row(slots, *position, self.stride()));
             }
             new += (stripe.rows() - before) as u64;

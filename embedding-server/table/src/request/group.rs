@@ -110,6 +110,7 @@ pub(crate) struct StripeGroup<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -126,7 +127,7 @@ mod tests {
                 let group = scratch.at(stripe);
                 prop_assert!(group.positions.is_sorted(), "request order is kept inside a stripe");
                 prop_assert_eq!(group.positions.len(), group.keys.len());
-                for (position, key) in group.positions.iter().zip(group.keys) {
+                for (position, key) in group.positions.iter().zip_eq(group.keys) {
                     prop_assert_eq!(*key, key_of(ids[*position as usize]));
                     prop_assert_eq!(stripe_of(*key, stripes), stripe);
                 }

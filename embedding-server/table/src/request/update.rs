@@ -52,6 +52,7 @@ impl<'a> RowUpdate<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::{Initializer, LearningRateSchedule, TableConfig};
@@ -100,8 +101,8 @@ mod tests {
                 let exact = trained(layout(WeightType::F32, optimizer, LearningRateSchedule::Constant, 19), &gradients);
                 for (element, unit) in NARROW {
                     let narrow = trained(layout(element, optimizer, LearningRateSchedule::Constant, 19), &gradients);
-                    for (push, (narrow, exact)) in std::iter::zip(&narrow, &exact).enumerate() {
-                        for (narrow, exact) in std::iter::zip(narrow, exact) {
+                    for (push, (narrow, exact)) in narrow.iter().zip_eq(&exact).enumerate() {
+                        for (narrow, exact) in narrow.iter().zip_eq(exact) {
                             // An update keeps or shrinks earlier errors. The l2 penalties change them little.
                             let allowed = unit * (push + 2) as f64 * 2.0;
                             let error = f64::from((narrow - exact).abs());

@@ -6,6 +6,8 @@
 //! insert   list the rows ─► make room ─► write them                                chunk by chunk
 //! ```
 
+use zagros_zip::ZipEq;
+
 use crate::key::id_of;
 use crate::machine::wide::wide;
 use crate::request::batch::DistinctGradients;
@@ -27,7 +29,7 @@ impl Table {
         scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
         let mut total = LookupReport::default();
-        for (ids, out) in std::iter::zip(ids.chunks(LOOKUP_CHUNK), out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
+        for (ids, out) in ids.chunks(LOOKUP_CHUNK).zip_eq(out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
             total += self.lookup_some(ids, access, out, scratch)?;
         }
         Ok(total)
@@ -141,7 +143,7 @@ impl Table {
         page_in.clear();
         self.for_each_group(scratch, |stripe, group| {
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
-            for (key, position) in std::iter::zip(group.keys, group.positions) {
+            for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 page_in.add(*key, *position, stripe.cold_version, stripe.find(*key).is_none());
             }
         });
@@ -207,8 +209,8 @@ impl Table {
         scratch.group(&rows.ids, self.stripes());
         page_in.clear();
         self.for_each_group(scratch, |_, group| {
-            std::iter::zip(group.keys, group.positions)
-                .for_each(|(key, position)| page_in.add(*key, *position, 0, true));
+            let entries = group.keys.iter().zip_eq(group.positions);
+            entries.for_each(|(key, position)| page_in.add(*key, *position, 0, true));
         });
         self.check_room(&page_in)?;
         self.for_each_chunk(&mut page_in.entries, &mut |stripe, entry| {

@@ -9,6 +9,7 @@ use zagros_table::{
     ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
     RequestBuffers, RequestPart, RowBatch, TableConfig, TableResources, TableSet,
 };
+use zagros_zip::ZipEq;
 
 /// SGD with learning rate 1 from zeros: a row is minus the sum of its gradients.
 pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
@@ -68,7 +69,7 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
 pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
     assert_eq!(rows.slots.len(), rows.ids.len() * stride);
     let floats = |slot: &[u32]| slot.iter().map(|word| f32::from_bits(*word)).collect();
-    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip(rows.slots.chunks(stride).map(floats)).collect();
+    let all: BTreeMap<_, _> = rows.ids.iter().copied().zip_eq(rows.slots.chunks(stride).map(floats)).collect();
     assert_eq!(all.len(), rows.ids.len(), "an id occurs twice");
     all
 }
