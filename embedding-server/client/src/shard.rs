@@ -1,20 +1,22 @@
 //! An embedding server as its caller sees it: over gRPC, or in the same process without a socket.
 
 use futures::future::BoxFuture;
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
 };
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 
-/// An embedding server. Its constructor sets a deadline, and every call ends within it.
+/// An embedding server. A lookup or push ends at its deadline: the caller gives up, and the server stops waiting for the
+/// request. Every other call ends within a timeout that the constructor sets.
 pub trait Shard: Send + Sync {
     /// Name for messages, such as `embedding server 1 (127.0.0.1:7701)`.
     fn name(&self) -> &str;
     /// Returns rows for ids.
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>>;
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>>;
     /// Applies gradients for ids.
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>>;
+    fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>>;
     /// Reports rows and bytes per table.
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>>;
     /// Saves all rows.

@@ -102,6 +102,13 @@ pub enum TableError {
         #[source]
         source: ColdError,
     },
+    /// A request waited until its sender gave up. Nothing of a push is applied. A lookup may have paged rows in, which
+    /// changes no row.
+    #[error("the request waited for {whom} until its sender gave up; it is not carried out")]
+    Late {
+        /// What the request waited for.
+        whom: &'static str,
+    },
     /// The snapshot has read this stripe before and no longer keeps its rows.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
     AlreadyRead {
@@ -125,7 +132,7 @@ impl TableError {
     /// Whether the same request may succeed later. If not, the request itself is wrong.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Cold { .. })
+        matches!(self, Self::Full { .. } | Self::Cold { .. } | Self::Late { .. })
     }
 
     /// Number of the table that the error is about, if there is one.
@@ -141,7 +148,7 @@ impl TableError {
             | Self::Full { table, .. }
             | Self::AlreadyRead { table, .. }
             | Self::Cold { table, .. } => Some(*table),
-            Self::UnknownTable { .. } | Self::Length { .. } => None,
+            Self::UnknownTable { .. } | Self::Length { .. } | Self::Late { .. } => None,
         }
     }
 }

@@ -43,6 +43,7 @@ pub use counts::TableCounts;
 pub use error::TableError;
 pub use machine::{memory, prefetch, wide};
 pub use optimizer::{Optimizer, UpdateLimits};
+pub use request::deadline::RequestDeadline;
 pub use request::group::RequestBuffers;
 pub use request::report::{LookupMode, LookupReport, PushReport};
 pub use request::step::PushStep;

@@ -1,6 +1,7 @@
 //! The path of a request over rows in memory: group ids by stripe, then process each stripe under its lock.
 
 pub(crate) mod batch;
+pub(crate) mod deadline;
 pub(crate) mod group;
 pub(crate) mod repeated_ids;
 pub(crate) mod report;

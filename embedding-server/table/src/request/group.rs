@@ -9,6 +9,7 @@
 //! ```
 
 use crate::key::{key_of, stripe_of};
+use crate::request::deadline::RequestDeadline;
 use crate::row::slab::SlotAddress;
 use crate::tier::page_in_rows::PageIn;
 
@@ -18,6 +19,8 @@ const PAGE_IN_KEPT: usize = 128 << 10;
 /// The buffers of one request. A caller that passes them to the next request avoids allocations per row.
 #[derive(Debug, Default)]
 pub struct RequestBuffers {
+    /// The deadline of the present request.
+    pub(crate) deadline: RequestDeadline,
     /// Key of each id, in the order of the request.
     hashed: Vec<u64>,
     /// Key of each id, grouped by stripe. Within a stripe the order is that of the request.

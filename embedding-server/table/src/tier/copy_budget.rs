@@ -30,7 +30,7 @@ impl CopyBudget {
     }
 
     /// Waits while the total would exceed the limit, but not longer than `wait`. After that the push continues beyond
-    /// the limit.
+    /// the limit. The caller checks whether the sender has given up.
     pub(crate) fn acquire(&self, bytes: usize, wait: Duration) -> CopyPermit<'_> {
         let mut held = self.held.lock();
         let is_much = |held: &mut usize| *held > 0 && held.saturating_add(bytes) > self.limit;

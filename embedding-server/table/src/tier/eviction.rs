@@ -21,7 +21,7 @@ use crate::key::cold_key_of;
 use crate::stripe::Stripe;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::tier::page_in_rows::PageInEntry;
-use crate::{ColdError, Table};
+use crate::{ColdError, RequestDeadline, Table};
 
 /// Eviction compares this many rows to find those of the lowest rank, or all rows of a smaller stripe. The rows are
 /// neighbours in the stripe's index, which are as good as random rows. Each search starts where the last one ended.
@@ -52,17 +52,23 @@ pub(crate) enum EvictionOutcome {
 
 impl Table {
     /// Makes room in a stripe for those of the first `now` entries that are not in memory. It may release the lock and
-    /// take it again. If rows cannot be evicted, memory grows beyond the budget.
-    pub(crate) fn make_room(&self, stripe: &mut MutexGuard<'_, Stripe>, entries: &mut [PageInEntry], now: usize) {
+    /// take it again. If rows cannot be evicted, memory grows beyond the budget. It waits until `deadline` at most.
+    pub(crate) fn make_room(
+        &self,
+        stripe: &mut MutexGuard<'_, Stripe>,
+        entries: &mut [PageInEntry],
+        now: usize,
+        deadline: RequestDeadline,
+    ) {
         for _ in 0..ROUNDS {
             let missing = entries[..now].iter().filter(|entry| stripe.find(entry.key).is_none()).count();
             if self.reserve(stripe, missing) {
                 return;
             }
             let count = missing.max((stripe.rows() / SHARE).min(BATCH));
-            match self.evict(stripe, entries, now, count) {
+            match self.evict(stripe, entries, now, count, self.eviction_wait(deadline)) {
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
-                Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe) => {}
+                Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
                 Ok(EvictionOutcome::Frozen) | Err(_) => return,
             }
         }
@@ -70,14 +76,16 @@ impl Table {
 
     /// Waits until rows may go to the cold tier again. Returns whether they may. The wait is short unless memory is
     /// exhausted.
-    fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>) -> bool {
-        let wait = if self.shared().budget.is_exhausted() { self.wait() } else { SHORT_WAIT };
+    fn wait_for_thaw(&self, stripe: &mut MutexGuard<'_, Stripe>, deadline: RequestDeadline) -> bool {
+        let wait = self.eviction_wait(deadline);
+        let wait = if self.shared().budget.is_exhausted() { wait } else { wait.min(SHORT_WAIT) };
         MutexGuard::unlocked(stripe, || self.shared().cold_writes.try_read_for(wait).is_some())
     }
 
-    /// The longest wait of one round.
-    fn wait(&self) -> Duration {
-        self.shared().capacity.wait(WAIT, WAIT_SHARE)
+    /// The longest wait of one round: a part of the timeout, and never longer than the sender of a request waits.
+    pub(crate) fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
+        let shared = self.shared();
+        shared.wait_until(deadline, shared.capacity.wait(WAIT, WAIT_SHARE))
     }
 
     /// Whether `rows` more rows fit. Reserves memory from the budget if they need it.
@@ -107,13 +115,14 @@ impl Table {
     }
 
     /// Evicts the `count` rows of the lowest rank, except rows of the first `now` entries. These entries are of this
-    /// stripe.
+    /// stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
     pub(crate) fn evict(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &mut [PageInEntry],
         now: usize,
         count: usize,
+        wait: Duration,
     ) -> Result<EvictionOutcome, ColdError> {
         let tick = self.tick();
         self.with_eviction_buffer(|buffer| {
@@ -121,7 +130,7 @@ impl Table {
             buffer.needed.extend(entries[..now].iter().map(|entry| entry.key));
             buffer.needed.sort_unstable();
             let choose = |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, count, tick);
-            self.evict_chosen(stripe, buffer, entries, choose)
+            self.evict_chosen(stripe, buffer, entries, wait, choose)
         })
     }
 
@@ -131,6 +140,7 @@ impl Table {
         stripe: &mut MutexGuard<'_, Stripe>,
         buffer: &mut EvictionBuffer,
         entries: &mut [PageInEntry],
+        wait: Duration,
         choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
     ) -> Result<EvictionOutcome, ColdError> {
         if !self.is_tiered() {
@@ -139,7 +149,7 @@ impl Table {
         }
         let eviction_lock = self.eviction_lock(stripe.number);
         let Some(_only) = eviction_lock.try_lock() else {
-            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(self.wait())));
+            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(wait)));
             return Ok(EvictionOutcome::OtherThread);
         };
         let Some(_writing) = self.shared().cold_writes.try_read() else {

@@ -15,7 +15,7 @@ use parking_lot::MutexGuard;
 use crate::stripe::Stripe;
 use crate::tier::eviction::EvictionOutcome;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
-use crate::{ColdError, Table, TableError, TableSet};
+use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
 
 /// If memory is short, a stripe keeps one part in this many of its slots free.
 const FREE_SHARE: usize = 20;
@@ -102,7 +102,7 @@ impl Table {
             return Ok(MaintenanceReport::default());
         }
         let count = wanted - stripe.vacant();
-        Ok(done(count, self.evict(stripe, &mut [], 0, count)?))
+        Ok(done(count, self.evict(stripe, &mut [], 0, count, self.eviction_wait(RequestDeadline::NONE))?))
     }
 
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
@@ -114,7 +114,8 @@ impl Table {
         };
         self.with_eviction_buffer(|buffer| {
             let mut scanned = 0;
-            let outcome = self.evict_chosen(stripe, buffer, &mut [], |stripe, buffer| {
+            let wait = self.eviction_wait(RequestDeadline::NONE);
+            let outcome = self.evict_chosen(stripe, buffer, &mut [], wait, |stripe, buffer| {
                 scanned = buffer.choose_expired(self, stripe, bucket, tick);
             })?;
             Ok(done(scanned, outcome))

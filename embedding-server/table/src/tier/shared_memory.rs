@@ -10,7 +10,7 @@ use crate::tier::clock::TableClock;
 use crate::tier::copy_budget::{CopyBudget, CopyPermit};
 use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::table_resources::RowBudget;
-use crate::{ColdError, TableResources};
+use crate::{ColdError, RequestDeadline, TableError, TableResources};
 
 /// Cold copies of pushes may take one part in this many of the budget, in addition to it, and a minimum in any case.
 const COPIES_SHARE: usize = 16;
@@ -18,6 +18,10 @@ const LEAST_COPIES: usize = 1 << 20;
 /// The longest wait of a push for the copies of other pushes, and the share of its timeout that the wait may take.
 const COPIES_WAIT: Duration = Duration::from_secs(5);
 const COPIES_WAIT_SHARE: u32 = 4;
+
+/// What requests wait for, for [`TableError::Late`].
+const OTHER_PUSHES: &str = "other pushes that hold copies of rows of the cold tier";
+pub(crate) const COLD_READ: &str = "rows of the cold tier";
 
 /// Memory, cold tier and time of the tables of one server.
 #[derive(Debug)]
@@ -52,8 +56,35 @@ impl SharedMemory {
     }
 
     /// Acquires permission to hold the cold copies of a push.
-    pub(crate) fn acquire_copies(&self, bytes: usize) -> CopyPermit<'_> {
-        self.copies.acquire(bytes, self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE))
+    ///
+    /// # Errors
+    /// If the sender of the push gives up in the meantime.
+    pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
+        let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
+        let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
+        self.check(deadline, OTHER_PUSHES)?;
+        Ok(permit)
+    }
+
+    /// The shorter of `most` and the time until the deadline of a request.
+    pub(crate) fn wait_until(&self, deadline: RequestDeadline, most: Duration) -> Duration {
+        self.left(deadline).map_or(most, |left| left.min(most))
+    }
+
+    /// Time until the deadline of a request. `None` without a deadline or a clock.
+    pub(crate) fn left(&self, deadline: RequestDeadline) -> Option<Duration> {
+        deadline.left(self.capacity.nanos?()).map(Duration::from_nanos)
+    }
+
+    /// Checks that the sender of a request still waits. `whom` is what the request has waited for.
+    ///
+    /// # Errors
+    /// [`TableError::Late`] if the sender has given up.
+    pub(crate) fn check(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
+        match self.left(deadline) {
+            Some(Duration::ZERO) => Err(TableError::Late { whom }),
+            _ => Ok(()),
+        }
     }
 
     /// Notes the result of the last write to the cold tier.
