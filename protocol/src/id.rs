@@ -46,6 +46,25 @@ impl fmt::Display for RunId {
     }
 }
 
+/// The content of an embedding server: a number that is chosen at random when the server's log is made, with empty tables.
+/// A process that has recovered the rows from the log keeps the lineage; a process that starts empty has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lineage(pub u64);
+
+impl Lineage {
+    /// The lineage of a message; `None` for 0, which says that there is no log.
+    #[must_use]
+    pub fn from_wire(number: u64) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 macro_rules! display_inner {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {

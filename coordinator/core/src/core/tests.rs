@@ -53,8 +53,7 @@ fn request(slot: MemberSlot, instance: u64) -> JoinRequest {
         protocol_version: PROTOCOL_VERSION,
         release: "0.1.0".to_owned(),
         files: if is_worker { vec![file] } else { Vec::new() },
-        position: None,
-        supersede: false,
+        ..JoinRequest::default()
     }
 }
 
@@ -484,6 +483,7 @@ fn what_members_tell_is_kept() {
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }
 
+mod away;
 mod barrier;
 mod drain;
 mod lost;

@@ -65,7 +65,7 @@ pub struct PushReport {
 /// The embedding servers of a run, as one.
 pub struct EmbeddingClient {
     config: ClientConfig,
-    directory: Directory,
+    directory: Arc<Directory>,
     metrics: ClientMetrics,
     /// Memory for gradients on their way.
     buffers: Arc<Buffers>,
@@ -86,7 +86,7 @@ impl EmbeddingClient {
     pub fn new(config: ClientConfig, control: Arc<dyn ControlPlane>, connect: Connect) -> Self {
         Self {
             config,
-            directory: Directory::new(control, connect, config.timeout),
+            directory: Arc::new(Directory::new(control, connect, config.timeout)),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
             requests: OpenRequests::default(),
@@ -159,8 +159,8 @@ impl EmbeddingClient {
     /// Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        let patient = |shard| Arc::new(PatientShard::new(shard, self.config.timeout)) as Arc<dyn Shard>;
-        self.directory.servers().into_iter().map(patient).collect()
+        let patient = |(index, shard)| Arc::new(PatientShard::new(index, &shard, &self.directory)) as Arc<dyn Shard>;
+        (0..).zip(self.directory.servers()).map(patient).collect()
     }
 
     /// The servers that have not answered something yet, by index.
