@@ -146,6 +146,7 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     vec![
         ("cluster", "timeout_seconds", value(TIMEOUT_SECONDS)),
         ("cluster", "cold_folder", value(format!("{STATE_PATH}/cold"))),
+        ("cluster", "log_folder", value(format!("{STATE_PATH}/log"))),
     ]
 }
 
@@ -239,10 +240,12 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
 /// Folders that pods cannot write: the image's own file system is read-only.
 fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
     let cold = job.cluster.cold_folder.as_deref().and_then(Path::to_str);
+    let log = job.cluster.log_folder.as_deref().and_then(Path::to_str);
     let folders = [
         ("checkpoint.folder", job.checkpoint.folder.as_deref(), &[OUTPUT_PATH][..]),
         ("output.model_folder", job.output.model_folder.as_deref(), &[OUTPUT_PATH]),
         ("cluster.cold_folder", cold, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
+        ("cluster.log_folder", log, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
     ];
     let volumes = object.spec.volumes.iter().filter(|volume| !volume.read_only);
     let writable: Vec<&str> = volumes.map(|volume| volume.mount_path.as_str()).collect();
@@ -381,6 +384,7 @@ mod tests {
             ("[checkpoint]\nfolder = \"/data/checkpoints\"\n", "checkpoint.folder"),
             ("[output]\nmodel_folder = \"/output/../models\"\n", "output.model_folder"),
             ("[cluster]\ncold_folder = \"/var/lib/rows\"\n", "cluster.cold_folder"),
+            ("[cluster]\nlog_folder = \"/var/lib/rows\"\n", "cluster.log_folder"),
         ] {
             let found = of(keys);
             assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");

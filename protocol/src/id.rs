@@ -46,13 +46,13 @@ impl fmt::Display for RunId {
     }
 }
 
-/// The content of an embedding server: a number that is chosen at random when the server's log is made, with empty tables.
-/// A process that has recovered the rows from the log keeps the lineage; a process that starts empty has another one.
+/// The rows of an embedding server, by a number that it chose at random while it had none. A process that recovers these rows
+/// from its log has the same lineage. A process that starts with no row has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lineage(pub u64);
 
 impl Lineage {
-    /// The lineage of a message; `None` for 0, which says that there is no log.
+    /// The lineage that a message carries; `None` for 0, which says that there is no log.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
