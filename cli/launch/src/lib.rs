@@ -26,6 +26,6 @@ pub use self::embedded::EmbeddedServers;
 pub use self::log_file::{FOLDER as LOG_FOLDER, LogFile, earlier_log, split_time};
 pub use self::plan::LaunchPlan;
 pub use self::prefix::ChildOutput;
-pub use self::stop::GracePeriods;
 pub use self::restart::RestartBudget;
+pub use self::stop::GracePeriods;
 pub use self::supervise::{Supervisor, WatchEnd};

@@ -325,9 +325,7 @@ mod tests {
                 assert_eq!(role, RoleName::DenseWorker(0));
                 Ok(if started.get() < 2 { killed(0) } else { child(RoleName::DenseWorker(0), "true", &[]) })
             };
-            let ended = supervisor
-                .watch_and_restart(&Shutdown::new(), workers(restarts, 9, &start))
-                .await;
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(restarts, 9, &start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
@@ -335,15 +333,13 @@ mod tests {
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
         let start = |role: RoleName| Ok(child(role, "true", &[]));
-        let ended =
-            supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
         assert!(ended.is_ok());
         // One that fails by itself is not.
         let mut supervisor = Supervisor::new(Duration::from_secs(60));
         supervisor.add(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
         let start = |_: RoleName| panic!("it was started again");
-        let ended =
-            supervisor.watch_and_restart(&Shutdown::new(), workers(9, 9, &start)).await;
+        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(9, 9, &start)).await;
         assert!(ended.is_err());
     }
 
@@ -354,8 +350,7 @@ mod tests {
             let mut supervisor = Supervisor::new(Duration::from_secs(60));
             supervisor.add(child(RoleName::DenseWorker(0), "sh", first));
             supervisor.add(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
-            let ended =
-                supervisor.watch_and_restart(&Shutdown::new(), workers(0, least, &start)).await;
+            let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(0, least, &start)).await;
             supervisor.stop_all().await;
             ended.is_ok()
         };
