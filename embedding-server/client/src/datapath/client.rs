@@ -159,8 +159,11 @@ impl EmbeddingClient {
     /// Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        let patient = |(index, shard)| Arc::new(PatientShard::new(index, &shard, &self.directory)) as Arc<dyn Shard>;
-        (0..).zip(self.directory.servers()).map(patient).collect()
+        let patient = |(index, shard)| {
+            let shard: &Arc<dyn Shard> = &shard;
+            Arc::new(PatientShard::new(index as u32, shard, &self.directory)) as Arc<dyn Shard>
+        };
+        self.directory.servers().into_iter().enumerate().map(patient).collect()
     }
 
     /// The servers that have not answered something yet, by index.
