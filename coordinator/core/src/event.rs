@@ -1,4 +1,4 @@
-//! Events: what happened besides the answer to a call. The process around the core logs and counts them.
+//! Events: what happened during a call, besides its answer. The process around the core logs and counts them.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub enum RunEvent {
     MemberJoined {
         /// Which slot.
         slot: MemberSlot,
-        /// How many have taken it so far.
+        /// How many processes have taken the slot so far.
         incarnation: u32,
         /// Where it listens; empty for workers.
         address: String,
@@ -30,7 +30,7 @@ pub enum RunEvent {
     MemberLost {
         /// Which slot is free.
         slot: MemberSlot,
-        /// Since its last heartbeat.
+        /// The time since its last heartbeat.
         silence: Duration,
         /// Splits that it held, which others will read.
         splits: usize,
@@ -53,13 +53,13 @@ pub enum RunEvent {
         /// Since the last heartbeat of the process before.
         silence: Duration,
     },
-    /// A worker was lost, and the run goes on without it.
+    /// A worker was lost, and the run continues without it.
     WorkerGivenUp {
         /// Its slot, in which no other process is expected any more.
         slot: MemberSlot,
         /// How long the run waited for another process.
         timeout: Duration,
-        /// How many workers go on.
+        /// How many workers continue.
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.
@@ -76,7 +76,7 @@ pub enum RunEvent {
     TrainingStarted,
     /// Some workers have little or no data to read.
     UnevenShares {
-        /// Which, why, and what to do about it.
+        /// Which workers, why, and what to do.
         why: String,
     },
     /// Every split of an epoch is complete.
@@ -121,11 +121,11 @@ impl fmt::Display for RunEvent {
             Self::ServerRecovered { slot, incarnation, silence } => write!(
                 f,
                 "{slot} is back with its rows (incarnation {incarnation}), {silence:.1?} after the last heartbeat of the \
-                 process before; the run goes on"
+                 process before; the run continues"
             ),
             Self::WorkerGivenUp { slot, timeout, left } => write!(
                 f,
-                "no other process has taken the slot of {slot} within {timeout:.1?}: the run goes on with {left} of its \
+                "no other process has taken the slot of {slot} within {timeout:.1?}: the run continues with {left} of its \
                  workers"
             ),
             Self::MemberReturned { slot } => write!(f, "{slot} is back"),

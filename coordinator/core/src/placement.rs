@@ -31,7 +31,7 @@ impl ServerPlacement {
         Self { server_count: servers, buckets, addresses: BTreeMap::new(), map: None }
     }
 
-    /// A server has joined. Answers the new generation where that makes or changes the placement.
+    /// Notes that a server has joined. Returns the new generation if this creates or changes the placement.
     pub(crate) fn set_address(&mut self, index: u32, address: ServerAddress) -> Option<Generation> {
         let is_new = self.addresses.get(&index) != Some(&address);
         self.addresses.insert(index, address);
