@@ -14,10 +14,10 @@ use std::time::Duration;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, GroupRequest, GroupResponse, HeartbeatRequest,
     HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest,
-    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ServerEntry, StatusResponse,
-    TransformsRequest, TransformsResponse, Writer,
+    PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest,
+    TransformsResponse,
 };
-use zagros_protocol::{BucketMap, Lineage, Refusal};
+use zagros_protocol::{Lineage, Refusal};
 
 use crate::admission::{check_join_payload, check_report, check_same_run, requested_slot};
 use crate::barriers::BarrierSchedule;
@@ -185,22 +185,7 @@ impl Core {
     /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
-        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
-            index,
-            address: server.address.clone(),
-            instance: server.instance,
-            alive: self.members.alive(MemberSlot::server(index)).is_some(),
-            run: self.config.run.0,
-            lineage: server.lineage.map_or(0, |lineage| lineage.0),
-        };
-        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
-        PlacementResponse {
-            generation: self.placement.generation().0,
-            owners: self.placement.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
-            servers: self.placement.servers().map(entry).collect(),
-            waiting_for: self.roster().missing_servers().unwrap_or_default(),
-            writers: self.members.workers().map(writer).collect(),
-        }
+        self.placement.response(self.roster())
     }
 
     /// The process group of a worker, once every worker is in.

@@ -5,7 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use zagros_protocol::control::{PlacementResponse, ServerEntry, Writer};
 use zagros_protocol::{BucketMap, Generation, Lineage};
+
+use crate::MemberSlot;
+use crate::roster::Roster;
 
 /// The placement of a run. Owners are decided once, when every server has joined for the first time. A later generation only
 /// says that a server is another process, without the rows of the process before.
@@ -48,6 +52,27 @@ impl ServerPlacement {
     /// A server has come back with its rows, perhaps as another process at another address. The generation stays.
     pub(crate) fn keep_rows_at(&mut self, index: u32, address: ServerAddress) {
         self.addresses.insert(index, address);
+    }
+
+    /// The placement as members get it: owners, servers, who may push, and what is waited for.
+    pub(crate) fn response(&self, roster: Roster<'_>) -> PlacementResponse {
+        let run = roster.config.run.0;
+        let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
+            index,
+            address: server.address.clone(),
+            instance: server.instance,
+            alive: roster.members.alive(MemberSlot::server(index)).is_some(),
+            run,
+            lineage: server.lineage.map_or(0, |lineage| lineage.0),
+        };
+        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
+        PlacementResponse {
+            generation: self.generation().0,
+            owners: self.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
+            servers: self.servers().map(entry).collect(),
+            waiting_for: roster.missing_servers().unwrap_or_default(),
+            writers: roster.members.workers().map(writer).collect(),
+        }
     }
 
     /// [`Generation::NONE`] before the first placement.

@@ -4,7 +4,7 @@ use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     GroupRequest, GroupResponse, Progress, ServerLoad, Transform, TransformsRequest, TransformsResponse,
 };
-use zagros_protocol::{Generation, PROTOCOL_VERSION, RefusalKind};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 
 use zagros_protocol::RunId;
 use zagros_protocol::control::{DataFile, Evaluation, Outcome, Split};

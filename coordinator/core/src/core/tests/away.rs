@@ -1,5 +1,7 @@
 //! Embedding servers whose rows are in a log: away, back with their rows, back without them.
 
+use zagros_protocol::control::ServerEntry;
+
 use super::*;
 
 const LINEAGE: u64 = 0x10;
