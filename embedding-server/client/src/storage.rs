@@ -80,18 +80,18 @@ impl Shard for PatientShard {
         &self.name
     }
 
-    fn lookup(&self, request: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+    fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
-            async move { shard.lookup(request).await }.boxed()
+            async move { shard.lookup(request, deadline).await }.boxed()
         };
         self.call(call).boxed()
     }
 
-    fn push(&self, request: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+    fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         let call = move |shard: Arc<dyn Shard>| {
             let request = request.clone();
-            async move { shard.push(request).await }.boxed()
+            async move { shard.push(request, deadline).await }.boxed()
         };
         self.call(call).boxed()
     }
@@ -153,11 +153,11 @@ mod tests {
             "flaky"
         }
 
-        fn lookup(&self, _: LookupRequest) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
+        fn lookup(&self, _: LookupRequest, _: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
             self.answer(LookupResponse::default())
         }
 
-        fn push(&self, _: PushRequest) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
+        fn push(&self, _: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
             self.answer(PushResponse::default())
         }
 
