@@ -141,7 +141,7 @@ impl RunMember {
     async fn take_part(&self) -> Result<(), ServerError> {
         let index = self.service.index();
         let (control, instance) = (Arc::clone(&self.control), rand::random());
-        let joined = join(&self.job, index, &self.advertised, instance, control, &self.shutdown).await;
+        let joined = join(&self.job, &self.service, &self.advertised, instance, control, &self.shutdown).await;
         let membership = match joined {
             Ok(membership) => membership,
             Err(_) if self.shutdown.is_requested() => return Ok(()),

@@ -44,8 +44,8 @@ pub enum ClientError {
     },
     /// A server process was replaced. The rows in its memory are lost.
     #[error(
-        "embedding server {index} ({address}) was restarted, and the rows in its memory are lost; \
-         start the run again, or evaluate the last saved model"
+        "embedding server {index} ({address}) was restarted, and its rows are lost; start the run again: it resumes from \
+         the newest checkpoint"
     )]
     ServerRestarted {
         /// Index of the server.

@@ -85,6 +85,11 @@ impl PlacementCache {
         }
     }
 
+    /// How long a call waits for a server that does not answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// The servers in the order of their indices. Empty before the first placement.
     pub(crate) fn servers(&self) -> Vec<Arc<dyn Shard>> {
         self.placement.load().iter().flat_map(|placement| placement.shards().cloned()).collect()

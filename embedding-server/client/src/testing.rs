@@ -207,7 +207,8 @@ impl Cluster {
     /// Makes the coordinator report this generation, with entries changed by `change`.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
         let servers = self.shards.len() as u32;
-        let entry = |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1 };
+        let entry =
+            |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1, lineage: 0 };
         let placement = PlacementResponse {
             generation,
             owners: BucketMap::even(Generation(generation), 64, servers).pack_owners().into(),

@@ -65,7 +65,7 @@ pub struct PushAcknowledgement {
 /// All embedding servers of a run.
 pub struct EmbeddingClient {
     config: ClientConfig,
-    placements: PlacementCache,
+    placements: Arc<PlacementCache>,
     metrics: ClientMetrics,
     /// Reusable memory for gradients that are being sent.
     buffers: Arc<Buffers>,
@@ -86,7 +86,7 @@ impl EmbeddingClient {
     pub fn new(config: ClientConfig, control: Arc<dyn ControlPlane>, connect: Connect) -> Self {
         Self {
             config,
-            placements: PlacementCache::new(control, connect, config.timeout),
+            placements: Arc::new(PlacementCache::new(control, connect, config.timeout)),
             metrics: ClientMetrics::new(&prometheus::Registry::new()),
             buffers: Arc::default(),
             requests: OpenRequests::default(),
@@ -159,8 +159,11 @@ impl EmbeddingClient {
     /// connection. Empty before the first placement.
     #[must_use]
     pub fn servers(&self) -> Vec<Arc<dyn Shard>> {
-        let retrying = |shard| Arc::new(RetryingShard::new(shard, self.config.timeout)) as Arc<dyn Shard>;
-        self.placements.servers().into_iter().map(retrying).collect()
+        let retrying = |(index, shard)| {
+            let shard: &Arc<dyn Shard> = &shard;
+            Arc::new(RetryingShard::new(index as u32, shard, &self.placements)) as Arc<dyn Shard>
+        };
+        self.placements.servers().into_iter().enumerate().map(retrying).collect()
     }
 
     /// The requests that servers have not answered yet, by server.
