@@ -46,7 +46,7 @@ impl Table {
             return Ok(self.push_checked(ids, gradients, step, scratch));
         }
         let mut prepared = self.prepare_push(ids, gradients, scratch)?;
-        let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared));
+        let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared), scratch.deadline)?;
         self.read_copies(&mut prepared)?;
         Ok(self.apply_push(prepared, step, scratch))
     }

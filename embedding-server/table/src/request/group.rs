@@ -9,6 +9,7 @@
 //! ```
 
 use crate::key::{key_of, stripe_of};
+use crate::request::deadline::RequestDeadline;
 use crate::row::slab::SlotAddress;
 use crate::tier::page_in_rows::PageIn;
 
@@ -18,6 +19,8 @@ const PAGE_IN_KEPT: usize = 128 << 10;
 /// Working memory of one request. Keep it and pass it again: then a request allocates nothing per row.
 #[derive(Debug, Default)]
 pub struct Scratch {
+    /// Until when the present request may wait.
+    pub(crate) deadline: RequestDeadline,
     /// Key of each id, in the order of the request.
     hashed: Vec<u64>,
     /// Key of each id, stripe after stripe; within a stripe in the order of the request.

@@ -24,15 +24,20 @@ pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
 
 /// Tables with a budget, and the store behind them.
 pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
-    let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
-    let store = Arc::new(HookedStore {
-        inner: MemoryColdStore::new(&widths),
-        hooks: Mutex::default(),
-        full: AtomicBool::new(false),
-    });
+    let store = hooked(configs);
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
     let capacity = Capacity { budget: Some(budget), cold: Some(cold), ..Capacity::default() };
     (TableSet::new(0, configs, capacity).unwrap(), store)
+}
+
+/// An empty store for the rows of these tables.
+pub(crate) fn hooked(configs: &[TableConfig]) -> Arc<HookedStore> {
+    let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
+    Arc::new(HookedStore {
+        inner: MemoryColdStore::new(&widths),
+        hooks: Mutex::default(),
+        full: AtomicBool::new(false),
+    })
 }
 
 pub(crate) fn train(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
