@@ -6,7 +6,7 @@
 //! start: Base ─► LogTail (checked, torn end cut off) ─► tables
 //! ```
 //!
-//! It is a log of after-images: rows as they are after a change (docs/adr/0032). [`mod@format`] describes the bytes. The crate
+//! It is a log of after-images: rows as they are after a change. [`mod@format`] describes the bytes. The crate
 //! has no runtime and no clock, and starts no threads.
 
 mod base;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use zagros_table::{
-    AdmissionPolicy, Capacity, ChangeKind, ColdError, ColdStore, Element, EvictionTarget, FrequencyCounter,
-    FrequencyCounts, Initializer, LookupMode, MemoryColdStore, Optimizer, PushOrigin, PushStep, RequestPart, Retention,
-    RowBatch, Scratch, StripeChange, TableConfig, TableSet, Ttl, UpdateLog,
+    AdmissionPolicy, ChangeKind, ColdError, ColdStore, EvictionPolicy, EvictionTarget, FrequencyCounter,
+    FrequencyCounts, Initializer, LookupMode, MemoryColdStore, Optimizer, PushOrigin, PushStep, RequestBuffers,
+    RequestPart, RowBatch, StripeChange, TableConfig, TableResources, TableSet, Ttl, UpdateLog, WeightType,
 };
 use zagros_zip::ZipEq;
 
@@ -71,7 +71,7 @@ impl UpdateLog for MemoryLog {
 
 /// Makes the tables again from what was logged.
 fn replay(log: &MemoryLog, tables: &TableSet) {
-    let mut scratch = Scratch::new();
+    let mut scratch = RequestBuffers::new();
     let table = |number: u32| tables.table(number).unwrap();
     for change in log.changes.lock().unwrap().iter() {
         match change {
@@ -120,18 +120,18 @@ fn assert_recovered(config: &TableConfig, (live, counts): Content, recovered: &T
     for (key, slot) in &found {
         assert_eq!(live.get(key), Some(slot), "{key:?}");
     }
-    let fresh = TableSet::new(3, &[plain(config), plain(config)], Capacity::default()).unwrap();
+    let fresh = TableSet::new(3, &[plain(config), plain(config)], TableResources::default()).unwrap();
     let mut out = [0.0; DIM];
     for ((number, id), slot) in live.iter().filter(|(key, _)| !found.contains_key(key)) {
         assert_eq!(config.admission, AdmissionPolicy::Always, "row {id} of table {number} is lost");
         let part = RequestPart { table: *number, dim: DIM as u32, ids: &[*id] };
-        fresh.lookup(&[part], LookupMode::Train, &mut out, &mut Scratch::new()).unwrap();
+        fresh.lookup(&[part], LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
         assert_eq!(content(&fresh).0.get(&(*number, *id)), Some(slot), "row {id} of table {number} is lost");
     }
 }
 
 fn plain(config: &TableConfig) -> TableConfig {
-    TableConfig { retention: Retention::default(), admission: AdmissionPolicy::Always, ..*config }
+    TableConfig { retention: EvictionPolicy::default(), admission: AdmissionPolicy::Always, ..*config }
 }
 
 fn optimizers() -> Vec<Optimizer> {
@@ -157,18 +157,18 @@ enum Kind {
     Sketch,
 }
 
-const ELEMENTS: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
+const ELEMENTS: [WeightType; 3] = [WeightType::F32, WeightType::F16, WeightType::Bf16];
 const KINDS: [Kind; 6] = [Kind::Plain, Kind::Cold, Kind::Dropping, Kind::Expiring, Kind::Exact, Kind::Sketch];
 
-fn config(kind: Kind, optimizer: Optimizer, element: Element) -> TableConfig {
+fn config(kind: Kind, optimizer: Optimizer, element: WeightType) -> TableConfig {
     let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
-    let drop = Retention { target: EvictionTarget::Drop, ..Retention::default() };
+    let drop = EvictionPolicy { target: EvictionTarget::Drop, ..EvictionPolicy::default() };
     let (retention, admission) = match kind {
-        Kind::Plain | Kind::Cold => (Retention::default(), AdmissionPolicy::Always),
+        Kind::Plain | Kind::Cold => (EvictionPolicy::default(), AdmissionPolicy::Always),
         Kind::Dropping => (drop, AdmissionPolicy::Always),
-        Kind::Expiring => (Retention { ttl: Some(Ttl::Steps(40)), ..drop }, AdmissionPolicy::Always),
-        Kind::Exact => (Retention::default(), count(FrequencyCounter::Exact)),
-        Kind::Sketch => (Retention::default(), count(FrequencyCounter::CountMin { error: 0.01, failure: 0.1 })),
+        Kind::Expiring => (EvictionPolicy { ttl: Some(Ttl::Steps(40)), ..drop }, AdmissionPolicy::Always),
+        Kind::Exact => (EvictionPolicy::default(), count(FrequencyCounter::Exact)),
+        Kind::Sketch => (EvictionPolicy::default(), count(FrequencyCounter::CountMin { error: 0.01, failure: 0.1 })),
     };
     let init = Initializer::Uniform { bound: 0.5 };
     TableConfig { dim: DIM, init, optimizer, element, retention, admission, stripes: 4, ..TableConfig::default() }
@@ -177,7 +177,7 @@ fn config(kind: Kind, optimizer: Optimizer, element: Element) -> TableConfig {
 fn tables(config: &TableConfig, kind: Kind, cold: &Arc<MemoryColdStore>) -> TableSet {
     let budget = matches!(kind, Kind::Cold | Kind::Dropping).then_some(48 << 10);
     let cold = (kind == Kind::Cold).then(|| Arc::clone(cold) as Arc<dyn ColdStore>);
-    TableSet::new(3, &[*config, *config], Capacity { budget, cold, ..Capacity::default() }).unwrap()
+    TableSet::new(3, &[*config, *config], TableResources { budget, cold, ..TableResources::default() }).unwrap()
 }
 
 fn next(random: &mut u64) -> u64 {
@@ -189,7 +189,7 @@ fn next(random: &mut u64) -> u64 {
 
 /// Lookups and pushes of one writer, of ids that other writers use as well.
 fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
-    let (mut random, mut scratch) = (seed * 2 + 1, Scratch::new());
+    let (mut random, mut scratch) = (seed * 2 + 1, RequestBuffers::new());
     for seq in 0..rounds {
         let ids: Vec<u64> = (0..60).map(|_| next(&mut random) % 3000).collect();
         let (first, second) = ids.split_at(40);
@@ -262,7 +262,7 @@ fn the_log_makes_the_same_rows_again() {
 /// The cold tier of the ended process is opened again: it is newer than where the log starts.
 #[test]
 fn a_cold_tier_that_is_newer_than_the_log_does_no_harm() {
-    let config = config(Kind::Cold, optimizers()[2], Element::F32);
+    let config = config(Kind::Cold, optimizers()[2], WeightType::F32);
     let cold = cold_store(&config);
     let (log, live) = trained(Kind::Cold, &config, 9, 3, &cold);
     let expected = content(&live);
@@ -275,7 +275,7 @@ fn a_cold_tier_that_is_newer_than_the_log_does_no_harm() {
 /// A gradient whose row could not be read waits, and is in the log.
 #[test]
 fn a_gradient_that_waited_is_applied_again() {
-    let config = config(Kind::Cold, Optimizer::Sgd { lr: 1.0, l2: 0.0 }, Element::F32);
+    let config = config(Kind::Cold, Optimizer::Sgd { lr: 1.0, l2: 0.0 }, WeightType::F32);
     let cold = cold_store(&config);
     let (log, live) = trained(Kind::Cold, &config, 4, 1, &cold);
     for table in live.iter() {
@@ -307,7 +307,7 @@ proptest! {
         kind in prop::sample::select(&KINDS[..]),
     ) {
         prop_assume!(kind != Kind::Dropping);
-        let config = config(kind, optimizers()[2], Element::F32);
+        let config = config(kind, optimizers()[2], WeightType::F32);
         let (log, live) = trained(kind, &config, 5, 1, &cold_store(&config));
         for (act, seed) in acts {
             let ids: Vec<u64> = (0..50).map(|id| id * seed % 4000).collect::<BTreeSet<_>>().into_iter().collect();
@@ -316,7 +316,7 @@ proptest! {
                 0 => live.clear().unwrap(),
                 1 => {
                     let slots = vec![(seed as f32 / 1000.0).to_bits(); ids.len() * table.stride()];
-                    table.insert(&RowBatch { ids, slots, access: Vec::new() }, &mut Scratch::new()).unwrap();
+                    table.insert(&RowBatch { ids, slots, access: Vec::new() }, &mut RequestBuffers::new()).unwrap();
                 }
                 2 => table.insert_frequency_counts(&ids, &vec![1; ids.len()]).unwrap(),
                 _ => train(&live, kind, 9, seed, 5),
